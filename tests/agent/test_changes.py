@@ -5,6 +5,8 @@ Method: compared with a limit that was always so and has used as much, on every 
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "token-bucket": {"algorithm": "token-bucket"},
     "token-bucket, step by step": {"algorithm": "token-bucket", "refill": "interval"},
     "gcra": {"algorithm": "gcra"},
+    "leaky-bucket": {"algorithm": "leaky-bucket"},
 }
 
 
@@ -143,7 +146,14 @@ def test_several_quotas_change_in_one() -> None:
     [
         ("10/minute", "10/hour", "window=60"),
         ("10/minute", Limit(10, 60, algorithm="fixed-window"), "algorithm='sliding-window'"),
-        (Limit(10, 60, algorithm="leaky-bucket"), Limit(20, 60, algorithm="leaky-bucket"), "leaky-bucket"),
+        (
+            Limit(10, 60, algorithm="leaky-bucket"),
+            Limit(10**10, 60, algorithm="leaky-bucket"),
+            r"counted in parts of a request \(1000 make one\), and .* \(100 make one\)",
+        ),
+        (Limit(10**8, 1, algorithm="smooth-bursty"), Limit(10**12, 1, algorithm="smooth-bursty"), "in whole requests"),
+        (Limit(5, 1, algorithm="smooth-warming-up", warmup=2), "5/s warmup 3s", "warmup=2"),
+        (Limit(5, 1, algorithm="smooth-warming-up", warmup=2), "6/s", "needs a warmup"),
         ("10/minute; 100/hour", "10/minute", "must keep them"),
         ("10/minute; 100/hour", "100/hour; 10/minute", "window=60"),
         ("10/minute", "none", "none"),
@@ -171,6 +181,94 @@ def test_shares_keep_what_was_set_aside() -> None:
         share.change("5/minute")
     with pytest.raises(InvalidLimit, match="shares set aside"):
         parent.change("12/minute")
+
+
+@pytest.mark.parametrize("algorithm", ["leaky-bucket", "smooth-bursty", "fixed-window"])
+def test_a_limit_string_means_the_algorithm_of_the_limit(algorithm: str) -> None:
+    """A quota that is typed at a prompt says how much, and not how it is counted."""
+    limiter, _ = lone("10/s", algorithm=algorithm)
+    limiter.change("20/s")
+
+    assert Limit(20, 1, algorithm=algorithm) == limiter.limit
+
+
+@pytest.mark.parametrize(
+    ("limit", "changed", "lets_out"),
+    [
+        ("10/s", "20/s", [0.05, 0.05, 0.05]),
+        ("10/s", "5/s", [0.2, 0.2, 0.2]),
+    ],
+)
+def test_what_waits_in_a_leaky_bucket_is_let_out_at_the_new_pace(
+    limit: str, changed: str, lets_out: list[float]
+) -> None:
+    """In its order; the first of them as soon as the bucket has run dry, which it does at the new rate as well."""
+    limiter, clock = lone(limit, algorithm="leaky-bucket")
+    let_out: list[tuple[str, float]] = []
+
+    async def one(name: str) -> None:
+        await limiter.wait("ada")
+        let_out.append((name, clock.monotonic_ns() / SECOND_NS))
+
+    async def all_wait() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name in "abcd":
+                tasks.create_task(one(name))
+                await asyncio.sleep(0)
+            limiter.change(changed)
+            while len(let_out) < 4:
+                await asyncio.sleep(0)
+                clock.advance_ns(SECOND_NS // 1000)
+
+    asyncio.run(all_wait())
+
+    assert list("abcd") == [name for name, _ in let_out]
+    assert lets_out == [round(later - earlier, 2) for (_, earlier), (_, later) in pairwise(let_out)]
+
+
+def test_a_smooth_limit_lets_the_next_waiter_out_when_it_could_before() -> None:
+    """It pays for the request before it, at the rate of that; those behind it go at the new rate."""
+    limiter, clock = lone("1/s", algorithm="smooth-bursty")
+    let_out: list[float] = []
+
+    async def one() -> None:
+        await limiter.wait("ada")
+        let_out.append(clock.monotonic_ns() / SECOND_NS)
+
+    async def all_wait() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(4):
+                tasks.create_task(one())
+                await asyncio.sleep(0)
+            limiter.change("10/s")
+            while len(let_out) < 4:
+                await asyncio.sleep(0)
+                clock.advance_ns(SECOND_NS // 1000)
+
+    asyncio.run(all_wait())
+
+    assert [0.0, 1.0, 1.1, 1.2] == [round(moment, 2) for moment in let_out]
+
+
+def test_a_raised_quota_lets_waiters_go_at_once() -> None:
+    """They have slept for as long as the former quota said; of any limit, not of paced ones alone."""
+    limiter, clock = lone("1/hour", algorithm="fixed-window")
+    assert limiter.allow("ada")
+    waited: list[int] = []
+
+    async def one() -> None:
+        await limiter.wait("ada")
+        waited.append(clock.monotonic_ns())
+
+    async def wait_and_change() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(one())
+            await asyncio.sleep(0)
+            limiter.change("2/hour")
+
+    asyncio.run(wait_and_change())
+
+    assert [clock.monotonic_ns()] == waited
 
 
 # -------------------------------------------------------------------- with a hub

@@ -6,12 +6,17 @@ messages, cuts, crashes, lost data and ended leases.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+
 import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.errors import InvalidLimit
 from reconverge.exchange.syncer import SILENCE_NS
 from reconverge.hub.report import Batch, Totals
 from reconverge.kernel import COMPILED, Cell, Table, Verdict, gate_of
@@ -54,6 +59,14 @@ NODES = st.integers(0, NODES_MAX - 1)
 COSTS = st.sampled_from([1, 1, 1, 2, COST_MAX])
 KEYS_MAX = st.sampled_from([1000, len(KEYS)])
 """With room for no more than there are, a node lets keys leave while they count, and meets them again."""
+
+
+PARTS = st.sampled_from([0.1, 0.5, 0.5, 1.0, 1.0])
+
+
+def part_of(cell: Cell, line: int) -> Fraction:
+    """What part of its capacity a line is on a node; nodes may differ in that while a quota changes."""
+    return Fraction(line, cell.table.capacity)
 
 
 def limit_of(
@@ -161,6 +174,28 @@ class Protocol(RuleBasedStateMachine):
         policy = with_max_overshoot(self.policy, share * self.policy.max_overshoot if share else 0.0)
         for table in self._node(node).kernel.tables.values():
             table.set_policy(policy)
+
+    @rule(node=NODES, part=PARTS, burst_part=PARTS)
+    def is_told_of_another_quota(self, node: int, part: float, burst_part: float) -> None:
+        """One node admits less than was declared, in quota or burst, or all of it again; the largest is judged."""
+        limit = self.limit
+        quota = max(COST_MAX, int(limit.quota * part))
+        burst = None if limit.burst is None else max(COST_MAX, int(limit.burst * burst_part))
+        with suppress(InvalidLimit):  # a smaller one may have no room for what else is said
+            lowered = replace(limit, quota=quota, burst=burst)
+            self._node(node).kernel.tables[self.quota_name].change(lowered)
+
+    @rule(node=NODES, part=PARTS, key=st.sampled_from(KEYS), times=st.integers(1, 60))
+    def is_told_of_another_quota_before_an_answer(self, node: int, part: float, key: str, times: int) -> None:
+        """What the hub grants by the quota from before comes after the change."""
+        chosen = self._node(node)
+        if chosen.flight is None and self._may_speak(chosen):
+            self._ask(chosen, key, 1, times)
+            spoke = chosen.sends() is not None
+            self.witness_needed = self.witness_needed and not spoke
+            chosen.reaches(self.hub)
+            self.is_told_of_another_quota(node=node, part=part, burst_part=part)
+            chosen.hears()
 
     @rule(key=st.sampled_from(KEYS), cost=COSTS, times=st.integers(1, 300))
     def a_crowd(self, key: str, cost: int, times: int) -> None:
@@ -416,7 +451,7 @@ class Protocol(RuleBasedStateMachine):
             # What was used of a key that a node has forgotten is known to the hub alone, too.
             departures += sum(table.left_early for node in self.nodes for table in node.kernel.tables.values())
             if departures != self.departures:
-                idle_ns = self.nodes[0].kernel.tables[self.quota_name].meter.idle_ns
+                idle_ns = max(node.kernel.tables[self.quota_name].meter.idle_ns for node in self.nodes)
                 self.departures, self.remembered_until_ns = departures, now_ns + 2 * idle_ns
 
     @invariant()
@@ -438,17 +473,17 @@ class Protocol(RuleBasedStateMachine):
             cells = [home_of(node.kernel.tables[self.quota_name], key).cells.get(key) for node in self.nodes]
             live = [cell for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
             for window in {cell.epoch for cell in live}:
-                assert sum(usable(cell, window) for cell in live) <= self.limit.capacity * self.limit.unit
-            assert sum(cell.base for cell in live) <= self.limit.capacity * self.limit.unit
-            overdrafts_max = self.limit.capacity * self.limit.unit * self.policy.max_overshoot
-            assert sum(cell.overdraft for cell in live) <= overdrafts_max
+                assert sum(part_of(cell, usable(cell, window)) for cell in live) <= 1
+            assert sum(part_of(cell, cell.base) for cell in live) <= 1
+            overdrafts = sum(part_of(cell, cell.overdraft) for cell in live)
+            assert overdrafts <= Fraction(str(self.policy.max_overshoot))
 
     @invariant()
     def the_hub_never_knows_more_than_happened(self) -> None:
         """No charge is counted twice, whatever was repeated."""
         if not hasattr(self, "truth"):
             return
-        totals = self.hub._shards[0].totals().get(self.known_as)
+        totals = self.hub._shards[0].totals().get(self.quota_name)
         if totals is not None:
             assert totals.charged <= sum(truth.charged for truth in self.truth.values())
             assert totals.refunded <= sum(truth.refunded for truth in self.truth.values())
@@ -462,7 +497,7 @@ class Protocol(RuleBasedStateMachine):
             node.cancels_asks(node.kernel.tables[self.quota_name])
             node.says_everything_to(self.hub)
             account = self.hub._shards[0].accounts[node.syncer.account].limits
-            told = account.get(self.known_as, Totals(0, 0))
+            told = account.get(self.quota_name, Totals(0, 0))
             assert told == Totals(node.charged, node.refunded)
         admitted = sum(truth.charged for truth in self.truth.values())
         evicted = sum(table.left_early for node in self.nodes for table in node.kernel.tables.values())
@@ -470,11 +505,6 @@ class Protocol(RuleBasedStateMachine):
         event(f"cost admitted: {10 ** len(str(admitted)) // 10}+")
 
     # ------------------------------------------------------------ inside
-
-    @property
-    def known_as(self) -> str:
-        """The name by which the hub knows the limit."""
-        return self.quota_name
 
     def under_way(self) -> list[Node]:
         """The nodes that have a batch on its way."""

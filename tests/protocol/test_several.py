@@ -19,7 +19,7 @@ from reconverge.limit import ALGORITHMS, Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
-from tests.protocol.test_protocol import COSTS, KEYS, NODES, NODES_MAX, Protocol, limit_of
+from tests.protocol.test_protocol import COSTS, KEYS, NODES, NODES_MAX, PARTS, Protocol, limit_of
 from tests.support.aligned import BucketTruth, truth_of
 from tests.support.effort import tried
 from tests.support.node import START_S, Node
@@ -93,6 +93,14 @@ class Several(Protocol):
         super().is_told_to_dare_less(node=node, share=share)
         joint.take_note()
 
+    @rule(node=NODES, part=PARTS, burst_part=PARTS, number=st.integers(0, 2))
+    def is_told_of_another_quota(self, node: int, part: float, burst_part: float, number: int = 0) -> None:
+        """One of the quotas changes, on one node."""
+        joint = self._joint(self._node(node))
+        self._turn_to(list(self.limits)[number % len(self.limits)])
+        super().is_told_of_another_quota(node=node, part=part, burst_part=burst_part)
+        joint.take_note()
+
     # ------------------------------------------------------------ what must hold, of every quota
 
     @invariant()
@@ -150,8 +158,10 @@ class Several(Protocol):
         self.quota_name, self.limit, self.truth = name, self.limits[name], self.truths[name]
 
     def _joint(self, node: Node) -> AllQuotas:
-        policy = next((table.policy for table in node.kernel.tables.values()), self.policy)  # as told since
-        return node.kernel.composites.all_of("limit", self.limits, policy)
+        tables = node.kernel.tables  # which have been told of other policies and quotas since
+        policy = next((table.policy for table in tables.values()), self.policy)
+        limits = {name: tables[name].limit if name in tables else limit for name, limit in self.limits.items()}
+        return node.kernel.composites.all_of("limit", limits, policy)
 
     def _start_node(self) -> None:
         node = Node(self.clock)

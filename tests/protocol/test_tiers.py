@@ -25,22 +25,15 @@ SMALLER = "limit@smaller"
 class Plans(Protocol):
     """The same nodes, hub and network, with keys that change plans."""
 
-    quota_name = "limit@larger"
-
-    @property
-    def known_as(self) -> str:
-        """The name that all plans have at the hub."""
-        return "limit"
-
     def _declare(self, node: Node) -> Table:
         if self.nodes_ever == 0:
             self.on_smaller: set[tuple[int, str]] = set()
         kernel, limit = node.kernel, self.limit
-        larger = kernel.tier(self.quota_name, limit, self.policy, reported_as=self.known_as)
+        larger = kernel.tier(self.quota_name, limit, self.policy, reported_as=self.quota_name)
         if self.has_plans():
             burst = None if limit.burst is None else max(1, limit.burst // 3)
             smaller = replace(limit, quota=max(1, limit.quota * 2 // 5), burst=burst)
-            kernel.tier(SMALLER, smaller, self.policy, reported_as=self.known_as)
+            kernel.tier(SMALLER, smaller, self.policy, reported_as=self.quota_name)
         return larger
 
     def has_plans(self) -> bool:

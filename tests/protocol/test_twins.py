@@ -175,6 +175,9 @@ WAITING = [
     step("wait", NODE, KEYS, ANY_COSTS, st.sampled_from([None, 0, 0.5, 30.0]), st.sampled_from([None, None, 0, 1])),
     step("turn", SOME),
 ]
+CHANGES = st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.0])
+CHANGING = [step("changes", NODE, CHANGES, CHANGES)]
+"""With what is asked and what is under way; the limit is as it was declared with `1.0`."""
 PASSING = [
     step("passes", PARTS, NANOSECONDS.map(abs)),
     step("passes", SHORT),
@@ -211,8 +214,8 @@ def life_of(*kinds: list[st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Ste
     return st.sampled_from([2, 12, 24, 48]).flatmap(lambda most: st.lists(steps, min_size=most // 2, max_size=most))
 
 
-LONE_LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING)
-LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, EXCHANGING, EXCHANGING, MISFORTUNES)
+LONE_LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING)
+LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING, EXCHANGING, EXCHANGING, MISFORTUNES)
 
 
 # -------------------------------------------------------------------- comparing

@@ -10,6 +10,10 @@ from functools import partial
 import pytest
 
 from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import Cell, Table
+from reconverge.kernel.algorithms.paced import Terms
+from reconverge.kernel.table import table
+from reconverge.kernel.table.changes import adapt_to_quota
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import STRICT
 from reconverge.simulation import PATTERNS, Traffic, fuzz, world
@@ -67,6 +71,17 @@ def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.Mo
     assert any(try_case(draw_case(SAFETY, seed)) for seed in range(40))
 
 
+def test_lines_that_are_not_lowered_with_the_quota_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants nodes that go on by the lines of the former quota until their next exchange."""
+
+    def keep(limit: Table, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+        adapt_to_quota(limit, cell, min(before, limit.capacity), former, now_ns)
+
+    monkeypatch.setattr(table, "adapt_to_quota", keep)
+
+    assert any(try_case(draw_case(SAFETY, seed)) for seed in range(26, 30))
+
+
 @pytest.mark.parametrize("mode", [SAFETY, LIVENESS])
 def test_a_hub_that_counts_a_batch_twice_is_found(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants every batch again under another name, as a protocol of increments would count a repeated message."""
@@ -121,6 +136,11 @@ def test_everything_that_is_to_be_tried_is_drawn_before_long() -> None:
     assert max(case.experiment.fleet.limit.soft for case in cases) > 0
     assert max(traffic.keys for traffic in traffics) > 1
     assert max(traffic.cost_max for traffic in traffics) > 1
+    changed = [fleet for seed in range(400) if (fleet := draw_case(SAFETY, seed).experiment.fleet).changes]
+    assert set(ALGORITHMS) == {fleet.limit.algorithm for fleet in changed}
+    quotas = [(change.limit.quota, fleet.limit.quota) for fleet in changed for change in fleet.changes]
+    assert any(after > before for after, before in quotas)
+    assert any(after < before for after, before in quotas)
 
 
 def test_a_failing_seed_ends_the_command_with_its_own_reproduction(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -10,6 +11,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision, Usage
 from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel
+from reconverge.limit import QUOTA_MAX
 from reconverge.limiter.waiters import Steps, ThreadWaker, waiting_at
 from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
@@ -141,6 +143,14 @@ class World:
     def reset(self, node: int, key: Any) -> None:
         """Forget what was used."""
         self._limiter(node).reset(key)
+
+    def changes(self, node: int, times: float, burst_times: float) -> None:
+        """Have the first quota of a limiter be so many times what was declared, and its burst, if it has one."""
+        limiter = self._limiter(node)
+        first, *others = limiter.own_limits
+        quota = max(1, min(int(self.limits[0].quota * times), QUOTA_MAX))
+        burst = None if first.burst is None else max(1, min(int(first.nominal * burst_times), QUOTA_MAX))
+        limiter.change([replace(first, quota=quota, burst=burst), *others])
 
     def warm(self, node: int, keys: list[Any]) -> None:
         """Have the hub asked."""

@@ -178,6 +178,8 @@ class Limited(Protocol):
     born_ns: int
     need_max: int
     give_back_min: float
+    lowered_ns: int
+    lowered_from: int
     stepwise: bool
     smooth: bool
     paced: bool

@@ -15,6 +15,8 @@
 #    its lines to nothing, says so with a last report (see `CellReport.forgotten`) and forgets the key when the hub has
 #    confirmed that it counts the use from there on. If the answer is lost, the key stays; the hub may then count its
 #    use twice until that has faded, never less than once.
+#    What a smooth limit has on credit is known to the node alone, and is forgotten with the key. So one that owes more
+#    than a window's worth stays until that is paid for: a large request would be the way to another one.
 # 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
 # Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
@@ -178,6 +180,8 @@ class Room:
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
+            return False
+        if cell.table.smooth and cell.level > cell.table.quota * cell.table.window_ns:
             return False
         shard = cell.shard
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns

@@ -70,6 +70,13 @@ QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
 """Lines of paced limits are counted in so many parts of a request, unless the quota is large without that."""
+CREDIT_WINDOWS_MAX: Final = 100
+"""A request of a smooth limit goes on credit for up to so many windows' worth of the rate, beyond what can be stored.
+
+A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted a line to pay
+it off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as
+there are nodes: without an end one wrong cost would close a key for good, and a restart would open it again.
+"""
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """Shorter windows than the clock error between two machines would limit nothing."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
@@ -260,8 +267,13 @@ class Limit:
 
     @property
     def cost_max(self) -> int:
-        """The largest cost that can ever be admitted: what fits at once, or goes on credit for a window."""
-        return max(self.capacity, self.quota) if self.smooth else self.capacity
+        """The largest cost that can ever be admitted: what fits at once, and if smooth what goes on credit beside it.
+
+        In parts of a request no cost is larger than the largest quota.
+        """
+        if not self.smooth:
+            return self.capacity
+        return min(self.capacity + CREDIT_WINDOWS_MAX * self.quota, QUOTA_MAX // self.unit)
 
     @property
     def warmup_ns(self) -> int:

@@ -250,15 +250,25 @@ class Limiter:
         """Have the limit be another one from the next decision on, in which all that was used counts on.
 
         Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
-        `Agent.limit`; how is counted cannot, nor the quota of a limit that is paced or has to do with shares. A larger
-        quota is in force when the last node has changed; of a smaller one, every node keeps to its part at once.
+        `Agent.limit`; a limit string that names no algorithm means the limit's own. How is counted cannot change, nor
+        the quota of a limit that has to do with shares. A larger quota is in force when the last node has changed; of a
+        smaller one, every node keeps to its part at once. Of a paced limit, requests that wait are let out at the new
+        rate, in their order; of a smooth one, the next request goes when it would have gone without the change, as
+        after `setRate` of Guava's RateLimiter.
         Settings that are published for the fleet come before this one, as long as they are in force.
 
         Raises:
             InvalidLimit: the limit cannot be used, or cannot become this one; nothing has changed then.
             InvalidSetting: a setting contradicts what the limit says.
         """
+        if algorithm is None and isinstance(limit, str):
+            algorithm = self._own_algorithm()
         self.plan_change(limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)()
+
+    def _own_algorithm(self) -> str | None:
+        """The algorithm of all its quotas, if it is one."""
+        algorithms = {limit.algorithm for limit in self.own_quotas.values()}
+        return algorithms.pop() if len(algorithms) == 1 else None
 
     def plan_change(
         self,

@@ -64,8 +64,10 @@ def capped(limit: Limit, cap: Limit) -> Limit:
     keeps_burst = limit.nominal <= cap.nominal
     if keeps_burst and quota == limit.quota:
         return limit
-    if limit.burst is None and quota <= cap.nominal:
-        return replace(limit, quota=quota)
+    if limit.burst is None:
+        lowered = replace(limit, quota=quota)
+        if lowered.nominal <= cap.nominal:
+            return lowered
     return replace(limit, quota=quota, burst=min(limit.nominal, cap.nominal))
 
 

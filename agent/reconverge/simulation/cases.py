@@ -29,6 +29,7 @@ from reconverge.limit.limit import (
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.asker import draw_asks, perhaps_asks
+from reconverge.simulation.changing import draw_changes
 from reconverge.simulation.drawing import (
     LEASE_TIMEOUTS_MIN,
     draw_faults,
@@ -73,6 +74,12 @@ SCARCE_NODES_MAX: Final = 8
 SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
 SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash")
+CHANGED_SHARE: Final = 0.3
+PACED_CHANGED_SHARE: Final = 0.6
+"""Of *safety* and *elected*: the limit changes while it is in use. There are few paced limits among them."""
+CREDIT_SHARE: Final = 0.3
+"""Of smooth limits in those: requests cost up to some windows' worth."""
+CREDIT_WINDOWS: Final = 3
 SETTLED_TENURES: Final = 8
 """So many tenures after the last fault a leader answers again."""
 
@@ -104,20 +111,27 @@ class Case:
             f"the limit's own lease {(fleet.limit_lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
             f"{self.experiment.windows} windows of {traffic}, {fleet.asks or 'no asks'}, {fleet.plans or 'no plans'}, "
+            f"changes {list(map(str, fleet.changes))}, "
             f"faults {list(self.experiment.faults)}"
         )
 
 
 def draw_case(mode: str, seed: int) -> Case:
     """The case of a seed."""
-    # Scarce cases and asks are drawn apart, so that all other cases are those that they were.
+    case = _unchanging_case(mode, seed)
+    if mode not in (SAFETY, ELECTED):
+        return case
+    case = _with_changes(Random(f"{mode} {seed} changes"), case)
+    return _perhaps_with_plans(Random(f"{mode} {seed} plans"), case)
+
+
+def _unchanging_case(mode: str, seed: int) -> Case:
+    # Scarce cases, asks and changes are drawn apart, so that all other cases are those that they were.
     random = Random(f"{mode} {seed} scarce")
     scarce = _scarce_case(random, seed) if random.random() < SCARCE_SHARE else None
     if mode == SAFETY and scarce is not None:
-        return _perhaps_with_plans(Random(f"{mode} {seed} plans"), scarce)
+        return scarce
     case = _usual_case(mode, seed) if mode != ELECTED else _elected_case(Random(f"{mode} {seed}"), seed, scarce)
-    if mode in (SAFETY, ELECTED):
-        case = _perhaps_with_plans(Random(f"{mode} {seed} plans"), case)
     fleet = case.experiment.fleet
     if fleet.asks is not None:
         return case
@@ -150,7 +164,9 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
     """Now and then keys change between the limit's quota and a smaller one, of which nodes hear one after the other."""
     fleet = case.experiment.fleet
     limit = fleet.limit
-    if random.random() >= PLANS_SHARE or fleet.further or fleet.shares or limit.algorithm in PACED or limit.initial:
+    if random.random() >= PLANS_SHARE or fleet.further or fleet.shares or fleet.changes or limit.initial:
+        return case
+    if limit.algorithm in PACED:
         return case
     smaller = replace(
         limit,
@@ -161,6 +177,24 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
     plans = Plans(smaller, period_ns, int(period_ns * random.choice([0.0, 0.1, 0.9])))
     fleet = replace(fleet, plans=plans)
     return replace(case, experiment=replace(case.experiment, fleet=fleet))
+
+
+def _with_changes(random: Random, case: Case) -> Case:
+    """Now and then the limit changes, and requests of a smooth one cost more than a window's worth.
+
+    A key that begins without a part of its capacity would have to be judged by what that was when it was first asked
+    about, so such limits stay as they are.
+    """
+    experiment, fleet = case.experiment, case.experiment.fleet
+    traffic, limit = experiment.traffic, fleet.limit
+    assert isinstance(traffic, Traffic)
+    if limit.smooth and random.random() < CREDIT_SHARE:
+        traffic = replace(traffic, cost_max=random.randint(1, CREDIT_WINDOWS * limit.quota))
+    share = PACED_CHANGED_SHARE if limit.algorithm in PACED else CHANGED_SHARE
+    if limit.initial is None and random.random() < share:
+        most = 1 if limit.smooth else traffic.cost_max
+        fleet = replace(fleet, changes=draw_changes(random, limit, experiment.windows, most))
+    return replace(case, experiment=replace(experiment, fleet=fleet, traffic=traffic))
 
 
 def _safety_case(random: Random, seed: int) -> Case:

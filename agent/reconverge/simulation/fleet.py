@@ -18,6 +18,7 @@ from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.asking import Asking
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
+from reconverge.simulation.changing import QuotaChange
 
 if TYPE_CHECKING:
     from reconverge.limiter.queue import Waker
@@ -31,6 +32,10 @@ SMALLER: Final = "simulated@smaller"
 """The same limit with the quotas of two plans."""
 SHARED_KEY: Final = "shared"
 """The one key of all shares; a request's own key says of which share it is, by the number in it."""
+BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
+"""About the hub's time at the start; the first window begins at the next multiple of its length."""
+CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
+"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ class Fleet:
     """None where memory decides in doubt."""
     plans: Plans | None = None
     """None where all keys have the limit's quota all the time."""
+    changes: tuple[QuotaChange, ...] = ()
+    """Of the limit's first quota, in their order."""
 
     @property
     def shortest_interval_ns(self) -> int:
@@ -115,6 +122,14 @@ class Fleet:
     def longest_window_ns(self) -> int:
         """Of all quotas."""
         return max(limit.window_ns for limit in self.quotas.values())
+
+    @property
+    def begin_ns(self) -> int:
+        """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
+        calendar = self.limit.calendar
+        if calendar is not None:
+            return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
+        return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
     def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> Asked:
         """Declare the limit on the node of that number."""
@@ -153,6 +168,11 @@ class Asked:
         self._plans, self._lag = plans, lag
         self._smaller, self._smaller_asking = smaller, Asking(smaller)
         self.tables = (*self.tables, smaller)
+
+    def change(self, limit: Limit) -> None:
+        """Have the first quota be another one."""
+        self.tables[0].change(limit)
+        self._limit.take_note()
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
         """The key that is asked about, and a verdict for each quota that is judged."""

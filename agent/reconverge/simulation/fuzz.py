@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.exchange.syncer import ACCOUNT_KEPT_NS
+from reconverge.limit.limit import Limit
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
+from reconverge.simulation.changing import stretches
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.figures import judge_run
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
-from reconverge.simulation.truth import number_of
+from reconverge.simulation.truth import Decided, History, number_of
 from reconverge.simulation.world import World
 
 MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
@@ -39,7 +41,7 @@ def try_case(case: Case) -> list[str]:
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     history = world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
     problems = []
-    for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
+    for number, limit, decided in _judged(case, world.begin_ns, history):
         figures = judge_run(
             limit,
             case.policy,
@@ -78,6 +80,14 @@ def try_case(case: Case) -> list[str]:
         world.pass_until(world.now_ns + agreement_ns(fleet))
         problems += world.disagreements()
     return problems
+
+
+def _judged(case: Case, begin_ns: int, history: History) -> Iterator[tuple[int, Limit, list[Decided]]]:
+    """What was decided, by quota, with the limit that it is judged by; of a limit that changed, several times."""
+    fleet = case.experiment.fleet
+    for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
+        for stretch in stretches(limit, fleet.changes if number == 0 else ()):
+            yield number, stretch.limit, [one for one in decided if stretch.includes(one.hub_ns - begin_ns)]
 
 
 def let_former_names_end(world: World) -> None:

@@ -19,27 +19,24 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Kernel, measure
-from reconverge.limit.limit import FIRST_HIT
+from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.asker import Asker
+from reconverge.simulation.changing import limit_at
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Judged, Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 
-BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
-"""About the hub's time at the start; the first window begins at the next multiple of its length."""
-CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
-"""The same for windows of a calendar: a few days before clocks are set back in Europe, and then in America."""
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
 REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
-WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK = range(6)
+WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK, CHANGE = range(7)
 """What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
-asks looks whether it is answered."""
+asks looks whether it is answered, a node takes another quota over."""
 
 
 class World:
@@ -57,7 +54,7 @@ class World:
         self.now_ns = 0
         self.fleet = fleet
         self.policy = policy
-        self.begin_ns = _begin_ns(fleet)
+        self.begin_ns = fleet.begin_ns
         self._hub_windows: defaultdict[str, set[int]] = defaultdict(set)
         self._random = Random(f"world {seed}")
         self._faults = tuple(faults)
@@ -80,6 +77,9 @@ class World:
         for fault in faults:
             if fault.kind in (Kind.LOSE_DATA, Kind.CRASH, Kind.JUMP):
                 self._push(fault.start_ns, FAULT, 0, fault)
+        for change in fleet.changes:
+            for node in self.nodes:
+                self._push(change.reaches_ns(node.index), CHANGE, node.index, change.limit)
 
     def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
         """Let all requests arrive, and time pass until `until_ns`."""
@@ -141,6 +141,11 @@ class World:
                 assert isinstance(what, Asker)
                 what.look()
                 if node.woken:
+                    self._look_at(node)
+            elif action == CHANGE:
+                assert isinstance(what, Limit)
+                if node.alive:
+                    node.asked.change(what)
                     self._look_at(node)
             else:
                 assert isinstance(what, Fault | Member)
@@ -239,6 +244,9 @@ class World:
         )
         node.kernel.region_ppm = fleet.region_ppm
         node.asked = fleet.declare(node.kernel, self.policy, node.index)
+        changed = limit_at(fleet.changes, node.index, self.now_ns)
+        if changed is not None:
+            node.asked.change(changed)
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
         node.batch = None
@@ -390,11 +398,3 @@ class World:
     def _new_name(self) -> str:
         self._names += 1
         return f"name-{self._names}"
-
-
-def _begin_ns(fleet: Fleet) -> int:
-    """When a run begins by the hub's clock: with a window of every quota, if the longer ones are multiples."""
-    calendar = fleet.limit.calendar
-    if calendar is not None:
-        return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
-    return -(-BEGIN_NS // fleet.longest_window_ns) * fleet.longest_window_ns

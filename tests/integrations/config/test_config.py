@@ -271,6 +271,26 @@ def test_a_reload_follows_the_file_and_forgets_nothing(shop: Path) -> None:
     assert 3 == configuration.limiter("new").limit.quota
 
 
+@pytest.mark.parametrize("algorithm", ["leaky-bucket", "smooth-bursty"])
+def test_a_reload_changes_a_paced_limit(shop: Path, algorithm: str) -> None:
+    """Its quota and its burst; to another algorithm it cannot change."""
+    text = f'''hub = "memory://"
+[limits.calls]
+limit = "10/s burst 5"
+algorithm = "{algorithm}"
+'''
+    shop.write_text(text)
+    configuration = load(shop)
+    shop.write_text(text.replace("10/s burst 5", "20/s burst 8"))
+    configuration.reload()
+
+    limit = configuration.limiter("calls").limit
+    assert (20, 8, algorithm) == (limit.quota, limit.burst, limit.algorithm)
+    shop.write_text(text.replace(algorithm, "gcra"))
+    with pytest.raises(InvalidConfiguration, match="cannot change while it is in use"):
+        configuration.reload()
+
+
 def test_what_was_switched_by_hand_stays_until_the_file_says_something_new(shop: Path) -> None:
     """A reload for another reason does not undo a kill switch."""
     configuration = load(shop)

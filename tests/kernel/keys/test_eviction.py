@@ -264,6 +264,20 @@ def test_lifetime_totals_are_exact_however_often_keys_come_and_go(algorithm: str
     assert admitted == fleet.hub.sums()["limit"].charged
 
 
+@pytest.mark.parametrize(("cost", "stays"), [(10, False), (40, True)])
+def test_what_owes_more_than_a_window_is_not_forgotten_for_room(cost: int, stays: bool) -> None:
+    """Credit is known to the node alone: a key that had left could go on credit once more."""
+    fleet = Crowded(Limit(10, WINDOW_S, algorithm="smooth-bursty"), STRICT, keys_max=2)
+    while not fleet.table.allow("ada", cost):
+        fleet.goes_on(0.1)  # until there is a line
+    for _ in range(15):
+        fleet.table.allow("bob", 0)
+        fleet.exchanges()
+        fleet.clock.advance_ns(INTERVAL_NS)
+
+    assert stays == ("ada" in fleet.keys)
+
+
 @pytest.mark.parametrize("policy", [BALANCED, AVAILABLE])
 def test_a_key_that_was_evicted_gets_no_second_cold_allowance(policy: Policy) -> None:
     """Used up, forgotten, and asked for again before the hub has answered: it begins at nothing, others do not."""

@@ -20,8 +20,18 @@
 # Stored permits go with the line: a part of them when a part of the line is given away, and nothing comes with a line
 # that grows, so that nothing is stored twice. A key that was never used has been idle since its limit was declared, or
 # since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has stored nothing.
+#
+# Another quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go:
+# what is owed is the price of a request that has gone, at the rate that was in force then. So what is owed is rescaled
+# as the rate of the node is, and what is stored as that which can be stored. Guava ties the two together. Here a burst
+# may grow while the rate does not, and then nothing is stored anew: a burst that went back and forth would let out more
+# each time. A leaky bucket is as full as it was, like any bucket, and runs dry at the new rate: so what waits is let
+# out at the new pace, in the same order. In a fleet a larger quota is there when the hub has raised the line, as for
+# all limits.
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.algorithms.bucket import Bucket
@@ -31,6 +41,17 @@ from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 CATCH_UP_NS = 50 * MILLISECOND_NS
 """By how much waiters may be let through late without a loss of rate; what is later than that is lost. Timers
 are late by a millisecond, and a busy machine's by some tens."""
+
+
+class Terms(NamedTuple):
+    """By what a cell of a paced limit is paid off, and what can be stored, when its quota is about to change."""
+
+    rate: int
+    """What a nanosecond pays off at the line that the node has, times `capacity`; zero without a line."""
+    whole: int
+    """The same at all of the limit."""
+    capacity: int
+    stored_most: int
 
 
 class LeakyBucket(Bucket):
@@ -45,6 +66,7 @@ class LeakyBucket(Bucket):
         super().__init__(limit, merged_only=merged_only)
         self._quota *= limit.unit
         self._capacity *= limit.unit
+        self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """See `Meter`; while there are waiters, what could have drained of an empty bucket makes up for being late."""
@@ -89,6 +111,14 @@ class LeakyBucket(Bucket):
         """See `Meter`."""
         return max(0, cell.level) / self._window_ns
 
+    def terms(self, cell: Cell) -> Terms:
+        """By what the cell is paid off just now."""
+        return Terms(self._rate(cell), self._whole, self._capacity, 0)
+
+    def take_over(self, cell: Cell, former: Terms) -> None:  # a bucket stays as full as it is
+        """Go on by this quota with a cell that was brought to this moment by the `former` one, and has its new line."""
+        cell.late = min(cell.late, self._late_most(cell))
+
     def _late_most(self, cell: Cell) -> int:
         """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
         return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.line * self._window_ns)
@@ -110,6 +140,10 @@ class Smooth(LeakyBucket):
     waits. `level` is what is owed, `stored` what is stored. Of a line that shrinks the same part of the permits goes;
     one that grows brings none with it, so that nothing is stored twice.
     """
+
+    def __init__(self, limit: Limit, *, merged_only: bool) -> None:
+        super().__init__(limit, merged_only=merged_only)
+        self._owed_most = limit.cost_max * limit.unit * limit.window_ns
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """See `Meter`; first what is owed is paid off, and what is left then is stored."""
@@ -152,7 +186,8 @@ class Smooth(LeakyBucket):
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         """See `Meter`: until nothing is owed and all is stored."""
-        return min(self._paid_off_ns(cell, self._missing(cell), now_ns), 2 * self.idle_ns)
+        longest_ns = 2 * self.idle_ns + cell.level // self._quota
+        return min(self._paid_off_ns(cell, self._missing(cell), now_ns), longest_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
         """See `LeakyBucket`."""
@@ -164,6 +199,30 @@ class Smooth(LeakyBucket):
     def taken(self, cell: Cell) -> int:
         """See `Bucket.taken`: what is owed has gone, and holds up no other request."""
         return 0
+
+    def terms(self, cell: Cell) -> Terms:
+        """See `LeakyBucket`."""
+        return super().terms(cell)._replace(stored_most=self._stored_most(cell))
+
+    def take_over(self, cell: Cell, former: Terms) -> None:
+        """See `LeakyBucket`: the next request may go when it could, and as much of what can be stored is stored.
+
+        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line
+        owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now on.
+        """
+        terms = self.terms(cell)
+        paid = former.rate > 0 and terms.rate > 0
+        now = (terms.rate if paid else terms.whole) * former.capacity
+        before = (former.rate if paid else former.whole) * terms.capacity
+        level = min(-(-cell.level * now // before), max(cell.level, self._owed_most))
+        stored = cell.stored * terms.stored_most // former.stored_most if former.stored_most else 0
+        stored = min(stored, max(cell.stored, cell.stored * now // before))
+        if cell.lows is not None:
+            cell.lows.note(level)
+        cell.level = level
+        cell.stored = stored
+        cell.share = cell.line
+        super().take_over(cell, former)
 
     def _missing(self, cell: Cell) -> int:
         return cell.level + max(0, self._stored_most(cell) - cell.stored)

@@ -403,8 +403,25 @@ wait_for_room(const Store *store, Cell *cell, i64 now_ns)
     return agenda_promise(cell->shard->agenda, cell, due_ns);
 }
 
+/* An answer to what was reported before the capacity fell: the same parts of what it is now. */
+static void
+lower_answer(const Terms *terms, const Cell *cell, Answer *answer)
+{
+    i64 before = answer->capacity;
+    i128 capacity = terms->capacity;
+    if (cell->reported_ns <= terms->lowered_ns && terms->lowered_from > before) {
+        before = terms->lowered_from;
+    }
+    if (capacity >= before) {
+        return;
+    }
+    answer->line = (i64)floor_div(answer->line * capacity, before);
+    answer->base = (i64)floor_div(answer->base * capacity, before);
+    answer->overdraft = (i64)floor_div(answer->overdraft * capacity, before);
+}
+
 int
-apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_ns, i64 now_ns)
+apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard_ns, i64 now_ns)
 {
     Store *store = store_of(cell);
     const Terms *terms = &store->terms;
@@ -412,7 +429,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
         return -1;
     }
     measure(store, cell);
-    if (answer->nodes == NOT_TAKEN) {
+    if (answered->nodes == NOT_TAKEN) {
         return wait_for_room(store, cell, now_ns);
     }
     if (enter_window(store, cell, now_ns) < 0) { /* by what is known of the hub's clock by now */
@@ -420,10 +437,12 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
     }
     set_until(store, cell, now_ns);
     cell->room = -1;
-    if (answer->reset_us > cell->reset_us) {
-        forget(store, cell, answer->reset_us, now_ns);
+    if (answered->reset_us > cell->reset_us) {
+        forget(store, cell, answered->reset_us, now_ns);
     }
-    Answer told = *answer;
+    Answer told = *answered;
+    const Answer *answer = &told;
+    lower_answer(terms, cell, &told);
     cell->at_hub = report->asked >= ASKS && answer->nodes >= AT_HUB;
     if (cell->at_hub) {
         told.nodes -= AT_HUB;
@@ -452,7 +471,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answer, i64 heard_n
     cell->held = goes_back || (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft ||
                  report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);
-    hear_of_demand(cell, &told);
+    hear_of_demand(cell, answer);
     if (raised > 0) {
         cell->back_off_ns = 0;
     } else if (answer->free < 1) {

@@ -226,6 +226,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     if answer.reset_us > cell.reset_us:
         table.edges.forget(cell, answer.reset_us, now_ns)
     report, answer = table.edges.follow(cell, report, answer, now_ns)
+    answer = as_lowered(cell, answer)
     same_epoch = answer.epoch == cell.epoch
     cell.at_hub = report.asks and answer.nodes >= AT_HUB
     if cell.at_hub:
@@ -264,6 +265,21 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
+    """An answer to what was reported before the capacity fell: the same parts of what it is now (`table/changes.py`).
+
+    The limit may have changed since, or the key its plan. Any other answer is returned as it is.
+    """
+    table = cell.table
+    capacity, before = table.capacity, answer.capacity
+    if cell.reported_ns <= table.lowered_ns:
+        before = max(before, table.lowered_from)
+    if capacity >= before:
+        return answer
+    line, base, overdraft = (granted * capacity // before for granted in (answer.line, answer.base, answer.overdraft))
+    return answer._replace(line=line, base=base, overdraft=overdraft)
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:

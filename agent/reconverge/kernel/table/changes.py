@@ -5,6 +5,15 @@
 # Lines may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
 # those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
 # once the last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
+#
+# An answer may be under way meanwhile, to a report from before: it says what the hub granted by the larger capacity. It
+# is lowered likewise when it comes (`cell_reports.as_lowered`), or the line would be as long again until the next
+# exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity that the
+# node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no change of
+# a node makes its own part larger.
+#
+# Lines of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part. What
+# is owed and what is stored is rescaled, see `algorithms/paced.py`.
 
 from __future__ import annotations
 
@@ -12,11 +21,12 @@ from dataclasses import fields
 from typing import Final
 
 from reconverge.hub.report import UNBOUNDED
+from reconverge.kernel.algorithms.paced import Terms
 from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon
 from reconverge.kernel.table.state import LimitState, line_alone
-from reconverge.limit.limit import PACED, Limit
+from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
 """The others say how it is counted: a limit that counts differently is another one."""
@@ -34,8 +44,11 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)
         return f"counts with {before}, which cannot change while it is in use"
-    if limit != table.limit and limit.algorithm in PACED:
-        return f"is a {limit.algorithm}, whose quota cannot change while it is in use"
+    if limit.unit != table.unit:
+        return (
+            f"is a {limit.algorithm} that is counted in {_parts(table.unit)}, and {limit} would be counted in "
+            f"{_parts(limit.unit)}, which cannot change while it is in use"
+        )
     if table.limit not in (limit, table.pool):
         return "has shares set aside from it, so its quota cannot change while it is in use"
     return None
@@ -50,8 +63,31 @@ def bring_up_to(table: LimitState, now_ns: int) -> list[Cell]:
     return cells
 
 
-def adapt_to_quota(table: LimitState, cell: Cell, before: int, now_ns: int) -> None:
-    """Have a cell keep to the new capacity, where it was `before`."""
+def _parts(unit: int) -> str:
+    return "whole requests" if unit == 1 else f"parts of a request ({unit} make one)"
+
+
+def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
+    """Remember that the capacity has fallen from `before`, for answers to what was reported until then.
+
+    Of several changes within a lease the largest capacity is remembered, which lowers rather too much; a later answer
+    than that grants nothing.
+    """
+    if table.capacity >= before:
+        return
+    recent = now_ns - table.lowered_ns < table.kernel.lease_ns
+    table.lowered_from = max(before, table.lowered_from) if recent else before
+    table.lowered_ns = now_ns
+
+
+def terms_of(table: LimitState, cells: list[Cell]) -> list[Terms | None]:
+    """By what each cell is paid off now, if the limit is paced."""
+    pacer = table.pacer
+    return [None if pacer is None else pacer.terms(cell) for cell in cells]
+
+
+def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+    """Have a cell keep to the new capacity, where it was `before`; `former` is what it was paid off by, if paced."""
     cell.room = -1
     if cell.shard.alone:
         cell.line = cell.base = line_alone(table, cell.key)
@@ -62,6 +98,9 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, now_ns: int) -> N
             cell.line = cell.line * table.capacity // before
             cell.base = cell.base * table.capacity // before
             cell.overdraft = cell.overdraft * table.capacity // before
+    if table.pacer is not None and former is not None:
+        table.pacer.take_over(cell, former)
+    if not cell.shard.alone:
         cell.low_water = low_water(table, max(0, table.meter.headroom(cell, now_ns)))
         report_soon(cell, now_ns)
     table.edges.set_until(cell, now_ns)

@@ -92,6 +92,8 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "interval_ns": table.interval_ns,
         "interval_min_ns": table.interval_min_ns,
         "lease_ns": table.lease_ns,
+        "lowered_ns": table.lowered_ns,
+        "lowered_from": table.lowered_from,
         "relearns_ns": table.relearns_ns,
         "small_lines": table.small_lines,
     }

@@ -92,12 +92,12 @@ class LimitState:
         """Whether a bucket gets its quota back at the edges of windows."""
         self.smooth = limit.smooth
         """Whether a request goes on credit, and the next one waits until that is paid for."""
-        self.count_by(limit)
-        self.take_terms(limit)
         self.paced = limit.algorithm in PACED
         """Whether lines are parts of a rate, and not of what may be used."""
-        self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
-        """The largest need that may be reported, if that is more than the capacity."""
+        self.lowered_ns, self.lowered_from = -NEVER_NS, 0
+        """When the capacity fell last, and from what; see `note_lowering`."""
+        self.count_by(limit)
+        self.take_terms(limit)
         self.give_back_min = PACED_GIVE_BACK_MIN if self.paced else 0.0
         """A smaller part of a line than this is not given back, as it would be without use on the way."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
@@ -139,6 +139,8 @@ class LimitState:
         self.nominal = pool.nominal * self.unit
         self.quota = pool.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
+        self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
+        """The largest need that may be reported, if that is more than the capacity."""
 
     def begin_counting(self) -> None:
         """Nothing has been charged, and nothing waits."""

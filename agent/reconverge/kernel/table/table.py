@@ -34,7 +34,15 @@ from reconverge.kernel.keys import plain_key
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.reporting.requests import take_interest
-from reconverge.kernel.table.changes import adapt_to_policy, adapt_to_quota, bring_up_to, counted_otherwise, why_not
+from reconverge.kernel.table.changes import (
+    adapt_to_policy,
+    adapt_to_quota,
+    bring_up_to,
+    counted_otherwise,
+    note_lowering,
+    terms_of,
+    why_not,
+)
 from reconverge.kernel.table.corrections import correct_at, mark, refund_at, reset_at
 from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
@@ -411,17 +419,24 @@ class Table(LimitState):
     def change(self, limit: Limit) -> None:
         """Admit as `limit` says from now on; whatever has been used counts on. Nothing may speak against it."""
         try:
-            self.lock.run(self._change, limit, self.now_ns())
+            waited_for = self.lock.run(self._change, limit, self.now_ns())
         except Reentry:
             self.put_off(self.change, limit)
+            return
+        for key in waited_for:
+            self.tell(key)  # it sleeps for as long as the former quota said
 
-    def _change(self, limit: Limit, now_ns: int) -> None:
+    def _change(self, limit: Limit, now_ns: int) -> list[str]:
+        """See `change`; returns the keys that are waited for."""
         cells, before = bring_up_to(self, now_ns), self.capacity
+        terms = terms_of(self, cells)
         self.count_by(limit)
         self.take_terms(limit)
+        note_lowering(self, before, now_ns)
         self.choose_path()
-        for cell in cells:
-            adapt_to_quota(self, cell, before, now_ns)
+        for cell, former in zip(cells, terms, strict=True):
+            adapt_to_quota(self, cell, before, former, now_ns)
+        return [cell.key for cell in cells if cell.waiters]
 
     def set_policy(self, policy: Policy) -> None:
         """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""

@@ -15,7 +15,7 @@
 # A cell that moves keeps the rules of a limit that changes (`changes.py`): its lines shrink with the capacity at once,
 # and grow by the hub's word alone, once all nodes have told the larger one; so the lines of all nodes never sum to more
 # than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long that of the
-# other table is.
+# other table is. An answer that is under way tells the capacity that the hub has granted by, and is lowered likewise.
 #
 # The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. What is charged is
 # summed over them in what the hub is told, as it keeps one account for the name.
@@ -56,11 +56,12 @@ def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> No
     measure(cell)
     if now_ns >= lease_until_ns(cell) and not source.policy.keeps_lines:
         give_up_lapsed_line(cell)
+    former = None if source.pacer is None else source.pacer.terms(cell)
     let_stay(cell)
     cell.shard.agenda.forget(cell)
     source.cells.hand_over(cell, target.cells)
     cell.table = target
-    adapt_to_quota(target, cell, source.capacity, now_ns)
+    adapt_to_quota(target, cell, source.capacity, former, now_ns)
     if cell.waiters:
         # Whatever waits for its turn in the table that the key has left would not hear of it any more.
         source.kernel.put_off(partial(_tell, source, cell.key))

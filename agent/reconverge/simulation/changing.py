@@ -1,0 +1,99 @@
+"""Limits that change while they are in use: which node takes a quota over when, and by what a run is judged then."""
+
+# Theory of operation.
+#
+# A change reaches the nodes one after the other, within `spread_ns`: a new configuration that is rolled out, or
+# published settings that each node reads in its turn. From the first node to the last, the larger quota counts. To
+# judge all of a run by the largest quota would be of no use: a node that forgets to lower its lines would be within
+# that. So a run is judged by several limits:
+#
+#     declared  |########|                                              what was admitted before the first change
+#     first              |.. spread ..|##############|                  ... after the last node has it, until the next
+#     second                                         |.. spread ..|####
+#     the largest of all |##############################################
+#
+# Every stretch is judged as if nothing had been charged before it. That is less than there was, so no run that keeps to
+# its limits is found guilty; and a stretch in which nodes go by lines from before exceeds its own quota.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+from typing import Final, NamedTuple
+
+from reconverge.clock import NEVER_NS
+from reconverge.limit.limit import FIRST_HIT, Limit
+
+CHANGES_MAX: Final = 6
+QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
+"""A quota or burst falls to a tenth, or rises to three times of what was declared; or it falls steeply."""
+SPREADS: Final = (0.0, 0.0, 0.1, 1.0)
+"""How long it takes until the last node has a change, at most, in windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """Another quota of a limit, which the nodes take over one after the other."""
+
+    limit: Limit
+    moment_ns: int
+    spread_ns: int
+    """How long after that the last node has it."""
+
+    def reaches_ns(self, node: int) -> int:
+        """When a node takes it over."""
+        return self.moment_ns + int(self.spread_ns * Random(f"change {self.moment_ns} {node}").random())
+
+    def __str__(self) -> str:
+        return f"{self.limit} at {self.moment_ns} ns within {self.spread_ns} ns"
+
+
+class Stretch(NamedTuple):
+    """A part of a run, by the simulated time, and the limit that everything that was admitted in it must keep to."""
+
+    limit: Limit
+    after_ns: int
+    until_ns: int
+
+    def includes(self, moment_ns: int) -> bool:
+        """Whether what was admitted then is judged by its limit."""
+        return self.after_ns < moment_ns < self.until_ns
+
+
+def limit_at(changes: Sequence[QuotaChange], node: int, now_ns: int) -> Limit | None:
+    """The limit that a node has taken over last; None if it is the declared one."""
+    taken = [change.limit for change in changes if change.reaches_ns(node) <= now_ns]
+    return taken[-1] if taken else None
+
+
+def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
+    """What a run is judged by in which a declared limit changes: all of it, and what lies between two changes."""
+    whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
+    if not changes or limit.align == FIRST_HIT:
+        return [whole]  # where a window from the first hit begins, only all that was admitted can tell
+    ends = [*changes, QuotaChange(limit, NEVER_NS, 0)]
+    later = [Stretch(one.limit, one.moment_ns + one.spread_ns, other.moment_ns) for one, other in pairwise(ends)]
+    return [whole, Stretch(limit, -1, changes[0].moment_ns), *later]
+
+
+def largest_of(limits: Sequence[Limit]) -> Limit:
+    """A limit with the largest quota of all, and the largest burst."""
+    first = limits[0]
+    burst = None if first.burst is None else max(limit.nominal for limit in limits)
+    return replace(first, quota=max(limit.quota for limit in limits), burst=burst)
+
+
+def draw_changes(random: Random, limit: Limit, windows: int, cost_max: int) -> tuple[QuotaChange, ...]:
+    """Some changes of a limit that never admits less than `cost_max` at once, each of which is over before the next."""
+    moments = sorted(random.uniform(0, windows) for _ in range(random.randint(1, CHANGES_MAX)))
+    changes = []
+    for moment, following in pairwise([*moments, windows]):
+        spread = min(random.choice(SPREADS) * random.random(), following - moment)
+        quota_times, burst_times = (10 ** random.uniform(*random.choice(QUOTA_POWERS)) for _ in range(2))
+        quota = max(cost_max, int(limit.quota * quota_times))
+        burst = None if limit.burst is None else max(cost_max, int(limit.burst * burst_times))
+        changed = replace(limit, quota=quota, burst=burst)
+        changes.append(QuotaChange(changed, int(moment * limit.window_ns), int(spread * limit.window_ns)))
+    return tuple(changes)
