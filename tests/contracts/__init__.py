@@ -1,0 +1,1 @@
+"""What each customer may use: how it is said, kept, changed and decided."""
