@@ -213,10 +213,10 @@ def test_the_hubs_of_this_project_say_what_they_are() -> None:
         SentinelHub("redis+sentinel://localhost/mymaster", SETTINGS),
         _with_fallback(MemoryHub()),
     ]
-
     bare = TwoHubs(hubs[0], hubs[0], clock=SystemClock(), timeout_s=1, name="", random=Random(1))
 
     assert [True] * 5 == [isinstance(hub, ContractStore) for hub in hubs]
+    assert not isinstance(bare, ContractStore)
     assert not isinstance(
         TwoHubs(hubs[0], hubs[0], clock=SystemClock(), timeout_s=1, name="", random=Random()), ContractStore
     )

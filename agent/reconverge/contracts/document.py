@@ -243,7 +243,7 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {
-            name: each if isinstance(each, str) else said_of_limit(each) for name, each in customer.limits.items()
+            name: each if isinstance(each, str) else _said_in_full(each) for name, each in customer.limits.items()
         }
     for name in ("since", "until"):
         if getattr(customer, name) is not None:
@@ -259,6 +259,12 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
     if customer.note:
         said["note"] = customer.note
     return said
+
+
+def _said_in_full(limit: Limit) -> dict[str, Any]:
+    """A customer's own limit, as a table: text alone would mean the plan's algorithm."""
+    said = said_of_limit(limit)
+    return {"limit": said} if isinstance(said, str) else said
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
