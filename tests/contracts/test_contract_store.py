@@ -144,11 +144,13 @@ class TestWithAFallback(ContractStoreContract):
 
     def make_store(self) -> ContractHub:
         """Two hubs in memory."""
-        return _with_fallback(MemoryHub())
+        hub: ContractHub = _with_fallback(MemoryHub())
+        return hub
 
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
         """Two others."""
-        return _with_fallback(MemoryHub())
+        hub: ContractHub = _with_fallback(MemoryHub())
+        return hub
 
 
 def _with_fallback(primary: MemoryHub) -> Any:

@@ -144,11 +144,9 @@ def test_a_document_that_fits_on_no_pages_is_refused() -> None:
     }
     with pytest.raises(InvalidContracts, match=r"^the customers on one of 256 pages take \d+ bytes, and a page may"):
         divided(Document(document.plans, notes, document.unknown))
-    said = {
-        "plans": {
-            f"p{plan}": {"limits": {f"limit-{number}": "1/second" for number in range(100)}} for plan in range(200)
-        }
-    }
+    costs = {f"a kind of request, {number}": 1 for number in range(100)}
+    limits = {f"limit-{number}": {"limit": "1/second", "costs": costs} for number in range(100)}
+    said = {"plans": {"free": {"limits": limits}}}
     with pytest.raises(InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; say less$"):
         divided(checked(said))
 
