@@ -149,8 +149,7 @@ class TestWithAFallback(ContractStoreContract):
 
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
         """Two others."""
-        hub: ContractHub = _with_fallback(MemoryHub())
-        return hub
+        return self.make_store()
 
 
 def _with_fallback(primary: MemoryHub) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reconverge.cli.bridge import bridge
+from reconverge.cli.contracts.group import contracts
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
 from reconverge.cli.replay.replay import replay
@@ -23,6 +24,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(bridge)
+app.add_typer(contracts)
 app.command()(demo)
 app.command()(doctor)
 app.command()(replay)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,11 +37,11 @@ from reconverge.contracts.fetching import MissingPage, Pages
 from reconverge.contracts.index import INDEX_BYTES_MAX, Index, IndexVerifier
 from reconverge.contracts.kept_file import KeptFile
 from reconverge.contracts.pages import DamagedPage, divided
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import check_posted
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.remote_settings.poller import PROBLEM_LENGTH_MAX, RESTORED_AFTER_S
-from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, Rejection
+from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, VERSION_MAX, Rejection
 from reconverge.runtime.backoff import backoff_ns
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -75,6 +76,19 @@ class ContractsStats:
     pages_fetched: int = 0
     restored: int = 0
     """How often this node has put at the hub again what that had lost."""
+
+
+def minimum_as_said() -> int:
+    """The least version that the environment says to believe, or to publish; 0 if it says none.
+
+    Raises InvalidSetting if it is no version.
+    """
+    said = os.environ.get(MINIMUM_VARIABLE, "")
+    if not said:
+        return 0
+    if not said.isascii() or not said.isdecimal() or int(said[:20]) > VERSION_MAX:
+        raise InvalidSetting(MINIMUM_VARIABLE, said, "is no version; they are whole numbers, as in 58")
+    return int(said)
 
 
 class ContractsReader:
