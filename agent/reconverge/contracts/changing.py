@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # What was used is kept in counts, and a limit that is counted otherwise has other counts, which are empty. A customer
-# on whom the limit of its plan changes from a fixed window to a bucket could use the whole quota twice. So the limit
+# whose plan changes a limit from a fixed window to a bucket could use the whole quota twice. So the limit
 # as it was holds beside the new one for as long as a charge to it may count; `former` in the customer's entry says so.
 # It does not matter what has changed: the customer's own limit, its plan, or the limits of the plan that it is on.
 #

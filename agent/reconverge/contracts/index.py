@@ -3,7 +3,7 @@
 # It is signed as published settings are, by the same secrets and with the same code (`remote_settings/signed.py`), and
 # its first word is another one, so that no signature of one is good for the other. It is no field of the published
 # settings, because a node of the version before rejects a document that has a field it does not know, and would lose
-# the settings that it does know (`docs/decisions/0120-...`).
+# the settings that it does know (`docs/decisions/0120-keep-contracts-in-pages-behind-a-signed-index.md`).
 #
 # An index expires only for nodes that know none: a fleet whose contracts no operator has changed for a year must not
 # be without them the day after. A node that starts rejects it then, and says so.

@@ -14,7 +14,7 @@
 #     index, signed ---+--- plans            b52c...
 #     version 8        +--- customers 0      90ef...   unchanged since version 3
 #                      +--- customers 1      17aa...   new
-#                      +--- change 8, 7, 6   who has changed what, and of which pages that version was
+#                      +--- change 8, 7, 6   what was changed, and of which pages that version was
 #
 # There are 1, 2, 4 ... 256 pages of customers: as few as keep each of them under PAGE_BYTES_WANTED. Another number
 # changes all pages, so the number stays while the pages are neither too long nor far too many.

@@ -55,7 +55,7 @@ def page_in(reply: object) -> bytes | None:
     return reply
 
 
-def missing_in(reply: object, asked: Sequence[str]) -> list[str]:
+def missing_in(reply: object, asked: list[str]) -> list[str]:
     """What KEEP answers, as digests. Raises HubUnavailable when it is not that."""
     positions: list[Any] = reply if isinstance(reply, list) else [None]
     if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
