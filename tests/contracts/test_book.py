@@ -372,7 +372,7 @@ def test_a_minimum_is_kept_by_the_first_version(clock: ManualClock) -> None:
 
 
 def test_contracts_are_kept_for_a_year(clock: ManualClock) -> None:
-    """Which every change begins anew, for pages that it does not change, too."""
+    """Which every change begins anew, for pages that it does not change, and for what tells of former changes."""
     hub = MemoryHub(clock=clock)
 
     async def live() -> None:
@@ -381,6 +381,9 @@ def test_contracts_are_kept_for_a_year(clock: ManualClock) -> None:
         await book_at(hub, clock).set_customer("bob", "pro", who="root")
         clock.advance(LIFETIME_MAX_S - 1)
         assert {"ada": "free", "bob": "pro"} == plans_of((await book_at(hub, clock).read())[1])
+        assert [2, 1] == [change.version for change in await book_at(hub, clock).history()]
+        with pytest.raises(UnknownVersion, match=r"^version 1 of the contracts is not kept; .*: from 2 to 2$"):
+            await book_at(hub, clock).rollback(1, who="root")
         clock.advance(1)
         assert 0 == (await book_at(hub, clock).read())[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconverge.contracts.changing import told_of, with_customer, with_document
-from reconverge.contracts.document import Document, InvalidContracts, checked, table_of_customer
+from reconverge.contracts.document import Document, InvalidContracts, checked, table_of_customer, written_moment
 from reconverge.contracts.terms import terms_of
 from tests.support.kept_contracts import shop
 
@@ -123,6 +123,15 @@ def test_what_is_said_by_hand_of_former_limits_is_kept_as_well() -> None:
 
     assert document.customers == changed(said).customers
     assert document.customers == changed(said, before=document).customers
+
+
+def test_of_two_former_limits_that_count_alike_the_longer_one_holds() -> None:
+    """Whichever of them was said by hand."""
+    former = {"name": "calls", "limit": "50/second"}
+    for said, expected in ((1.0, 2.0), (3.0, 3.0)):
+        by_hand = {**BUCKET, "former": [{**former, "until": written_moment(NOW_S + said)}]}
+
+        assert [expected] == until(changed(by_hand))
 
 
 def test_more_former_limits_than_can_be_kept_are_refused() -> None:

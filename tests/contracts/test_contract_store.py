@@ -287,6 +287,23 @@ def test_reading_an_index_that_is_the_same_fetches_nothing(redis_server: RedisSe
         assert asyncio.run(live(admin)) < 60_000
 
 
+def test_contracts_are_out_of_sight_of_nodes_that_do_not_know_them(redis_server: RedisServer) -> None:
+    """A node of the version before reads settings where it did, and finds what it understands, or nothing."""
+
+    async def live() -> list[bytes | None]:
+        hub = RedisHub(redis_server.url, SETTINGS)
+        read = []
+        await hub.swap_index(b"contracts", over=None, bytes_max=MAX, keep_s=60.0)
+        await hub.put_page(DIGEST, b"page", keep_s=60.0)
+        read.append(await hub.read(bytes_max=MAX))
+        await hub.post(b"settings", keep_s=60.0)
+        read += [await hub.read(bytes_max=MAX), await hub.read_index(bytes_max=MAX)]
+        await hub.close()
+        return read
+
+    assert [None, b"settings", b"contracts"] == asyncio.run(live())
+
+
 def test_a_user_with_few_rights_can_keep_contracts(acl_redis: RedisServer) -> None:
     """No further right is needed than for exchanges."""
 

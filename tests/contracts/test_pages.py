@@ -191,6 +191,16 @@ def test_a_page_is_taken_from_no_other_place() -> None:
         )
 
 
+def test_what_is_known_of_customers_is_checked_again_for_other_plans() -> None:
+    """The page is the same and was read before; that its customers are on a plan that is gone is seen all the same."""
+    known = Pages()
+    whole = divided(checked(shop(ada="pro")))
+    without = divided(checked({"plans": {"free": {"limits": {"calls": "1/day"}}}}))
+    known.of_payloads(whole.pages, whole.outline)
+    with pytest.raises(InvalidContracts, match=r"^customers\.ada\.plan: there is no plan 'pro'"):
+        known.of_payloads({**whole.pages, **without.pages}, whole.outline._replace(plans=without.outline.plans))
+
+
 def test_customers_stay_on_their_page_in_all_versions_to_come() -> None:
     """These numbers are part of what travels: another division would make all nodes read all pages."""
     numbers = [page_number(identity, 256) for identity in ("ada", "bob", "", "\ud800")]

@@ -587,7 +587,7 @@ def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_
 
     asyncio.run(publish())
     slow = Slow(redis_server.url, HubSettings("shop", 5.0))
-    agent = make_agent(slow, namespace="shop", sync_interval=0.02, exchange_timeout=5.0)
+    agent = make_agent(slow, namespace="shop", sync_interval=0.02, exchange_timeout=60.0, lease_ttl=300.0)
     follow(agent, [])
     limiter = agent.limit("calls", "100/second")
     limiter.allow("ada")

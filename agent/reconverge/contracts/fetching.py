@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from reconverge.contracts.document import Customer, Document
 from reconverge.contracts.pages import (
@@ -55,27 +55,28 @@ class Pages:
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
-        await self._fetch(store, outline, timeout_s)
-        if sum(map(len, self._unread.values())) > INLINE_BYTES_MAX or not self._knows_plans(outline):
-            return await asyncio.to_thread(self._join, outline)
-        return self._join(outline)
+        unread = await self._fetch(store, outline, timeout_s)
+        if sum(map(len, unread.values())) > INLINE_BYTES_MAX or not self._knows_plans(outline):
+            return await asyncio.to_thread(self._join, outline, unread)
+        return self._join(outline, unread)
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
         """The document of pages that are at hand. Raises MissingPage, DamagedPage, and InvalidContracts."""
         for digest in outline.digests:
             if digest not in payloads:
                 raise MissingPage(digest)
-        self._unread = {digest: payloads[digest] for digest in outline.digests}
-        return self._join(outline)
+        return self._join(outline, payloads)
 
     def _knows_plans(self, outline: Outline) -> bool:
         return self._plans is not None and self._plans[0] == outline.plans
 
-    async def _fetch(self, store: ContractStore, outline: Outline, timeout_s: float | None) -> None:
+    async def _fetch(self, store: ContractStore, outline: Outline, timeout_s: float | None) -> dict[str, bytes]:
+        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
         wanted = [] if self._knows_plans(outline) else [outline.plans]
         wanted += [each for number, each in enumerate(outline.customers) if (number, each) not in self._customers]
-        self._unread = {digest: payload for digest, payload in self._unread.items() if digest in set(wanted)}
-        wanted = [each for each in dict.fromkeys(wanted) if each not in self._unread]
+        known = set(wanted)
+        unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in known}
+        wanted = [each for each in dict.fromkeys(wanted) if each not in unread]
         for start in range(0, len(wanted), FETCHED_AT_ONCE):
             group = wanted[start : start + FETCHED_AT_ONCE]
             answers = await asyncio.gather(
@@ -84,13 +85,14 @@ class Pages:
             for digest, answer in zip(group, answers, strict=True):
                 if isinstance(answer, BaseException):
                     raise answer
-                self._unread[digest] = answer
+                unread[digest] = answer
                 self.fetched += 1
+        return unread
 
-    def _join(self, outline: Outline) -> Document:
+    def _join(self, outline: Outline, unread: Mapping[str, bytes]) -> Document:
         known_plans = self._plans
         if known_plans is None or known_plans[0] != outline.plans:
-            known_plans = outline.plans, plans_in(self._table(outline.plans))
+            known_plans = outline.plans, plans_in(table_in(unread[outline.plans], outline.plans))
         plans = known_plans[1]
         same_plans = self._plans is not None and self._plans[1].plans == plans.plans
         pages = len(outline.customers)
@@ -98,15 +100,12 @@ class Pages:
         for number, digest in enumerate(outline.customers):
             known = self._customers.get((number, digest))
             if known is None or not same_plans:
-                table = self._table(digest) if known is None else tables_of(known)
+                table = table_in(unread[digest], digest) if known is None else tables_of(known)
                 known = customers_in(table, plans.plans, number=number, pages=pages)
             read[number, digest] = known
         document = joined(plans, read.values())
         self._plans, self._customers, self._unread = known_plans, read, {}
         return document
-
-    def _table(self, digest: str) -> Any:
-        return table_in(self._unread[digest], digest)
 
 
 async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
