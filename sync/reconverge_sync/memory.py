@@ -40,6 +40,10 @@ class MemoryHub:
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._mark = ("", 0)
         """Likewise."""
+        self._index: tuple[bytes, int] | None = None
+        """The index of the contracts, likewise."""
+        self._pages: dict[str, tuple[bytes, int]] = {}
+        """By digest. Those that are kept no more go with the next one that is put."""
 
     @property
     def shards(self) -> int:
@@ -68,13 +72,47 @@ class MemoryHub:
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         """See `SettingsStore.post`; never fails."""
-        self._posted = payload, self._clock.wall_ns() + round(keep_s * SECOND_NS)
+        self._posted = payload, self._until_ns(keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         """See `SettingsStore.read`; never fails."""
         if self._posted is None or self._posted[1] <= self._clock.wall_ns():
             return None
         return self._posted[0][: bytes_max + 1]
+
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`; never fails."""
+        if self._index is None or self._index[1] <= self._clock.wall_ns():
+            return None
+        return self._index[0][: bytes_max + 1]
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """See `ContractStore.swap_index`; never fails."""
+        if over != await self.read_index(bytes_max=bytes_max):
+            return False
+        self._index = payload, self._until_ns(keep_s)
+        return True
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`; never fails."""
+        now_ns = self._clock.wall_ns()
+        self._pages = {each: page for each, page in self._pages.items() if page[1] > now_ns}
+        self._pages[digest] = payload, self._until_ns(keep_s)
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`; never fails."""
+        payload, until_ns = self._pages.get(digest, (b"", 0))
+        return payload[: bytes_max + 1] if until_ns > self._clock.wall_ns() else None
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`; never fails."""
+        missing = [each for each in digests if await self.get_page(each, bytes_max=0) is None]
+        for each in set(digests).difference(missing):
+            self._pages[each] = self._pages[each][0], self._until_ns(keep_s)
+        return missing
+
+    def _until_ns(self, keep_s: float) -> int:
+        return self._clock.wall_ns() + round(keep_s * SECOND_NS)
 
     async def wishes(self, shard: int) -> Wishes:
         """See `Region.wishes`; never fails."""
@@ -131,6 +169,8 @@ class MemoryHub:
         self._posted = None
         self._usage.lose_data()
         self._mark = ("", 0)
+        self._index = None
+        self._pages = {}
 
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)

@@ -54,7 +54,7 @@ class ListBook:
         """The version and the contracts."""
         return len(self._versions) - 1, self._versions[-1]
 
-    async def set_customer(self, identity: str, said: Any, *, who: str, expected: int | None = None) -> int:
+    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
         """Change, add or end one contract."""
         self._expect(expected)
         document = self._versions[-1]
@@ -65,37 +65,37 @@ class ListBook:
             customers[identity] = after
         self._versions.append(replace(document, customers=customers))
         written = [None if each is None else table_of_customer(each) for each in (before, after)]
-        self._note(who, identity, *written)
+        self._note(author, identity, *written)
         return len(self._versions) - 1
 
-    async def replace(self, said: Any, *, who: str, expected: int | None = None) -> int:
+    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
         """Change the whole document."""
         self._expect(expected)
-        return self._become(checked(said), who)
+        return self._become(checked(said), author)
 
-    async def rollback(self, version: int, *, who: str) -> int:
+    async def rollback(self, version: int, *, author: str) -> int:
         """Go back to a version, as a new one."""
         if not 0 <= version < len(self._versions):
             raise LookupError(f"there is no version {version}")
-        return self._become(self._versions[version], who)
+        return self._become(self._versions[version], author)
 
     async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
         """The last changes, the newest first."""
         changes = [each for each in reversed(self._changes) if identity is None or each.identity == identity]
         return changes[:most]
 
-    def _become(self, document: Document, who: str) -> int:
+    def _become(self, document: Document, author: str) -> int:
         self._versions.append(document)
-        self._note(who, None, table_of(self._versions[-2]), table_of(document))
+        self._note(author, None, table_of(self._versions[-2]), table_of(document))
         return len(self._versions) - 1
 
     def _expect(self, expected: int | None) -> None:
         if expected is not None and expected != len(self._versions) - 1:
             raise VersionConflict(expected, len(self._versions) - 1)
 
-    def _note(self, who: str, identity: str | None, before: Any, after: Any) -> None:
+    def _note(self, author: str, identity: str | None, before: Any, after: Any) -> None:
         when = self._clock.wall_ns() / SECOND_NS
-        self._changes.append(Change(len(self._versions) - 1, who, when, identity, before, after))
+        self._changes.append(Change(len(self._versions) - 1, author, when, identity, before, after))
 
 
 class LocalContracts:

@@ -24,6 +24,7 @@ from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
+from reconverge.exchange.follower import Follower
 from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
@@ -52,6 +53,7 @@ from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 logger = logging.getLogger("reconverge")
 
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
+AnyFollower = TypeVar("AnyFollower", bound=Follower)
 
 AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 """Of a function's code: it may await."""
@@ -593,6 +595,18 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
+
+    def follow(self, make: Callable[[Clock, Callable[[], int]], AnyFollower]) -> AnyFollower:
+        """Have something else that all nodes share be read at the hub, once in an interval and beside the exchanges.
+
+        `make` is handed the agent's clock, and what says how long the interval is, in nanoseconds; what it makes is
+        returned. Raises InvalidSetting for an agent without a hub.
+        """
+        if self._lifecycle.hub is None:
+            raise InvalidSetting("hub", self._hub_name, "has nothing to read, because no nodes meet there; name a hub")
+        follower = make(self._clock, self._pacing.shortest_ns)
+        self._lifecycle.followers.append(follower)
+        return follower
 
     # ------------------------------------------------------------ what the process does to it
 

@@ -34,6 +34,7 @@ KNOWN: Final = frozenset(
         "ASKS_MAX",
         "COLD_ALLOWANCE",
         "CONFIG",
+        "CONTRACTS_MIN_VERSION",
         "EXCHANGE_TIMEOUT",
         "FALLBACK",
         "HUB",
@@ -64,7 +65,16 @@ KNOWN: Final = frozenset(
 """All variables that any part of this package reads."""
 OF_AGENT: Final = frozenset(
     f"{PREFIX}{name}"
-    for name in ("HUB", "KEY_SECRET", "NO_EXTENSIONS", "REDIS_SERVER", "SETTINGS_SECRET", "SWITCH", "WIDE_HUB")
+    for name in (
+        "CONTRACTS_MIN_VERSION",
+        "HUB",
+        "KEY_SECRET",
+        "NO_EXTENSIONS",
+        "REDIS_SERVER",
+        "SETTINGS_SECRET",
+        "SWITCH",
+        "WIDE_HUB",
+    )
 )
 """Those that have their effect without `load`."""
 _FOREIGN: Final = re.compile(

@@ -19,6 +19,7 @@ from reconverge.agent.hub_check import RequiredHub, until_answered
 from reconverge.clock import Clock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
+from reconverge.exchange.follower import Follower
 from reconverge.exchange.ownership import Runner
 from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskRunner
@@ -64,6 +65,8 @@ class Lifecycle:
         self._reader = reader
         self.required = required
         self._register = register
+        self.followers: list[Follower] = []
+        """What else reads at the hub; they stay when the exchanges begin anew."""
         self._refusal = ""
         """Why no thread may exchange, once that was said."""
         self.runner: ThreadRunner | TaskRunner | None = None
@@ -87,6 +90,7 @@ class Lifecycle:
             timeout_s=self._timeout_s,
             hub_name=self.hub_name,
             reader=self._reader,
+            followers=self.followers,
         )
         if not self._kernel.alone:
             self._kernel.wake = self.wake

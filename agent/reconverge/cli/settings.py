@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.port import SettingsStore
-from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.port import Hub, SettingsStore
+from reconverge.hub.registry import redacted
 from reconverge.remote_settings.publisher import publish as post
 from reconverge.remote_settings.signed import (
     LIFETIME_MAX_S,
@@ -24,14 +22,12 @@ from reconverge.remote_settings.signed import (
     FleetSettings,
     InvalidFleetSettings,
     Rejection,
-    Secrets,
     checked,
     opened,
     table_of,
 )
 
 T = TypeVar("T")
-PATIENCE_S: Final = 3.0
 PROBLEM_STATUS: Final = 1
 LIFETIME: Final = "lifetime"
 FIELDS: Final = ("sync_interval", "switch", "limits")
@@ -42,10 +38,6 @@ settings = typer.Typer(
     help=f"Settings that every agent of a namespace obeys. They are signed with what {VARIABLE} holds.",
     no_args_is_help=True,
 )
-HubOption = Annotated[
-    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
-]
-NamespaceOption = Annotated[str, typer.Option(help="The agents' namespace.")]
 
 
 @settings.command()
@@ -64,7 +56,7 @@ def publish(
 
     A document that is published already, and that the secret does not verify, is not replaced without --force.
     """
-    secrets = _secrets()
+    secrets = secrets_as_said()
     fleet_settings = _read(file, namespace, version)
 
     def send(store: SettingsStore) -> Awaitable[FleetSettings]:
@@ -77,7 +69,7 @@ def publish(
 @settings.command()
 def show(hub: HubOption, namespace: NamespaceOption = "default") -> None:
     """Print what is published, as JSON; ends with status 1 if no node would obey that."""
-    secrets = _secrets()
+    secrets = secrets_as_said()
     payload = _ask(hub, namespace, lambda store: store.read(bytes_max=PAYLOAD_BYTES_MAX))
     if payload is None:
         typer.echo(f"nothing is published for namespace {namespace}")
@@ -96,15 +88,6 @@ def show(hub: HubOption, namespace: NamespaceOption = "default") -> None:
 def _end(problem: str) -> None:
     typer.echo(f"reconverge: {problem}", err=True)
     raise typer.Exit(PROBLEM_STATUS)
-
-
-def _secrets() -> Secrets:
-    """The secrets in the environment; an argument could be seen in the list of processes."""
-    if not os.environ.get(VARIABLE):
-        raise InvalidSetting(
-            VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"
-        )
-    return Secrets(os.environ[VARIABLE], name=VARIABLE)
 
 
 def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
@@ -142,18 +125,10 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
 
 def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable[T]]) -> T:
     """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if nothing can be published there."""
-    shown = redacted(url)
-    if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so nothing can be published there")
-    hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
-    if not isinstance(hub, SettingsStore):
-        raise InvalidSetting("hub", shown, "is a hub at which nothing can be published")
 
-    async def ask() -> T:
-        try:
-            return await question(hub)
-        finally:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(hub.close(), PATIENCE_S)
+    async def ask(hub: Hub) -> T:
+        if not isinstance(hub, SettingsStore):
+            raise InvalidSetting("hub", redacted(url), "is a hub at which nothing can be published")
+        return await question(hub)
 
-    return asyncio.run(ask())
+    return ask_hub(url, namespace, ask, what="nothing can be published")

@@ -16,7 +16,7 @@ class Change:
 
     version: int
     """Of the contracts from this change on."""
-    who: str
+    author: str
     when: float
     """In seconds since 1970."""
     identity: str | None
@@ -40,7 +40,7 @@ class VersionConflict(ReconvergeError):
 
 @runtime_checkable
 class Book(Protocol):
-    """Where the contracts of a fleet are kept, with all former versions, and who has changed what.
+    """Where the contracts of a fleet are kept, with all former versions, and by which author each was made.
 
     Promises: a change is made whole or not at all; the version rises by one with each; of two changes at once one
     fails with VersionConflict; what a change says of a customer whose limits are counted otherwise from then on holds
@@ -53,18 +53,18 @@ class Book(Protocol):
         """The version and the contracts; version 0 and no plan if there are none yet."""
         ...
 
-    async def set_customer(self, identity: str, said: Any, *, who: str, expected: int | None = None) -> int:
+    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
         """Have a customer's contract be what a table, or the name of a plan, says; None ends it. Returns the version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """
         ...
 
-    async def replace(self, said: Any, *, who: str, expected: int | None = None) -> int:
+    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
         """Have the whole document be what a table says. Returns the version."""
         ...
 
-    async def rollback(self, version: int, *, who: str) -> int:
+    async def rollback(self, version: int, *, author: str) -> int:
         """Have the contracts be again what they were at a version. Returns the new version; that is higher, too.
 
         Raises LookupError if that version is not kept any more.

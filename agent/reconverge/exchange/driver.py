@@ -26,13 +26,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.answer_stats import AnswerStats
+from reconverge.exchange.follower import Follower
 from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
@@ -77,10 +78,13 @@ class ExchangeDriver(Ownership):
         timeout_s: float,
         hub_name: str,
         reader: Reader | None = None,
+        followers: Sequence[Follower] = (),
     ) -> None:
         super().__init__()
         self._syncers = syncers
         self._reader = reader
+        self._followers = followers
+        """What else reads at the hub; more of them may come while it drives."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
@@ -137,7 +141,7 @@ class ExchangeDriver(Ownership):
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
-        return self._due_in_s(self._syncers, self._reader)
+        return self._due_in_s(self._syncers, self._readers())
 
     @property
     def at_work(self) -> bool:
@@ -165,7 +169,7 @@ class ExchangeDriver(Ownership):
             if self._reconnects:
                 self._reconnects = False
                 await self._let_go()
-            if len(self._syncers) > 1:
+            if len(self._syncers) > 1 or self._due_followers():
                 await self._carry_out_side_by_side(going_on)
             else:
                 if self._are_due(self._syncers):
@@ -194,8 +198,8 @@ class ExchangeDriver(Ownership):
         """Begin to drive: what the runner before left under way will not be answered."""
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
-        if self._reader is not None:
-            self._reader.start_over()
+        for reader in self._readers():
+            reader.start_over()
 
     async def leave(self) -> None:
         """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
@@ -248,7 +252,7 @@ class ExchangeDriver(Ownership):
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
-        under_way: dict[Syncer | Reader | Questions, asyncio.Task[None]] = {}
+        under_way: dict[Syncer | Reader | Questions | Follower, asyncio.Task[None]] = {}
         try:
             while True:
                 self._look_for_restoration()
@@ -263,14 +267,15 @@ class ExchangeDriver(Ownership):
                 if reader is not None and going_on() and reader.due_ns() <= self._clock.monotonic_ns():
                     task = under_way[reader] = loop.create_task(self._read_one_of_many(reader))
                     task.add_done_callback(lambda _: nudged.set())
-                    reader = None
                 if self.questions.waiting and self.questions not in under_way and going_on():
                     task = under_way[self.questions] = loop.create_task(self._answer_questions())
                     task.add_done_callback(lambda _: nudged.set())
+                self._follow_side_by_side(under_way, nudged, going_on=going_on())
                 if not under_way:
                     return
                 waiting = [syncer for syncer in waiting if syncer not in under_way]
-                due_s = self._due_in_s(waiting, reader) if going_on() else IDLE_S
+                readers = [each for each in self._readers() if each not in under_way]
+                due_s = self._due_in_s(waiting, readers) if going_on() else IDLE_S
                 await self._until_called(nudged, loop.time() + due_s)
                 nudged.clear()
         except asyncio.CancelledError:
@@ -318,15 +323,49 @@ class ExchangeDriver(Ownership):
         except Exception as error:  # noqa: BLE001  # likewise
             self._note_bug(error)
 
+    def _follow_side_by_side(
+        self,
+        under_way: dict[Syncer | Reader | Questions | Follower, asyncio.Task[None]],
+        nudged: asyncio.Event,
+        *,
+        going_on: bool,
+    ) -> None:
+        """Begin what followers have to do, or end it when the node stops: they may have much to read."""
+        if not going_on:
+            for follower in self._followers:
+                if follower in under_way:
+                    under_way[follower].cancel()
+            return
+        for follower in self._due_followers():
+            if follower not in under_way:
+                task = under_way[follower] = asyncio.get_running_loop().create_task(self._follow(follower))
+                task.add_done_callback(lambda _: nudged.set())
+
+    async def _follow(self, follower: Follower) -> None:
+        try:
+            cut_off = self._syncers[0].failing
+            await follower.follow(self._hub_in_use(), cut_off=cut_off, timeout_s=self._timeout_s)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._note_bug(error)
+            await asyncio.sleep(BUG_PAUSE_S)
+
+    def _readers(self) -> list[Reader | Follower]:
+        """All that reads at the hub in the rhythm of the exchanges."""
+        return [*(() if self._reader is None else (self._reader,)), *self._followers]
+
+    def _due_followers(self) -> list[Follower]:
+        now_ns = self._clock.monotonic_ns()
+        return [follower for follower in self._followers if follower.due_ns() <= now_ns]
+
     def _are_due(self, syncers: Iterable[Syncer]) -> list[Syncer]:
         now_ns = self._clock.monotonic_ns()
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
-    def _due_in_s(self, waiting: Iterable[Syncer], reader: Reader | None) -> float:
+    def _due_in_s(self, waiting: Iterable[Syncer], readers: Iterable[Reader | Follower]) -> float:
         """Seconds until the next of these should begin, until when all are promised to be looked at."""
         now_ns = self._clock.monotonic_ns()
         due_ns = min((syncer.due_ns(now_ns) for syncer in waiting), default=now_ns + self._grace_ns)
-        if reader is not None:
+        for reader in readers:
             due_ns = min(due_ns, reader.due_ns())
         due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
         for syncer in self._syncers:

@@ -4,6 +4,7 @@ from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.port import (
     Adoptable,
     Bulletin,
+    ContractStore,
     Hub,
     KeyMarker,
     KeyReader,
@@ -20,6 +21,7 @@ __all__ = [
     "Adoptable",
     "Adoption",
     "Bulletin",
+    "ContractStore",
     "Hub",
     "HubData",
     "HubFactory",

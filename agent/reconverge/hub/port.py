@@ -69,6 +69,51 @@ Bulletin = SettingsStore  # its former name, which goes with version 1.0
 
 
 @runtime_checkable
+class ContractStore(Protocol):
+    """A hub that keeps the contracts of its namespace: an index, and pages; not every hub need be one.
+
+    The index is one signed payload, as in `SettingsStore`. Pages are found by the SHA-256 of their bytes, in lower-case
+    hexadecimal digits, which the index names.
+
+    Promises: `swap_index` replaces the index whole and only if it is still what the caller has read, so that of two
+    changes at once one fails; a page that was put is read as it was put, until it has been kept for its time, or the
+    hub loses its data; what is longer than `bytes_max` does not reach the reader's memory, if that can be helped;
+    whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that what is read was put by an authorized publisher, or is what its digest says. The index is
+    signed and names the digests, and readers verify both.
+    """
+
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """The index; None if there is none, or it is kept no more. Raises HubUnavailable.
+
+        Of something longer than `bytes_max` its first `bytes_max + 1` bytes, and no more.
+        """
+        ...
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """Put the index in the place of `over`, for at most `keep_s` seconds, and return whether that was done.
+
+        `over` is what `read_index` has returned with the same `bytes_max`. Raises HubUnavailable.
+        """
+        ...
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """Keep a page for at most `keep_s` seconds from now. Raises HubUnavailable."""
+        ...
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """A page; None if it is not there. Of a longer one as in `read_index`. Raises HubUnavailable."""
+        ...
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """Have each of these pages be kept for `keep_s` seconds from now, longer or shorter than it would have been.
+
+        Returns those that are not there. Raises HubUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
 class Region(Protocol):
     """A hub that can be the hub of a region: its nodes have a part of each limit, and more of it can be lent to them.
 

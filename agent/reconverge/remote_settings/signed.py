@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest, digest
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from reconverge.errors import InvalidSetting, ReconvergeError, shown
 from reconverge.limit.checks import check_name
@@ -128,13 +128,13 @@ class Secrets:
             raise InvalidSetting(name, "***", problem)
         self._secrets = tuple(secrets)
 
-    def sign(self, body: bytes) -> bytes:
-        """The signature of the first secret, in hexadecimal digits."""
-        return _signature(self._secrets[0], body)
+    def sign(self, body: bytes, *, magic: bytes = MAGIC) -> bytes:
+        """The signature of the first secret, in hexadecimal digits; of one format it is none of another."""
+        return _signature(self._secrets[0], body, magic)
 
-    def have_signed(self, body: bytes, signature: bytes) -> bool:
+    def have_signed(self, body: bytes, signature: bytes, *, magic: bytes = MAGIC) -> bool:
         """Whether the signature is one of ours."""
-        return any(compare_digest(_signature(secret, body), signature) for secret in self._secrets)
+        return any(compare_digest(_signature(secret, body, magic), signature) for secret in self._secrets)
 
     def __repr__(self) -> str:
         return f"<{len(self._secrets)} secrets>"
@@ -144,8 +144,13 @@ def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
     """The settings as they travel. Raises InvalidFleetSettings if every node would reject them."""
     said = table_of(fleet_settings)
     checked(said)
+    return seal_table(said, secrets)
+
+
+def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes = MAGIC) -> bytes:
+    """A table of the format that `magic` names, as it travels. Raises InvalidFleetSettings if it is too long."""
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
-    payload = MAGIC + secrets.sign(body) + b"\n" + body
+    payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise InvalidFleetSettings(f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; say less")
     return payload
@@ -164,31 +169,82 @@ class Verifier:
         verdict = opened(payload, self._secrets)
         if isinstance(verdict, Rejection):
             return verdict
-        if verdict.namespace != self._namespace:
-            return Rejection(FOREIGN, f"is for the namespace {verdict.namespace!r}")
-        if verdict.issued > now_s + AHEAD_MAX_S:
-            return Rejection(PREMATURE, f"was issued {verdict.issued - now_s:.0f} s from now; compare the clocks")
-        if verdict.expires <= now_s:
-            return Rejection(EXPIRED, f"has expired {now_s - verdict.expires:.0f} s ago")
-        if verdict.version <= self.version:
-            return Rejection(OLD, f"has version {verdict.version}, and {self.version} is known")
+        rejection = why_rejected(verdict, self._namespace, now_s=now_s, known=self.version)
+        if rejection is not None:
+            return rejection
         self.version = verdict.version
         return verdict
 
 
+class Signed(Protocol):
+    """What every signed document says of itself."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that it is for."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Higher than that of any before it."""
+        ...
+
+    @property
+    def issued(self) -> int:
+        """When it was signed, in seconds since 1970."""
+        ...
+
+    @property
+    def expires(self) -> int:
+        """From when on it is not to be believed any more, likewise."""
+        ...
+
+
+def why_rejected(document: Signed, namespace: str, *, now_s: float, known: int) -> Rejection | None:
+    """Why a node of that namespace, which knows a version already, rejects what is rightly signed; None if it obeys."""
+    if document.namespace != namespace:
+        return Rejection(FOREIGN, f"is for the namespace {document.namespace!r}")
+    if document.issued > now_s + AHEAD_MAX_S:
+        return Rejection(PREMATURE, f"was issued {document.issued - now_s:.0f} s from now; compare the clocks")
+    if document.expires <= now_s:
+        return Rejection(EXPIRED, f"has expired {now_s - document.expires:.0f} s ago")
+    if document.version <= known:
+        return Rejection(OLD, f"has version {document.version}, and {known} is known")
+    return None
+
+
 def opened(payload: object, secrets: Secrets) -> FleetSettings | Rejection:
     """The settings if one of the secrets signed them, of any namespace, and whether or not they are still valid."""
+    said = opened_table(payload, secrets)
+    if isinstance(said, Rejection):
+        return said
+    try:
+        return checked(said.table)
+    except InvalidFleetSettings as error:
+        return Rejection(MALFORMED, str(error))
+
+
+class Opened(NamedTuple):
+    """What one of the secrets has signed, not looked at any further."""
+
+    table: object
+
+
+def opened_table(payload: object, secrets: Secrets, *, magic: bytes = MAGIC) -> Opened | Rejection:
+    """What is signed, in the format that `magic` names."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:
         return Rejection(TOO_LARGE, f"has {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read")
-    header, body = payload[:HEADER_BYTES], payload[HEADER_BYTES:]
-    if len(header) < HEADER_BYTES or not header.startswith(MAGIC) or not header.endswith(b"\n"):
-        return Rejection(MALFORMED, "does not begin as settings do")
-    if not secrets.have_signed(body, header[len(MAGIC) : -1]):
+    header_bytes = len(magic) + 2 * sha256().digest_size + 1
+    header, body = payload[:header_bytes], payload[header_bytes:]
+    if len(header) < header_bytes or not header.startswith(magic) or not header.endswith(b"\n"):
+        _, what, _ = magic.decode().split("-")  # as all of them are made
+        return Rejection(MALFORMED, f"does not begin as {what} do")
+    if not secrets.have_signed(body, header[len(magic) : -1], magic=magic):
         return Rejection(FORGED, "is not signed with any of the secrets that this node knows")
     try:
-        return checked(json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant))
+        return Opened(json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant))
     except InvalidFleetSettings as error:
         return Rejection(MALFORMED, str(error))
     except (ValueError, RecursionError):
@@ -318,8 +374,8 @@ def _no_constant(name: str) -> None:
     raise InvalidFleetSettings(f"{name} is not JSON")
 
 
-def _signature(secret: bytes, body: bytes) -> bytes:
-    return digest(secret, MAGIC + body, "sha256").hex().encode()
+def _signature(secret: bytes, body: bytes, magic: bytes) -> bytes:
+    return digest(secret, magic + body, "sha256").hex().encode()
 
 
 def _words(part: str | bytes) -> list[bytes]:

@@ -122,6 +122,31 @@ class EmbeddedHub:
         await self.ensure_running()
         return await self._redis.mark_keys(mark, keep_s=keep_s)
 
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`."""
+        await self.ensure_running()
+        return await self._redis.read_index(bytes_max=bytes_max)
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """See `ContractStore.swap_index`. The server keeps it no longer than its last user, the nodes included."""
+        await self.ensure_running()
+        return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`."""
+        await self.ensure_running()
+        await self._redis.put_page(digest, payload, keep_s=keep_s)
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`."""
+        await self.ensure_running()
+        return await self._redis.get_page(digest, bytes_max=bytes_max)
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`."""
+        await self.ensure_running()
+        return await self._redis.keep_pages(digests, keep_s=keep_s)
+
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""
         return await diagnose_embedded(

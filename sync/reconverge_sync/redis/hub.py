@@ -37,6 +37,17 @@ from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, en
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.redis.adopting import adopt_loss, read_data
 from reconverge_sync.redis.connection import Connection, Place
+from reconverge_sync.redis.contracts import (
+    GET,
+    KEEP,
+    PUT,
+    SWAP,
+    by_shard,
+    missing_in,
+    page_in,
+    shard_of,
+    was_swapped,
+)
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
@@ -128,6 +139,7 @@ class RedisHub:
         self._certainly_new = certainly_new
         self._per_loop: Owned[Servers] = Owned(self._open)
         self._posted = Posted()
+        self._index = Posted()
 
     def _read(self, url: str) -> Connection:
         return Connection(url)
@@ -164,14 +176,51 @@ class RedisHub:
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         """See `SettingsStore.post`."""
-        keep_ms = max(1, round(keep_s * 1000))
-        await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), keep_ms)
+        await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         """See `SettingsStore.read`. Unless something else was posted, only the mark of what was is asked for."""
         reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
+
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`. Unless it has changed, only its mark is asked for."""
+        reply = await self._call("EVAL", READ, 1, self._index_key, self._index.mark, bytes_max + 1)
+        self._index = posted(reply, self._index)
+        return self._index.payload
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """See `ContractStore.swap_index`."""
+        read = () if over is None else (over,)
+        arguments = (payload, token_hex(8), _milliseconds(keep_s), bytes_max + 1, *read)
+        return was_swapped(await self._call("EVAL", SWAP, 1, self._index_key, *arguments))
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`."""
+        shard = shard_of(digest, self._shards)
+        await self._call("EVAL", PUT, 1, self._page_key(digest), payload, _milliseconds(keep_s), shard=shard)
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`."""
+        shard = shard_of(digest, self._shards)
+        return page_in(await self._call("EVAL", GET, 1, self._page_key(digest), bytes_max + 1, shard=shard))
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`; one command for each shard."""
+        missing: list[str] = []
+        for shard, group in by_shard(digests, self._shards):
+            keys = [self._page_key(each) for each in group]
+            reply = await self._call("EVAL", KEEP, len(keys), *keys, _milliseconds(keep_s), shard=shard)
+            missing += missing_in(reply, group)
+        return missing
+
+    @property
+    def _index_key(self) -> str:
+        return f"{_prefix(self._settings.namespace, 0)}contracts"
+
+    def _page_key(self, digest: str) -> str:
+        return f"{_prefix(self._settings.namespace, shard_of(digest, self._shards))}page:{digest}"
 
     async def wishes(self, shard: int) -> Wishes:
         """See `Region.wishes`."""
@@ -300,6 +349,10 @@ class RedisHub:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r}, namespace={self._settings.namespace!r})"
+
+
+def _milliseconds(keep_s: float) -> int:
+    return max(1, round(keep_s * 1000))
 
 
 def _prefix(namespace: str, shard: int) -> str:

@@ -250,10 +250,10 @@ def test_what_a_client_has_already_is_not_sent_again(writer: ApiClient, path: st
 class Interrupted(ListBook):
     """A book that another client changes between the reading and the writing of each request."""
 
-    async def set_customer(self, identity, said, *, who, expected=None):  # type: ignore[no-untyped-def]
+    async def set_customer(self, identity, said, *, author, expected=None):  # type: ignore[no-untyped-def]
         """Let the other client be first."""
-        await super().set_customer("other", "pro", who="another client")
-        return await super().set_customer(identity, said, who=who, expected=expected)
+        await super().set_customer("other", "pro", author="another client")
+        return await super().set_customer(identity, said, author=author, expected=expected)
 
 
 def test_a_change_that_comes_in_between_is_a_conflict(clock: ManualClock) -> None:

@@ -333,7 +333,7 @@ class AwayBook(ListBook):
             raise self._error
         return await super().read()
 
-    async def replace(self, said, *, who, expected=None):  # type: ignore[no-untyped-def]
+    async def replace(self, said, *, author, expected=None):  # type: ignore[no-untyped-def]
         """Fail."""
         raise self._error
 

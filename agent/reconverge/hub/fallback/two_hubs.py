@@ -40,6 +40,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from random import Random
 from secrets import token_hex
 from typing import Final
@@ -49,7 +50,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import OddCell, check_answer, first_odd_cell
 from reconverge.hub.fallback.identity import HubSession
 from reconverge.hub.fallback.selector import HubChoice
-from reconverge.hub.port import Hub, SettingsStore, Working
+from reconverge.hub.port import ContractStore, Hub, SettingsStore, Working
 from reconverge.hub.probe import trial_batch
 from reconverge.hub.report import Answer, Batch, Status, Totals
 from reconverge.runtime.owner import Owned
@@ -198,6 +199,37 @@ class TwoHubsWithSettings(TwoHubs):
         return self._primary
 
 
+class TwoHubsWithContracts(TwoHubsWithSettings):
+    """The same, where contracts are kept at the primary, too."""
+
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`; while a node is with the fallback it keeps to what it has read before."""
+        return await self._contracts().read_index(bytes_max=bytes_max)
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """See `ContractStore.swap_index`."""
+        return await self._contracts().swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`."""
+        await self._contracts().put_page(digest, payload, keep_s=keep_s)
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`."""
+        return await self._contracts().get_page(digest, bytes_max=bytes_max)
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`."""
+        return await self._contracts().keep_pages(digests, keep_s=keep_s)
+
+    def _contracts(self) -> ContractStore:
+        """The primary. Raises HubUnavailable while the node is with the fallback."""
+        if self._away:
+            raise HubUnavailable("fallback", "contracts are at the primary, which does not answer", applied=False)
+        assert isinstance(self._primary, ContractStore)
+        return self._primary
+
+
 def two_hubs(
     primary: Hub,
     fallback: Hub,
@@ -213,6 +245,8 @@ def two_hubs(
     `name` is what the fallback may be called in messages; `odd_cell` finds the cell answer that no hub may give.
     """
     kind = TwoHubsWithSettings if isinstance(primary, SettingsStore) else TwoHubs
+    if isinstance(primary, SettingsStore) and isinstance(primary, ContractStore):
+        kind = TwoHubsWithContracts
     return kind(
         primary,
         fallback,

@@ -318,7 +318,7 @@ class _Api:
             raise wrong_field(422, "must be a contract, or the name of a plan; DELETE ends a contract", ())
         version, document = await self._read(asked, asked.identity)
         expected = version if asked.conditions.are_there else None
-        after = await self._book.set_customer(asked.identity, said, who=asked.author, expected=expected)
+        after = await self._book.set_customer(asked.identity, said, author=asked.author, expected=expected)
         return changed(after, 200 if asked.identity in document.customers else 201)
 
     async def end_contract(self, asked: _Asked) -> Response:
@@ -327,7 +327,7 @@ class _Api:
         if asked.identity not in document.customers:
             raise no_contract(asked.identity)
         expected = version if asked.conditions.are_there else None
-        return changed(await self._book.set_customer(asked.identity, None, who=asked.author, expected=expected))
+        return changed(await self._book.set_customer(asked.identity, None, author=asked.author, expected=expected))
 
     async def write_document(self, asked: _Asked) -> Response:
         """PUT /document."""
@@ -335,7 +335,7 @@ class _Api:
         expected = None
         if asked.conditions.are_there:
             expected, _ = await self._read(asked)
-        return changed(await self._book.replace(said, who=asked.author, expected=expected))
+        return changed(await self._book.replace(said, author=asked.author, expected=expected))
 
     async def rollback(self, asked: _Asked) -> Response:
         """POST /rollback."""
@@ -343,7 +343,7 @@ class _Api:
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
             raise wrong_field(422, "must be the number of a version, as history has it", ("version",))
         try:
-            return changed(await self._book.rollback(version, who=asked.author))
+            return changed(await self._book.rollback(version, author=asked.author))
         except LookupError:
             raise wrong_field(404, f"version {version} is not kept, or not any more", ("version",)) from None
 

@@ -45,7 +45,7 @@ def table_of_change(change: Change) -> dict[str, Any]:
     """A change as JSON."""
     return {
         "version": change.version,
-        "by": change.who,
+        "by": change.author,
         "when": written_moment(change.when),
         "identity": change.identity,
         "before": change.before,

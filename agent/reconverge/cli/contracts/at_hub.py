@@ -1,0 +1,67 @@
+"""What the commands have in common that read and change contracts at a hub."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeAlias, TypeVar
+
+import typer
+
+from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
+from reconverge.contracts.changing import AUTHOR_LENGTH_MAX
+from reconverge.contracts.hub_book import HubBook
+from reconverge.contracts.reader import minimum_as_said
+from reconverge.errors import InvalidSetting
+from reconverge.hub.port import ContractStore, Hub
+from reconverge.hub.registry import redacted
+
+T = TypeVar("T")
+UNKNOWN_STATUS: Final = 1
+"""Of a command that is about a customer that has no contract."""
+IdentityArgument: TypeAlias = Annotated[str, typer.Argument(help="The customer.", metavar="IDENTITY")]
+AuthorOption: TypeAlias = Annotated[
+    str, typer.Option("--who", help="Under which name the change is told.", metavar="NAME", show_default="your name")
+]
+ExpectedOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--expected", help="Change nothing unless the contracts are at this version.", metavar="VERSION"),
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
+__all__ = [
+    "UNKNOWN_STATUS",
+    "AuthorOption",
+    "ExpectedOption",
+    "HubOption",
+    "IdentityArgument",
+    "JsonOption",
+    "NamespaceOption",
+    "ask_book",
+    "author_as_said",
+]
+
+
+def author_as_said(author: str) -> str:
+    """The author that a command names, or else the user that runs it."""
+    if author:
+        return author
+    try:
+        return getpass.getuser()[:AUTHOR_LENGTH_MAX]
+    except (OSError, KeyError):  # in a container without a name for this user
+        return "unknown"
+
+
+def ask_book(url: str, namespace: str, question: Callable[[HubBook], Awaitable[T]], *, force: bool = False) -> T:
+    """Ask the book of a namespace, at the hub of that URL.
+
+    Raises HubUnavailable, UnreadableContracts, or InvalidSetting if no contracts can be kept there.
+    """
+    secrets, minimum = secrets_as_said(), minimum_as_said()
+
+    async def ask(hub: Hub) -> T:
+        if not isinstance(hub, ContractStore):
+            raise InvalidSetting("hub", redacted(url), "is a hub at which no contracts can be kept")
+        return await question(HubBook(hub, namespace, secrets, minimum=minimum, force=force))
+
+    return ask_hub(url, namespace, ask, what="no contracts can be kept")

@@ -1,0 +1,52 @@
+"""`reconverge contracts publish`: a file of contracts becomes that of a fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reconverge.cli.contracts.at_hub import (
+    AuthorOption,
+    ExpectedOption,
+    HubOption,
+    NamespaceOption,
+    ask_book,
+    author_as_said,
+)
+from reconverge.contracts.document import InvalidContracts, checked
+
+
+def publish(
+    file: Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.")],
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    author: AuthorOption = "",
+    expected: ExpectedOption = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace also what this secret does not verify, or what was lost.")
+    ] = False,
+) -> None:
+    """Have every node of the namespace obey a file of contracts within one sync interval.
+
+    Whatever it does not say is gone; `history` and `rollback` have it.
+    """
+    said = _read(file)
+    version = ask_book(
+        hub, namespace, lambda book: book.replace(said, author=author_as_said(author), expected=expected), force=force
+    )
+    typer.echo(f"published version {version} for namespace {namespace}: customers: {len(said.get('customers') or {})}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What a file says. Raises InvalidConfiguration, with line and field."""
+    from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
+
+    source = Source(file)
+    try:
+        checked(source.said)
+    except InvalidContracts as error:
+        line = source.line_of(error.path) or 1
+        raise InvalidConfiguration(source.name, error.problem, line=line, field=".".join(error.path)) from None
+    return dict(source.said)

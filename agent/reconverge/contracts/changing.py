@@ -1,0 +1,186 @@
+"""What a change of the contracts comes to: which former limits go on holding, and what is told of it afterwards."""
+
+# Theory of operation.
+#
+# What was used is kept in counts, and a limit that is counted otherwise has other counts, which are empty. A customer
+# whose plan changes a limit from a fixed window to a bucket could use the whole quota twice. So the limit
+# as it was holds beside the new one for as long as a charge to it may count; `former` in the customer's entry says so.
+# It does not matter what has changed: the customer's own limit, its plan, or the limits of the plan that it is on.
+#
+# A former limit that is over is left out, and so is one that counts as a present limit does: a change that is taken
+# back finds its counts where they were. A limit without a successor of its name is gone, as the change says.
+#
+# An unknown customer has no entry, so nothing can be kept for it: not when the plan for the unknown changes, and not
+# for a customer that is removed.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from reconverge.contracts.document import (
+    FORMER_MAX,
+    REFUSED,
+    Customer,
+    Document,
+    Former,
+    InvalidContracts,
+    check_identity,
+    checked_customer,
+    counts_for_s,
+    same_cells,
+    table_of,
+    table_of_customer,
+)
+from reconverge.contracts.terms import terms_of
+from reconverge.errors import ReconvergeError, shown
+
+TOLD_MAX: Final = 20
+"""Of so many customers, and of so many plans, a change of the whole document tells what it was, and what it is."""
+NO_CONTRACTS: Final = Document(plans={})
+"""Before anything was said."""
+AUTHOR_LENGTH_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a change says of itself."""
+
+    identity: str | None
+    before: Any
+    after: Any
+
+
+def with_formers(before: Document, after: Document, *, now_s: float, identities: Iterable[str]) -> Document:
+    """The document after a change, with the former limits of these customers that go on holding.
+
+    Raises InvalidContracts if one of them would have more of those than a customer may have.
+    """
+    changed: dict[str, Customer] = {}
+    for identity in identities:
+        customer = after.customers.get(identity)
+        if customer is None:
+            continue
+        formers = _formers(before, after, identity, customer, now_s)
+        if formers != customer.former:
+            changed[identity] = replace(customer, former=formers)
+    return replace(after, customers={**after.customers, **changed}) if changed else after
+
+
+def told_of(before: Document, after: Document, identity: str | None) -> Told:
+    """What is told of a change: of one customer its entry, of a document that was replaced what differs in it."""
+    if identity is not None:
+        was, is_ = (
+            None if customer is None else table_of_customer(customer)
+            for customer in (before.customers.get(identity), after.customers.get(identity))
+        )
+        return Told(identity, was, is_)
+    differing = _differing(before.customers, after.customers)
+    plans = table_of(replace(before, customers={}))["plans"], table_of(replace(after, customers={}))["plans"]
+    differing_plans = _differing(*plans)
+    tables = [
+        {
+            **({"unknown": document.unknown} if before.unknown != after.unknown else {}),
+            **({"plans": {name: said[name] for name in differing_plans if name in said}} if differing_plans else {}),
+            **(
+                {
+                    "customers": {
+                        each: table_of_customer(document.customers[each])
+                        for each in differing
+                        if each in document.customers
+                    }
+                }
+                if differing
+                else {}
+            ),
+        }
+        for document, said in zip((before, after), plans, strict=True)
+    ]
+    return Told(None, tables[0] if before.plans else None, tables[1])
+
+
+def touched(before: Document, after: Document) -> Iterable[str]:
+    """The customers whose terms a change of the document may have changed."""
+    if before.plans == after.plans and before.unknown == after.unknown:
+        return [each for each, customer in after.customers.items() if before.customers.get(each) != customer]
+    return after.customers
+
+
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The names that do not mean the same in both, as many as are told."""
+    differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return differing[:TOLD_MAX]
+
+
+def _formers(before: Document, after: Document, identity: str, customer: Customer, now_s: float) -> tuple[Former, ...]:
+    present = {term.name: term for term in terms_of(after, identity, now_s).terms if not term.former}
+    candidates = [each for each in customer.former if each.until > now_s]
+    known = before.customers.get(identity)
+    if known is not None:
+        candidates += [each for each in known.former if each.until > now_s]
+    if known is not None or before.unknown != REFUSED:
+        candidates += [
+            Former(term.name, term.limit, term.by, now_s + counts_for_s(term.limit))
+            for term in terms_of(before, identity, now_s).terms
+            if not term.former
+        ]
+    formers: list[Former] = []
+    for each in candidates:
+        holds = present.get(each.name)
+        if holds is None or (holds.by == each.by and same_cells(holds.limit, each.limit)):
+            continue
+        same = next((one for one in formers if _count_alike(one, each)), None)
+        if same is None:
+            formers.append(each)
+        elif each.until > same.until:
+            formers[formers.index(same)] = each
+    if len(formers) > FORMER_MAX:
+        raise InvalidContracts(
+            f"would have {len(formers)} former limits that still count, and {FORMER_MAX} are possible; "
+            "change it again when some of them are over",
+            "customers",
+            identity,
+        )
+    return tuple(formers)
+
+
+def _count_alike(one: Former, other: Former) -> bool:
+    return one.name == other.name and one.by == other.by and same_cells(one.limit, other.limit)
+
+
+def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -> Document:
+    """The document in which a customer's contract is what is said; None ends it. Raises InvalidContracts."""
+    check_identity(identity, "customers")
+    customers = dict(before.customers)
+    if said is None:
+        if customers.pop(identity, None) is None:
+            raise InvalidContracts("has no contract that could end", "customers", identity)
+        return replace(before, customers=customers)
+    customers[identity] = checked_customer(identity, said, before.plans)
+    after = replace(before, customers=customers)
+    return with_formers(before, after, now_s=now_s, identities=[identity])
+
+
+def with_document(before: Document, after: Document, *, now_s: float) -> Document:
+    """The document that takes the place of another one. Raises InvalidContracts."""
+    return with_formers(before, after, now_s=now_s, identities=touched(before, after))
+
+
+def check_author(author: object) -> str:
+    """Return the name under which a change is told, if it is one. Raises InvalidContracts."""
+    if not isinstance(author, str) or not 1 <= len(author) <= AUTHOR_LENGTH_MAX or not author.isprintable():
+        raise InvalidContracts(
+            f"{shown(author)} is no name of an author: 1 to {AUTHOR_LENGTH_MAX} characters that can be printed"
+        )
+    return author
+
+
+class UnknownVersion(ReconvergeError, LookupError):
+    """Raised when contracts are to be again what they were at a version that is not kept, or never was."""
+
+    def __init__(self, version: int, kept: Iterable[int]) -> None:
+        self.version = version
+        known = sorted(kept)
+        which = f"from {known[0]} to {known[-1]}" if known else "none"
+        super().__init__(f"version {version} of the contracts is not kept; those that are: {which}")

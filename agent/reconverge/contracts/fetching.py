@@ -1,0 +1,122 @@
+"""Puts a document together from the pages of a hub, and fetches only those that it has not read before."""
+
+# A page is named by what is in it, so what was read once need not be read again. What is kept of a page is the
+# customers, which the document shares. A customer is checked against the plans; when these have changed, the customers
+# of pages that have not are checked again, from what is known of them.
+#
+# Reading and checking 10,000 customers takes a few tenths of a second. The loop may be that of an application, so
+# whatever is longer than INLINE_BYTES_MAX is read in a thread.
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from reconverge.contracts.document import Customer, Document
+from reconverge.contracts.pages import (
+    PAGE_BYTES_MAX,
+    DamagedPage,
+    Outline,
+    customers_in,
+    joined,
+    plans_in,
+    table_in,
+    tables_of,
+)
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import ContractStore
+
+FETCHED_AT_ONCE: Final = 3
+"""So many pages are under way side by side. A hub on Redis has one connection more, for exchanges."""
+INLINE_BYTES_MAX: Final = 64 * 1024
+"""So much is read and checked within a few milliseconds."""
+
+
+class MissingPage(Exception):  # a fact, as all names of errors are here
+    """Raised for a page that the index names and the hub does not have."""
+
+
+class Pages:
+    """What one reader knows of the pages of a hub. For one event loop at a time."""
+
+    def __init__(self) -> None:
+        self.fetched = 0
+        """How many pages were fetched."""
+        self._unread: dict[str, bytes] = {}
+        """What was fetched of a document that is not together yet; so an interrupted reader goes on where it was."""
+        self._plans: tuple[str, Document] | None = None
+        """The page of plans that was read last, by its digest."""
+        self._customers: dict[tuple[int, str], dict[str, Customer]] = {}
+        """The pages of customers of the last document, by number and digest."""
+
+    async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
+        """The document of these pages. A page is waited for as long as `timeout_s`.
+
+        Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
+        """
+        unread = await self._fetch(store, outline, timeout_s)
+        if sum(map(len, unread.values())) > INLINE_BYTES_MAX or not self._knows_plans(outline):
+            return await asyncio.to_thread(self._join, outline, unread)
+        return self._join(outline, unread)
+
+    def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
+        """The document of pages that are at hand. Raises MissingPage, DamagedPage, and InvalidContracts."""
+        for digest in outline.digests:
+            if digest not in payloads:
+                raise MissingPage(digest)
+        return self._join(outline, payloads)
+
+    def _knows_plans(self, outline: Outline) -> bool:
+        return self._plans is not None and self._plans[0] == outline.plans
+
+    async def _fetch(self, store: ContractStore, outline: Outline, timeout_s: float | None) -> dict[str, bytes]:
+        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
+        wanted = [] if self._knows_plans(outline) else [outline.plans]
+        wanted += [each for number, each in enumerate(outline.customers) if (number, each) not in self._customers]
+        known = set(wanted)
+        unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in known}
+        wanted = [each for each in dict.fromkeys(wanted) if each not in unread]
+        for start in range(0, len(wanted), FETCHED_AT_ONCE):
+            group = wanted[start : start + FETCHED_AT_ONCE]
+            answers = await asyncio.gather(
+                *(fetched_page(store, digest, timeout_s=timeout_s) for digest in group), return_exceptions=True
+            )
+            for digest, answer in zip(group, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                unread[digest] = answer
+                self.fetched += 1
+        return unread
+
+    def _join(self, outline: Outline, unread: Mapping[str, bytes]) -> Document:
+        known_plans = self._plans
+        if known_plans is None or known_plans[0] != outline.plans:
+            known_plans = outline.plans, plans_in(table_in(unread[outline.plans], outline.plans))
+        plans = known_plans[1]
+        same_plans = self._plans is not None and self._plans[1].plans == plans.plans
+        pages = len(outline.customers)
+        read: dict[tuple[int, str], dict[str, Customer]] = {}
+        for number, digest in enumerate(outline.customers):
+            known = self._customers.get((number, digest))
+            if known is None or not same_plans:
+                table = table_in(unread[digest], digest) if known is None else tables_of(known)
+                known = customers_in(table, plans.plans, number=number, pages=pages)
+            read[number, digest] = known
+        document = joined(plans, read.values())
+        self._plans, self._customers, self._unread = known_plans, read, {}
+        return document
+
+
+async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
+    """One page, if its digest is right. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
+    payload = await asyncio.wait_for(store.get_page(digest, bytes_max=PAGE_BYTES_MAX), timeout_s)
+    if payload is None:
+        raise MissingPage(digest)
+    if type(payload) is not bytes:
+        raise HubUnavailable("protocol", "a page is no string of bytes", applied=False)
+    table_in(payload, digest)
+    return payload
+
+
+__all__ = ["DamagedPage", "MissingPage", "Pages", "fetched_page"]

@@ -1,0 +1,309 @@
+"""The contracts of a fleet, kept at its hub: reads them, changes them, and tells what was changed."""
+
+# Theory of operation.
+#
+# The problem. Two operators change contracts at once, a writer ends in the middle, and a hub that any node may write to
+# is no judge of what is true. No change may be lost or half made, and what was can be had again.
+#
+# How it works. Pages are put first, under their digests, where they change nothing. Then the index is swapped, in one
+# step, if it is still the one that the change was made from; that is the moment of the change. A writer that was too
+# late makes its change again from what there is now, unless it was made for one version (`expected`).
+#
+# Each change leaves a page that tells of it, and of which pages that version was made. The index names the last
+# HISTORY_MAX of them. To roll back is to sign the pages of a former version again, as a new version.
+#
+# A page that only versions beyond that were made of is kept for RETIRED_S more, and not deleted: another writer may be
+# about to name it again, since what is the same has the same name. A writer has all its pages kept once more after the
+# swap, and puts those that went meanwhile.
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.contracts.book import Change, VersionConflict
+from reconverge.contracts.changing import (
+    NO_CONTRACTS,
+    UnknownVersion,
+    check_author,
+    told_of,
+    with_customer,
+    with_document,
+)
+from reconverge.contracts.document import Document, InvalidContracts, checked
+from reconverge.contracts.fetching import MissingPage, Pages, fetched_page
+from reconverge.contracts.index import (
+    HISTORY_MAX,
+    INDEX_BYTES_MAX,
+    LIFETIME_MAX_S,
+    Index,
+    opened_index,
+    seal_index,
+)
+from reconverge.contracts.pages import (
+    PAGE_BYTES_MAX,
+    DamagedPage,
+    Outline,
+    digest_of,
+    divided,
+    payload_of,
+    table_in,
+)
+from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.hub.port import ContractStore
+from reconverge.remote_settings.signed import FOREIGN, Rejection, Secrets
+
+TRIES_MAX: Final = 8
+"""So often a change is made again because another one came first."""
+RETIRED_S: Final = 3600.0
+"""For so long a page that no version is made of any more stays at the hub."""
+LOST: Final = "lost"
+"""Why contracts cannot be read whose index is valid: the hub has lost pages of them."""
+
+
+class UnreadableContracts(ReconvergeError):
+    """Raised when the hub has contracts that cannot be believed, or not be read; nothing was changed.
+
+    `reason` is one of `reconverge.remote_settings.signed.REASONS`, or `LOST`.
+    """
+
+    def __init__(self, reason: str, problem: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the contracts at the hub cannot be used: {problem}. Use the secret that they were signed with, beside the"
+            " new one when secrets change, or replace all of them with publish --force (force=True)"
+        )
+
+
+class HubBook:
+    """See `Book` for what it promises.
+
+    Args:
+        store: the hub, opened for the namespace.
+        namespace: the namespace whose contracts these are.
+        secrets: the first one signs; what is there has to be signed with any of them.
+        clock: for tests.
+        minimum: the lowest number that a version may have, as nodes are told by RECONVERGE_CONTRACTS_MIN_VERSION.
+        force: replace also what cannot be read; `replace` begins with nothing then, and forgets former limits.
+    """
+
+    def __init__(
+        self,
+        store: ContractStore,
+        namespace: str,
+        secrets: Secrets,
+        *,
+        clock: Clock | None = None,
+        minimum: int = 0,
+        force: bool = False,
+    ) -> None:
+        if not isinstance(store, ContractStore):
+            raise InvalidSetting("hub", type(store).__name__, "is a hub at which no contracts can be kept")
+        self._store = store
+        self._namespace = namespace
+        self._secrets = secrets
+        self._clock = clock or SystemClock()
+        self._minimum = minimum
+        self._force = force
+        self._pages = Pages()
+        self._told: dict[str, dict[str, Any]] = {}
+        """The pages that tell of changes, as far as they were read, by digest."""
+
+    async def read(self) -> tuple[int, Document]:
+        """See `Book.read`. Raises UnreadableContracts, too."""
+        _, index = await self._index()
+        if index is None:
+            return 0, NO_CONTRACTS
+        return index.version, await self._document(index.outline)
+
+    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.set_customer`."""
+
+        async def make(before: Document, now_s: float) -> Document:
+            return with_customer(before, identity, said, now_s=now_s)
+
+        return await self._change(make, author, expected, identity)
+
+    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.replace`."""
+        document = checked(said)
+
+        async def make(before: Document, now_s: float) -> Document:
+            return with_document(before, document, now_s=now_s)
+
+        return await self._change(make, author, expected)
+
+    async def rollback(self, version: int, *, author: str) -> int:
+        """See `Book.rollback`."""
+        _, index = await self._index()
+        told = [] if index is None else await self._history(index)
+        outline = next((_outline_in(each) for each in told if each["version"] == version), None)
+        if outline is None:
+            raise UnknownVersion(version, [each["version"] for each in told])
+        try:
+            former = await Pages().document(self._store, outline)
+        except MissingPage:
+            raise UnknownVersion(version, [each["version"] for each in told if each["version"] != version]) from None
+
+        async def make(before: Document, now_s: float) -> Document:
+            return with_document(before, former, now_s=now_s)
+
+        return await self._change(make, author, None)
+
+    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
+        """See `Book.history`."""
+        _, index = await self._index()
+        told = [] if index is None else await self._history(index)
+        changes = [
+            Change(each["version"], each["author"], each["when"], each["identity"], each["before"], each["after"])
+            for each in told
+        ]
+        return [each for each in changes if identity is None or each.identity == identity][:most]
+
+    async def _change(
+        self,
+        make: Callable[[Document, float], Awaitable[Document]],
+        author: str,
+        expected: int | None,
+        identity: str | None = None,
+    ) -> int:
+        check_author(author)
+        found = 0
+        for _ in range(TRIES_MAX):
+            payload, index = await self._index()
+            found = 0 if index is None else index.version
+            if expected is not None and found != expected:
+                raise VersionConflict(expected, found)
+            before = await self._before(index)
+            now_s = self._clock.wall_ns() / SECOND_NS
+            after = await make(before, now_s)
+            told = told_of(before, after, identity)
+            version = max(found, self._minimum - 1) + 1
+            change = Change(version, author, now_s, told.identity, told.before, told.after)
+            if await self._swap(payload, index, after, change):
+                return version
+        _, index = await self._index()
+        raise VersionConflict(found, 0 if index is None else index.version)
+
+    async def _swap(self, payload: bytes | None, before: Index | None, after: Document, change: Change) -> bool:
+        """Put the pages of a change, then its index, and return whether that was still in time."""
+        parts = divided(after, pages=None if before is None else len(before.outline.customers))
+        told = _told_page(change, parts.outline)
+        pages = {**parts.pages, digest_of(told): told}
+        former = () if before is None else before.history
+        lacking = set(await self._put(pages, also=former[: HISTORY_MAX - 1]))
+        kept = takewhile(lambda each: each not in lacking, former[: HISTORY_MAX - 1])
+        issued = int(change.when)
+        index = Index(
+            namespace=self._namespace,
+            version=change.version,
+            issued=issued,
+            expires=issued + LIFETIME_MAX_S,
+            outline=parts.outline,
+            history=(digest_of(told), *kept),
+        )
+        swapped = await self._store.swap_index(
+            seal_index(index, self._secrets), over=payload, bytes_max=INDEX_BYTES_MAX, keep_s=LIFETIME_MAX_S
+        )
+        if swapped:
+            await self._put(pages)
+            await self._retire(former, index)
+        return swapped
+
+    async def _put(self, pages: dict[str, bytes], *, also: Sequence[str] = ()) -> list[str]:
+        """Have these pages be at the hub for their time; returns which of the others are not there."""
+        lacking = await self._store.keep_pages(list(dict.fromkeys((*pages, *also))), keep_s=LIFETIME_MAX_S)
+        for digest in lacking:
+            if digest in pages:
+                await self._store.put_page(digest, pages[digest], keep_s=LIFETIME_MAX_S)
+        return [digest for digest in lacking if digest not in pages]
+
+    async def _retire(self, former: Sequence[str], index: Index) -> None:
+        """Have the pages go that none of the versions is made of any more that are kept."""
+        dropped = [each for each in former if each not in index.history]
+        if not dropped:
+            return
+        kept = set(index.history)
+        for each in await self._history(index):
+            kept.update(_outline_in(each).digests)
+        gone = set(dropped)
+        for digest in dropped:
+            told = await self._told_page(digest)
+            gone.update(() if told is None else _outline_in(told).digests)
+        await self._store.keep_pages(sorted(gone - kept), keep_s=RETIRED_S)
+
+    async def _index(self) -> tuple[bytes | None, Index | None]:
+        """As it is there, and what it says; None and None if there is none. Raises UnreadableContracts."""
+        payload = await self._store.read_index(bytes_max=INDEX_BYTES_MAX)
+        if payload is None:
+            return None, None
+        index = opened_index(payload, self._secrets)
+        if not isinstance(index, Rejection) and index.namespace != self._namespace:
+            index = Rejection(FOREIGN, f"is for the namespace {index.namespace!r}")
+        if not isinstance(index, Rejection):
+            return payload, index
+        if not self._force:
+            raise UnreadableContracts(index.reason, f"the index {index.problem}")
+        return payload, None
+
+    async def _before(self, index: Index | None) -> Document:
+        if index is None:
+            return NO_CONTRACTS
+        try:
+            return await self._document(index.outline)
+        except UnreadableContracts:
+            if not self._force:
+                raise
+            return NO_CONTRACTS
+
+    async def _document(self, outline: Outline) -> Document:
+        try:
+            return await self._pages.document(self._store, outline)
+        except MissingPage as error:
+            raise UnreadableContracts(LOST, f"the page {str(error)[:16]}... is not there") from None
+        except (DamagedPage, InvalidContracts) as error:
+            raise UnreadableContracts(LOST, f"a page {error}") from None
+
+    async def _history(self, index: Index) -> list[dict[str, Any]]:
+        """What is told of the last changes, as far as there are pages of it."""
+        told = []
+        for digest in index.history:
+            page = await self._told_page(digest)
+            if page is None:
+                break
+            told.append(page)
+        self._told = {digest: page for digest, page in self._told.items() if digest in index.history}
+        return told
+
+    async def _told_page(self, digest: str) -> dict[str, Any] | None:
+        """What one change tells of itself; None if it is not there, or is damaged."""
+        if digest not in self._told:
+            try:
+                self._told[digest] = table_in(await fetched_page(self._store, digest), digest)
+            except (MissingPage, DamagedPage):
+                return None
+        return self._told[digest]
+
+
+def _told_page(change: Change, outline: Outline) -> bytes:
+    """The page that tells of a change; of one that is too long to be told, that it was made."""
+    said = {
+        "version": change.version,
+        "author": change.author,
+        "when": change.when,
+        "identity": change.identity,
+        "before": change.before,
+        "after": change.after,
+        "plans": outline.plans,
+        "customers": list(outline.customers),
+    }
+    payload = payload_of(said)
+    if len(payload) > PAGE_BYTES_MAX:
+        payload = payload_of({**said, "before": None, "after": None})
+    return payload
+
+
+def _outline_in(told: dict[str, Any]) -> Outline:
+    return Outline(told["plans"], tuple(told["customers"]))

@@ -1,0 +1,73 @@
+"""The last contracts that a node has obeyed, in a file, for a start while the hub is away."""
+
+# One line names the format and the lengths of the parts; then the index and its pages follow as they were read. It is
+# signed, so it is judged when it is read exactly as if it came from the hub. It is written beside its place and then
+# moved there, so that a reader finds the whole of one version or of the one before.
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from reconverge.contracts.index import INDEX_BYTES_MAX
+from reconverge.contracts.pages import PAGE_BYTES_MAX, PAGES_MAX, digest_of
+
+MAGIC: Final = b"reconverge-contracts-kept-1 "
+HEADER_BYTES_MAX: Final = 4096
+FILE_BYTES_MAX: Final = HEADER_BYTES_MAX + INDEX_BYTES_MAX + (PAGES_MAX + 1) * PAGE_BYTES_MAX
+
+
+class Kept(NamedTuple):
+    """What a file has."""
+
+    signed: bytes
+    """The index."""
+    pages: dict[str, bytes]
+    """By their digests."""
+
+
+class KeptFile:
+    """A file that one or several processes of a machine write, and read when they start."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def read(self) -> Kept | None:
+        """What it has; None if there is no such file. Raises OSError, and ValueError if another program wrote it."""
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+        except FileNotFoundError:
+            return None
+        header, line_end, rest = content[:HEADER_BYTES_MAX].partition(b"\n")
+        if not header.startswith(MAGIC) or not line_end or len(content) > FILE_BYTES_MAX:
+            raise ValueError("it does not begin as contracts that were kept do")
+        rest = content[len(header) + 1 :]
+        lengths = [int(each) for each in header[len(MAGIC) :].split()]
+        if not lengths or min(lengths) < 0 or sum(lengths) != len(rest):
+            raise ValueError("it has another length than it says")
+        parts: list[bytes] = []
+        for length in lengths:
+            parts.append(rest[:length])
+            rest = rest[length:]
+        return Kept(parts[0], {digest_of(page): page for page in parts[1:]})
+
+    def write(self, index: bytes, pages: Collection[bytes]) -> None:
+        """Put this in the place of what it has, whole or not at all. Raises OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lengths = b" ".join(b"%d" % len(each) for each in (index, *pages))
+        number, name = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)  # no other user may read it
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(b"".join((MAGIC, lengths, b"\n", index, *pages)))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise

@@ -1,0 +1,98 @@
+"""Contracts that are kept in this process, for programs without a hub and for tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.contracts.book import Change, VersionConflict
+from reconverge.contracts.changing import (
+    NO_CONTRACTS,
+    UnknownVersion,
+    check_author,
+    told_of,
+    with_customer,
+    with_document,
+)
+from reconverge.contracts.document import Document, checked
+from reconverge.contracts.index import HISTORY_MAX
+
+
+class MemoryBook:
+    """See `Book` for what it promises; its contracts end with the process.
+
+    `told` is called with the version and the contracts after each change, by the thread that makes it.
+    """
+
+    def __init__(
+        self,
+        document: Document = NO_CONTRACTS,
+        *,
+        clock: Clock | None = None,
+        told: Callable[[int, Document], None] = lambda _version, _document: None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._told = told
+        self._lock = Lock()
+        self._version = 1 if document.plans else 0
+        self._document = document
+        self._changes: deque[Change] = deque(maxlen=HISTORY_MAX)
+        self._documents: dict[int, Document] = {self._version: document} if document.plans else {}
+        """By version, as many as there are changes."""
+
+    async def read(self) -> tuple[int, Document]:
+        """See `Book.read`."""
+        with self._lock:
+            return self._version, self._document
+
+    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.set_customer`."""
+        return self._change(
+            lambda before, now_s: with_customer(before, identity, said, now_s=now_s), author, expected, identity
+        )
+
+    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.replace`."""
+        document = checked(said)
+        return self._change(lambda before, now_s: with_document(before, document, now_s=now_s), author, expected)
+
+    async def rollback(self, version: int, *, author: str) -> int:
+        """See `Book.rollback`."""
+        with self._lock:
+            former = self._documents.get(version)
+            kept = list(self._documents)
+        if former is None:
+            raise UnknownVersion(version, kept)
+        return self._change(lambda before, now_s: with_document(before, former, now_s=now_s), author, None)
+
+    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
+        """See `Book.history`."""
+        with self._lock:
+            changes = [each for each in self._changes if identity is None or each.identity == identity]
+        return changes[:most]
+
+    def _change(
+        self,
+        make: Callable[[Document, float], Document],
+        author: str,
+        expected: int | None,
+        identity: str | None = None,
+    ) -> int:
+        check_author(author)
+        with self._lock:
+            if expected is not None and expected != self._version:
+                raise VersionConflict(expected, self._version)
+            before = self._document
+            now_s = self._clock.wall_ns() / SECOND_NS
+            after = make(before, now_s)
+            told = told_of(before, after, identity)
+            self._version += 1
+            version = self._version
+            self._document = self._documents[version] = after
+            self._documents.pop(version - HISTORY_MAX, None)
+            self._changes.appendleft(Change(version, author, now_s, identity, told.before, told.after))
+        self._told(version, after)
+        return version

@@ -1,0 +1,30 @@
+"""What an exchange driver has to do at the hub beside exchanges and published settings."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from reconverge.hub.port import Hub
+
+
+class Follower(Protocol):
+    """Reads something that a hub keeps for all nodes, in the rhythm of the exchanges and beside them.
+
+    Promises: `follow` raises nothing but cancellation, which it is ended with when the node stops; after it, `due_ns`
+    is later than it was. Does not promise: to be quick. Exchanges go on meanwhile.
+    """
+
+    def due_ns(self) -> int:
+        """When to look next, by the monotonic clock."""
+        ...
+
+    def start_over(self) -> None:
+        """Look as soon as there is another driver, which drives from now on."""
+        ...
+
+    async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
+        """Look at the hub now, and wait for `timeout_s` seconds for each of its answers.
+
+        `cut_off` says that exchanges fail, which tell why; then it may be left for the next time.
+        """
+        ...

@@ -1,0 +1,174 @@
+"""The promises of `reconverge.hub.ContractStore`, as tests that the tests of such a hub inherit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Final, Protocol
+from unittest import SkipTest
+
+from reconverge.hub.port import ContractStore
+
+BYTES_MAX: Final = 1000
+KEEP_S: Final = 600.0
+PAYLOAD: Final = bytes(range(256))
+PAGES: Final = tuple(b"page %d" % number for number in range(40))
+WRITERS: Final = 8
+
+
+class ContractHub(ContractStore, Protocol):
+    """A store of contracts that has connections to let go of."""
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        ...
+
+
+class ContractStoreContract:
+    """What every store of contracts promises, claim by claim; to be inherited beside `HubContract`, or alone.
+
+    Say which hub to test with `make_store`.
+    """
+
+    def make_store(self) -> ContractHub:
+        """A hub that keeps nothing yet. Called outside of any event loop, once for each claim."""
+        raise NotImplementedError("say which hub to test: def make_store(self) -> Hub")
+
+    def join_store(self, hub: ContractHub) -> ContractHub:
+        """Another object for the same hub, as another process would have; else `hub` itself."""
+        return hub
+
+    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
+        """A hub on the same server, with another namespace."""
+        raise SkipTest("make_store_of_a_stranger is not provided")
+
+    def test_before_anything_is_put_nothing_is_there(self) -> None:
+        """No index and no page; and that is None, not an empty payload."""
+
+        async def claim(hub: ContractHub) -> None:
+            digest = _digest(PAYLOAD)
+            assert await hub.read_index(bytes_max=BYTES_MAX) is None
+            assert await hub.get_page(digest, bytes_max=BYTES_MAX) is None
+            assert await hub.keep_pages([digest], keep_s=KEEP_S) == [digest]
+            assert await hub.keep_pages([], keep_s=KEEP_S) == []
+
+        self._try(claim)
+
+    def test_an_index_is_swapped_for_what_was_read_and_for_nothing_else(self) -> None:
+        """From nothing, from the one before; a writer that has read another one changes nothing."""
+
+        async def claim(hub: ContractHub) -> None:
+            other = self.join_store(hub)
+            assert not await _swaps(hub, b"first", over=b"something")
+            assert await hub.read_index(bytes_max=BYTES_MAX) is None
+            assert await _swaps(hub, b"first", over=None)
+            assert await other.read_index(bytes_max=BYTES_MAX) == b"first"
+            for over in (None, b"", b"firs", b"first ", PAYLOAD):
+                assert not await _swaps(other, b"second", over=over)
+            assert await hub.read_index(bytes_max=BYTES_MAX) == b"first"
+            assert await _swaps(other, PAYLOAD, over=b"first")
+            assert await hub.read_index(bytes_max=BYTES_MAX) == PAYLOAD
+            assert await _swaps(hub, b"first", over=PAYLOAD)
+            assert await other.read_index(bytes_max=BYTES_MAX) == b"first"
+            await other.close()
+
+        self._try(claim)
+
+    def test_of_writers_at_once_one_is_in_time(self) -> None:
+        """Whichever that is; the others are told, and what is read is what that one has put."""
+
+        async def claim(hub: ContractHub) -> None:
+            writers = [self.join_store(hub) for _ in range(WRITERS)]
+            over: bytes | None = None
+            for turn in range(3):
+                payloads = [b"%d of %d" % (turn, number) for number in range(WRITERS)]
+                done = await asyncio.gather(
+                    *(_swaps(writer, payload, over=over) for writer, payload in zip(writers, payloads, strict=True))
+                )
+                assert sum(done) == 1
+                over = payloads[done.index(True)]
+                assert await hub.read_index(bytes_max=BYTES_MAX) == over
+            for writer in writers:
+                if writer is not hub:
+                    await writer.close()
+
+        self._try(claim)
+
+    def test_a_page_is_read_as_it_was_put_by_all(self) -> None:
+        """Any bytes, again and again, each under its digest; pages that were put twice, too."""
+
+        async def claim(hub: ContractHub) -> None:
+            other = self.join_store(hub)
+            for payload in (*PAGES, PAYLOAD, b"", *PAGES):
+                await hub.put_page(_digest(payload), payload, keep_s=KEEP_S)
+            for payload in (*PAGES, PAYLOAD, b""):
+                assert await other.get_page(_digest(payload), bytes_max=BYTES_MAX) == payload
+            assert await other.read_index(bytes_max=BYTES_MAX) is None
+            await other.close()
+
+        self._try(claim)
+
+    def test_something_too_long_is_seen_to_be_that(self) -> None:
+        """At the bound all of it is read; beyond, one byte more than that. Such an index can be replaced."""
+
+        async def claim(hub: ContractHub) -> None:
+            fits, long = b"x" * BYTES_MAX, b"y" * 40 * BYTES_MAX
+            for payload in (fits, long):
+                await hub.put_page(_digest(payload), payload, keep_s=KEEP_S)
+                assert await hub.get_page(_digest(payload), bytes_max=BYTES_MAX) == payload[: BYTES_MAX + 1]
+            over: bytes | None = None
+            for payload in (fits, long, b"short"):
+                assert await _swaps(hub, payload, over=over)
+                over = await hub.read_index(bytes_max=BYTES_MAX)
+                assert over == payload[: BYTES_MAX + 1]
+
+        self._try(claim)
+
+    def test_pages_that_are_not_there_are_named(self) -> None:
+        """In any order, some of many; those that are there can be read afterwards."""
+
+        async def claim(hub: ContractHub) -> None:
+            there, gone = PAGES[::2], PAGES[1::2]
+            for payload in there:
+                await hub.put_page(_digest(payload), payload, keep_s=KEEP_S)
+            missing = await hub.keep_pages([_digest(payload) for payload in PAGES], keep_s=2 * KEEP_S)
+            assert sorted(missing) == sorted(map(_digest, gone))
+            for payload in there:
+                assert await hub.get_page(_digest(payload), bytes_max=BYTES_MAX) == payload
+
+        self._try(claim)
+
+    def test_namespaces_do_not_read_each_others_contracts(self) -> None:
+        """What is put is for those that share a namespace."""
+
+        async def claim(hub: ContractHub) -> None:
+            stranger = self.make_store_of_a_stranger(hub)
+            await hub.put_page(_digest(PAYLOAD), PAYLOAD, keep_s=KEEP_S)
+            assert await _swaps(hub, b"ours", over=None)
+            assert await stranger.get_page(_digest(PAYLOAD), bytes_max=BYTES_MAX) is None
+            assert await stranger.read_index(bytes_max=BYTES_MAX) is None
+            assert await _swaps(stranger, b"theirs", over=None)
+            assert await hub.read_index(bytes_max=BYTES_MAX) == b"ours"
+            await stranger.close()
+
+        self._try(claim)
+
+    def _try(self, claim: Callable[[ContractHub], Awaitable[None]]) -> None:
+        hub = self.make_store()
+
+        async def run() -> None:
+            try:
+                await claim(hub)
+            finally:
+                await hub.close()
+
+        asyncio.run(run())
+
+
+def _digest(payload: bytes) -> str:
+    return sha256(payload).hexdigest()
+
+
+async def _swaps(hub: ContractStore, payload: bytes, *, over: bytes | None) -> bool:
+    return await hub.swap_index(payload, over=over, bytes_max=BYTES_MAX, keep_s=KEEP_S)

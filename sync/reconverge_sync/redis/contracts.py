@@ -1,0 +1,63 @@
+"""The contracts of a namespace, as a Redis keeps them: the index as settings are kept, and each page under its digest.
+
+Pages are spread over the shards by their digest, so in a cluster over its servers; every script is about one shard. The
+scripts use no command that an agent needs no right for anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from reconverge.errors import HubUnavailable
+from reconverge_sync.redis.resp import script
+
+SWAP: Final = script("swap_index")
+PUT: Final = script("put_page")
+GET: Final = script("get_page")
+KEEP: Final = script("keep_pages")
+PAGES_AT_ONCE: Final = 256
+"""So many keys of pages in one script, so that no node waits for longer than that takes."""
+_HASHED_DIGITS: Final = 8
+
+
+def shard_of(digest: str, shards: int) -> int:
+    """Where a page is. Raises HubUnavailable if that is no digest."""
+    try:
+        return int(digest[:_HASHED_DIGITS], 16) % shards
+    except ValueError:
+        raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False) from None
+
+
+def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]:
+    """The pages by shard, at most PAGES_AT_ONCE at a time. Raises HubUnavailable."""
+    groups: dict[int, list[str]] = {}
+    for digest in digests:
+        groups.setdefault(shard_of(digest, shards), []).append(digest)
+    return [
+        (shard, group[start : start + PAGES_AT_ONCE])
+        for shard, group in groups.items()
+        for start in range(0, len(group), PAGES_AT_ONCE)
+    ]
+
+
+def was_swapped(reply: object) -> bool:
+    """What SWAP answers. Raises HubUnavailable when it is not that."""
+    if reply not in (0, 1):
+        raise HubUnavailable("protocol", "the answer about the index cannot be read")
+    return reply == 1
+
+
+def page_in(reply: object) -> bytes | None:
+    """What GET answers. Raises HubUnavailable when it is not that."""
+    if reply is not None and type(reply) is not bytes:
+        raise HubUnavailable("protocol", "a page cannot be read", applied=False)
+    return reply
+
+
+def missing_in(reply: object, asked: list[str]) -> list[str]:
+    """What KEEP answers, as digests. Raises HubUnavailable when it is not that."""
+    positions: list[Any] = reply if isinstance(reply, list) else [None]
+    if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
+        raise HubUnavailable("protocol", "the answer about pages cannot be read")
+    return [asked[each] for each in positions]

@@ -1,0 +1,7 @@
+-- Has pages be deleted later, or sooner; answers with the positions, from 0, of those that are not there.
+-- KEYS the pages  ARGV 1 milliseconds until they are deleted
+local missing = {}
+for position, key in ipairs(KEYS) do
+  if redis.call('PEXPIRE', key, ARGV[1]) == 0 then missing[#missing + 1] = position - 1 end
+end
+return missing

@@ -1,0 +1,97 @@
+"""A vocabulary for tests of contracts that a hub keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS, Clock, ManualClock
+from reconverge.contracts.document import Document
+from reconverge.contracts.hub_book import HubBook
+from reconverge.contracts.index import IndexVerifier
+from reconverge.contracts.kept_file import KeptFile
+from reconverge.contracts.reader import ContractsReader
+from reconverge.remote_settings.signed import Secrets
+from tests.support.published import NOON, SECRET
+
+PLANS: Final[dict[str, Any]] = {
+    "unknown": "free",
+    "plans": {
+        "free": {"limits": {"calls": "50/second"}},
+        "pro": {"limits": {"calls": "1000/second", "reports": "10/hour"}},
+        "bucket": {"limits": {"calls": {"limit": "100/minute", "algorithm": "token-bucket"}}},
+    },
+}
+INTERVAL_S: Final = 0.1
+
+
+def shop(**customers: Any) -> dict[str, Any]:
+    """A document of three plans, and these customers."""
+    return {**copy.deepcopy(PLANS), "customers": customers}
+
+
+def many(customers: int, *, plans: int = 20) -> dict[str, Any]:
+    """A document of so many customers on so many plans; every tenth has a limit of its own."""
+    return {
+        "unknown": "plan-0",
+        "plans": {f"plan-{number}": {"limits": {"calls": f"{100 + number}/minute"}} for number in range(plans)},
+        "customers": {
+            f"customer-{number:06d}": {
+                "plan": f"plan-{number % plans}",
+                **({"limits": {"calls": f"{1000 + number}/minute"}} if number % 10 == 0 else {}),
+            }
+            for number in range(customers)
+        },
+    }
+
+
+def book_at(hub: Any, clock: Clock | None = None, **said: Any) -> HubBook:
+    """That of the namespace `shop`."""
+    settings: dict[str, Any] = {"namespace": "shop", "secrets": Secrets(SECRET), "clock": clock}
+    return HubBook(hub, **(settings | said))
+
+
+class Node:
+    """A reader on a clock of the test's, and what it was told."""
+
+    def __init__(
+        self,
+        hub: Any,
+        clock: ManualClock | None = None,
+        *,
+        minimum: int = 0,
+        secret: str = SECRET,
+        file: KeptFile | None = None,
+        apply: Callable[[int, Document], None] | None = None,
+    ) -> None:
+        self.hub = hub
+        self.clock = clock or ManualClock(start=NOON)
+        self.told: list[tuple[int, Document]] = []
+        self.reader = ContractsReader(
+            IndexVerifier("shop", Secrets(secret), minimum=minimum),
+            self.clock,
+            interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
+            apply=apply or (lambda version, document: self.told.append((version, document))),
+            file=file,
+            random=Random(1),
+        )
+        self.reader.recall()
+
+    def interval(self, seconds: float = INTERVAL_S, *, cut_off: bool = False) -> None:
+        """So long passes, and it does what is due."""
+        self.clock.advance(seconds)
+        if self.reader.due_ns() <= self.clock.monotonic_ns():
+            asyncio.run(self.reader.follow(self.hub, cut_off=cut_off, timeout_s=5.0))
+
+    @property
+    def versions(self) -> list[int]:
+        """Those that it was told of, in their order."""
+        return [version for version, _ in self.told]
+
+    @property
+    def customers(self) -> dict[str, str]:
+        """Which plan each customer is on, as far as it knows."""
+        return {identity: each.plan for identity, each in self.reader.document.customers.items()}
