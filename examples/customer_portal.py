@@ -17,7 +17,7 @@ from fastapi import Depends, FastAPI, Header, HTTPException
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
-from reconverge.contracts.memory_book import MemoryBook
+from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.integrations.contracts.api import contracts_api
 
 DOCUMENT = checked(

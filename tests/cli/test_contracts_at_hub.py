@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
 from reconverge.clock import Clock
-from reconverge.contracts.index import IndexVerifier
-from reconverge.contracts.reader import ContractsReader
+from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.remote_settings.signed import Secrets
 from tests.support.commands.checked import Said
 from tests.support.published import OTHER, SECRET
@@ -123,7 +123,7 @@ def test_customers_are_set_and_removed(file: Path, at: tuple[str, ...]) -> None:
 def test_the_history_and_the_way_back(file: Path, at: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the name that was said, or else the user's."""
     monkeypatch.setenv("LOGNAME", "grace")
-    run("publish", file, "--who", "root", *at)
+    run("publish", file, "--author", "root", *at)
     run("set", "ada", "free", *at)
     lines = [line.split("\t") for line in run("history", *at).stdout.splitlines()]
     told = json.loads(run("history", "--json", "--identity", "ada", *at).stdout)
@@ -171,7 +171,7 @@ def test_a_change_for_another_version_changes_nothing(file: Path, at: tuple[str,
         (("set", "ada", "free", "--limit", "calls=1/day", "--limit", "calls=2/day"), "says the limit calls again"),
         (("set", "ada", "free", "--limit", "cals=1/day"), "did you mean 'calls'?"),
         (("set", "ada", "free", "--until", "soon", "--then", "pro"), "'soon' is no moment like"),
-        (("set", "ada", "free", "--who", "a\nb"), "is no name of an author"),
+        (("set", "ada", "free", "--author", "a\nb"), "is no name of an author"),
         (("remove", "eve"), "customers.eve: has no contract that could end"),
         (("rollback", "7"), "version 7 of the contracts is not kept; those that are: from 1 to 1"),
     ],
@@ -221,12 +221,12 @@ def test_contracts_of_another_secret_are_replaced_by_force_alone(
     [
         ("memory://", "is nowhere that nodes meet, so no contracts can be kept there"),
         ("mqtt://localhost", "is a hub at which no contracts can be kept"),
-        (f"redis://127.0.0.1:{free_port()}/0", "refused"),
+        ("redis://127.0.0.1:{port}/0", "refused"),
     ],
 )
 def test_a_hub_that_keeps_none_is_told_of(file: Path, url: str, problem: str) -> None:
     """In memory, on a broker, and where there is no server."""
-    said = run("publish", file, "--hub", url)
+    said = run("publish", file, "--hub", url.format(port=free_port()))
 
     assert 2 == said.status
     assert problem in said.stderr

@@ -13,12 +13,12 @@ import pytest
 import redis
 
 from reconverge.clock import ManualClock
-from reconverge.contracts.book import Book, VersionConflict
-from reconverge.contracts.changing import UnknownVersion
 from reconverge.contracts.document import InvalidContracts, checked
-from reconverge.contracts.hub_book import RETIRED_S, HubBook, UnreadableContracts
-from reconverge.contracts.index import HISTORY_MAX, LIFETIME_MAX_S
-from reconverge.contracts.memory_book import MemoryBook
+from reconverge.contracts.store.book import Book, VersionConflict
+from reconverge.contracts.store.changing import UnknownVersion
+from reconverge.contracts.store.hub_book import RETIRED_S, HubBook, UnreadableContracts
+from reconverge.contracts.store.index import HISTORY_MAX, LIFETIME_MAX_S
+from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import Secrets

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconverge.contracts.changing import told_of, with_customer, with_document
 from reconverge.contracts.document import Document, InvalidContracts, checked, table_of_customer, written_moment
+from reconverge.contracts.store.changing import told_of, with_customer, with_document
 from reconverge.contracts.terms import terms_of
 from tests.support.kept_contracts import shop
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
-from reconverge.contracts.contracts import ContractDecision, Contracts, key_of, unwritten, written
+from reconverge.contracts.answers import ContractDecision, key_of, unwritten, written
+from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import InvalidContracts, counts_for_s
 from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import terms_of

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.contracts.document import Document, InvalidContracts, checked, checked_customer
-from reconverge.contracts.fetching import MissingPage, Pages
-from reconverge.contracts.index import INDEX_BYTES_MAX
-from reconverge.contracts.pages import (
+from reconverge.contracts.store.fetching import MissingPage, Pages
+from reconverge.contracts.store.index import INDEX_BYTES_MAX
+from reconverge.contracts.store.pages import (
     PAGE_BYTES_MAX,
     PAGE_BYTES_WANTED,
     PAGES_MAX,

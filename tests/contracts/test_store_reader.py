@@ -19,9 +19,16 @@ import pytest
 from reconverge import Agent, InvalidSetting
 from reconverge.clock import ManualClock
 from reconverge.contracts.document import checked
-from reconverge.contracts.index import INDEX_BYTES_MAX, LIFETIME_MAX_S, MAGIC, IndexVerifier, opened_index, seal_index
-from reconverge.contracts.kept_file import FILE_BYTES_MAX, HEADER_BYTES_MAX, KeptFile
-from reconverge.contracts.reader import ContractsReader
+from reconverge.contracts.store.index import (
+    INDEX_BYTES_MAX,
+    LIFETIME_MAX_S,
+    MAGIC,
+    IndexVerifier,
+    opened_index,
+    seal_index,
+)
+from reconverge.contracts.store.kept_file import FILE_BYTES_MAX, HEADER_BYTES_MAX, KeptFile
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import Rejection, Secrets, seal_table

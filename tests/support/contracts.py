@@ -11,9 +11,9 @@ import httpx
 
 from reconverge import Agent, Limiter
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.book import Change, VersionConflict
 from reconverge.contracts.document import Document, checked, checked_customer, table_of, table_of_customer
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
+from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.terms import Term, terms_of
 from reconverge.testing import ManualClock
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.contracts.document import Document
-from reconverge.contracts.hub_book import HubBook
-from reconverge.contracts.index import IndexVerifier
-from reconverge.contracts.kept_file import KeptFile
-from reconverge.contracts.reader import ContractsReader
+from reconverge.contracts.store.hub_book import HubBook
+from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.kept_file import KeptFile
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.remote_settings.signed import Secrets
 from tests.support.published import NOON, SECRET
 

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import blake2b
 from math import inf
 from typing import Final
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
+from reconverge.contracts.answers import SEPARATOR, Asked, ContractDecision, Standing, key_of, unwritten, written
 from reconverge.contracts.document import (
     CUSTOMER,
     REFUSED,
@@ -51,59 +52,6 @@ from reconverge.remote_settings.caps import capped
 WITHIN_S: Final = 0.025
 STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
-SEPARATOR: Final = "|"
-"""Between the facts of a key; within a fact it is written as %7C."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContractDecision:
-    """Whether a request may go on by all limits of its customer's contract. True when allowed."""
-
-    allowed: bool
-    customer: str
-    plan: str
-    """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
-    decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """What each limit says, by name; a limit that holds for a while beside its successor has "(former)" in its name."""
-    refused_by: str | None = None
-    """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a contract for the customer, or a plan for those that are not named."""
-        return self.plan != REFUSED
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer."""
-        if self.allowed:
-            return 0.0
-        refusal = None if self.refused_by is None else self.decisions.get(self.refused_by)
-        return inf if refusal is None else refusal.retry_after
-
-    def __bool__(self) -> bool:
-        return self.allowed
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One limit of a contract, as one request asks it."""
-
-    label: str
-    limiter: Limiter
-    key: str
-    shadow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What holds for a customer, with the limiters that see to it."""
-
-    plan: str
-    parts: tuple[tuple[Term, Limiter], ...]
-    until: float
-    plain: Limiter | None
-    """The one limiter of a contract that counts by the customer alone and is switched on."""
 
 
 class Contracts:
@@ -411,23 +359,6 @@ class Contracts:
 
     def _now_s(self) -> float:
         return self.agent.clock.wall_ns() / SECOND_NS
-
-
-def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
-    """The key under which a limit counts a request."""
-    if len(by) == 1:
-        return customer if by[0] == CUSTOMER else facts[by[0]]
-    return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
-
-
-def written(fact: str) -> str:
-    """A fact as it stands in a key with others."""
-    return fact.replace("%", "%25").replace(SEPARATOR, "%7C") if "%" in fact or SEPARATOR in fact else fact
-
-
-def unwritten(text: str) -> str:
-    """The fact that was written so."""
-    return text.replace("%7C", SEPARATOR).replace("%25", "%")
 
 
 def _label(term: Term) -> str:

@@ -7,8 +7,8 @@ from queue import Queue
 from typing import Any
 
 from reconverge import Agent
-from reconverge.contracts.index import IndexVerifier
-from reconverge.contracts.reader import ContractsReader
+from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.remote_settings.signed import Secrets
 from tests.support.programs.agents import say
 from tests.support.programs.process import PROCESS_S_MAX

@@ -9,9 +9,9 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 import typer
 
 from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
-from reconverge.contracts.changing import AUTHOR_LENGTH_MAX
-from reconverge.contracts.hub_book import HubBook
-from reconverge.contracts.reader import minimum_as_said
+from reconverge.contracts.store.changing import AUTHOR_LENGTH_MAX
+from reconverge.contracts.store.hub_book import HubBook
+from reconverge.contracts.store.reader import minimum_as_said
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted
@@ -21,7 +21,7 @@ UNKNOWN_STATUS: Final = 1
 """Of a command that is about a customer that has no contract."""
 IdentityArgument: TypeAlias = Annotated[str, typer.Argument(help="The customer.", metavar="IDENTITY")]
 AuthorOption: TypeAlias = Annotated[
-    str, typer.Option("--who", help="Under which name the change is told.", metavar="NAME", show_default="your name")
+    str, typer.Option("--author", help="Under which name the change is told.", metavar="NAME", show_default="your name")
 ]
 ExpectedOption: TypeAlias = Annotated[
     int | None,

@@ -5,15 +5,11 @@ from __future__ import annotations
 import typer
 
 from reconverge.cli.contracts.files import diff, export, print_schema, validate
-from reconverge.cli.contracts.get import get
-from reconverge.cli.contracts.history import history
 from reconverge.cli.contracts.import_file import import_file
-from reconverge.cli.contracts.list_customers import list_customers
+from reconverge.cli.contracts.look import get, history, list_customers
 from reconverge.cli.contracts.plan import plan
-from reconverge.cli.contracts.publish import publish
-from reconverge.cli.contracts.remove import remove
-from reconverge.cli.contracts.rollback import rollback
-from reconverge.cli.contracts.set_customer import set_customer
+from reconverge.cli.contracts.publish import publish, rollback
+from reconverge.cli.contracts.set_customer import remove, set_customer
 from reconverge.remote_settings.signed import VARIABLE
 
 contracts = typer.Typer(

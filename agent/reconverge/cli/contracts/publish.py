@@ -1,4 +1,4 @@
-"""`reconverge contracts publish`: a file of contracts becomes that of a fleet."""
+"""`reconverge contracts publish` and `rollback`: all contracts become those of a file, or of a former version."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reconverge.cli.contracts.at_hub import (
     author_as_said,
 )
 from reconverge.contracts.document import InvalidContracts, checked
+from reconverge.contracts.store.index import HISTORY_MAX
 
 
 def publish(
@@ -50,3 +51,14 @@ def _read(file: Path) -> dict[str, Any]:
         line = source.line_of(error.path) or 1
         raise InvalidConfiguration(source.name, error.problem, line=line, field=".".join(error.path)) from None
     return dict(source.said)
+
+
+def rollback(
+    version: Annotated[int, typer.Argument(help=f"One of the last {HISTORY_MAX}, as `history` tells them.")],
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    author: AuthorOption = "",
+) -> None:
+    """Publish a former version again, as a new one, with all plans and customers that it had."""
+    new = ask_book(hub, namespace, lambda book: book.rollback(version, author=author_as_said(author)))
+    typer.echo(f"published version {new} for namespace {namespace}: as at version {version}")

@@ -1,4 +1,4 @@
-"""`reconverge contracts set`: the contract of one customer."""
+"""`reconverge contracts set` and `remove`: the contract of one customer."""
 
 from __future__ import annotations
 
@@ -58,3 +58,19 @@ def _limits(given: list[str]) -> dict[str, str]:
             raise InvalidSetting("--limit", each, f"says the limit {name} again")
         limits[name] = text
     return limits
+
+
+def remove(
+    identity: IdentityArgument,
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    author: AuthorOption = "",
+    expected: ExpectedOption = None,
+) -> None:
+    """End a customer's contract: from then on it is one of the unknown customers."""
+    version = ask_book(
+        hub,
+        namespace,
+        lambda book: book.set_customer(identity, None, author=author_as_said(author), expected=expected),
+    )
+    typer.echo(f"version {version} for namespace {namespace}: {identity} has no contract")

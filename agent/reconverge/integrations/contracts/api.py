@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.book import Book, VersionConflict
 from reconverge.contracts.document import (
     Document,
     InvalidContracts,
@@ -33,6 +32,7 @@ from reconverge.contracts.document import (
     table_of_customer,
 )
 from reconverge.contracts.explaining import Explainer, MissingFact
+from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.contracts.openapi import (
     CHANGES,

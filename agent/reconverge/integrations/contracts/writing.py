@@ -7,9 +7,9 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
-from reconverge.contracts.book import Change
 from reconverge.contracts.document import written_moment
 from reconverge.contracts.explaining import Explanation
+from reconverge.contracts.store.book import Change
 from reconverge.errors import MissingExtra
 from reconverge.integrations.contracts.problems import Problem
 from reconverge.integrations.contracts.reading import JSON, tag_of

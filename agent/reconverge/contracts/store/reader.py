@@ -31,12 +31,12 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.changing import NO_CONTRACTS
 from reconverge.contracts.document import Document, InvalidContracts
-from reconverge.contracts.fetching import MissingPage, Pages
-from reconverge.contracts.index import INDEX_BYTES_MAX, Index, IndexVerifier
-from reconverge.contracts.kept_file import KeptFile
-from reconverge.contracts.pages import DamagedPage, divided
+from reconverge.contracts.store.changing import NO_CONTRACTS
+from reconverge.contracts.store.fetching import MissingPage, Pages
+from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index, IndexVerifier
+from reconverge.contracts.store.kept_file import KeptFile
+from reconverge.contracts.store.pages import DamagedPage, divided
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import check_posted
 from reconverge.hub.port import ContractStore, Hub

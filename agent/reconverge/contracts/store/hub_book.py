@@ -23,8 +23,9 @@ from itertools import takewhile
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.book import Change, VersionConflict
-from reconverge.contracts.changing import (
+from reconverge.contracts.document import Document, InvalidContracts, checked
+from reconverge.contracts.store.book import Change, VersionConflict
+from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
     UnknownVersion,
     check_author,
@@ -32,9 +33,8 @@ from reconverge.contracts.changing import (
     with_customer,
     with_document,
 )
-from reconverge.contracts.document import Document, InvalidContracts, checked
-from reconverge.contracts.fetching import MissingPage, Pages, fetched_page
-from reconverge.contracts.index import (
+from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page
+from reconverge.contracts.store.index import (
     HISTORY_MAX,
     INDEX_BYTES_MAX,
     LIFETIME_MAX_S,
@@ -42,7 +42,7 @@ from reconverge.contracts.index import (
     opened_index,
     seal_index,
 )
-from reconverge.contracts.pages import (
+from reconverge.contracts.store.pages import (
     PAGE_BYTES_MAX,
     DamagedPage,
     Outline,

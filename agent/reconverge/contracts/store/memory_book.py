@@ -8,8 +8,9 @@ from threading import Lock
 from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.book import Change, VersionConflict
-from reconverge.contracts.changing import (
+from reconverge.contracts.document import Document, checked
+from reconverge.contracts.store.book import Change, VersionConflict
+from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
     UnknownVersion,
     check_author,
@@ -17,8 +18,7 @@ from reconverge.contracts.changing import (
     with_customer,
     with_document,
 )
-from reconverge.contracts.document import Document, checked
-from reconverge.contracts.index import HISTORY_MAX
+from reconverge.contracts.store.index import HISTORY_MAX
 
 
 class MemoryBook:

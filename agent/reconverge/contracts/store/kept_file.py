@@ -13,8 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from reconverge.contracts.index import INDEX_BYTES_MAX
-from reconverge.contracts.pages import PAGE_BYTES_MAX, PAGES_MAX, digest_of
+from reconverge.contracts.store.index import INDEX_BYTES_MAX
+from reconverge.contracts.store.pages import PAGE_BYTES_MAX, PAGES_MAX, digest_of
 
 MAGIC: Final = b"reconverge-contracts-kept-1 "
 HEADER_BYTES_MAX: Final = 4096

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reconverge.contracts.document import Customer, Document
-from reconverge.contracts.pages import (
+from reconverge.contracts.store.pages import (
     PAGE_BYTES_MAX,
     DamagedPage,
     Outline,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.contracts.pages import DIGEST_LENGTH, PAGES_MAX, Outline
+from reconverge.contracts.store.pages import DIGEST_LENGTH, PAGES_MAX, Outline
 from reconverge.errors import InvalidSetting, ReconvergeError, shown
 from reconverge.remote_settings.signed import (
     MALFORMED,

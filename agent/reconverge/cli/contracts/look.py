@@ -1,0 +1,77 @@
+"""`reconverge contracts get`, `list` and `history`: what is kept at a hub, and how it came to be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from reconverge.cli.contracts.at_hub import (
+    UNKNOWN_STATUS,
+    HubOption,
+    IdentityArgument,
+    JsonOption,
+    NamespaceOption,
+    ask_book,
+)
+from reconverge.contracts.document import table_of, table_of_customer, written_moment
+from reconverge.contracts.store.index import HISTORY_MAX
+
+
+def get(identity: IdentityArgument, hub: HubOption, namespace: NamespaceOption = "default") -> None:
+    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and says what holds then."""
+    version, document = ask_book(hub, namespace, lambda book: book.read())
+    customer = document.customers.get(identity)
+    if customer is None:
+        typer.echo(
+            f"{identity!r} has no contract at version {version}; for unknown customers: {document.unknown}", err=True
+        )
+        raise typer.Exit(UNKNOWN_STATUS)
+    typer.echo(json.dumps({"version": version, "contract": table_of_customer(customer)}, indent=2))
+
+
+def list_customers(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    plan: Annotated[str | None, typer.Option(help="Only the customers on this plan.", metavar="PLAN")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print each customer with its plan, one a line; with --json the whole document, which `publish` takes back."""
+    version, document = ask_book(hub, namespace, lambda book: book.read())
+    table = table_of(document)
+    if plan is not None:
+        table["customers"] = {name: each for name, each in table["customers"].items() if each["plan"] == plan}
+    if as_json:
+        typer.echo(json.dumps(table, indent=2))
+        return
+    for identity in sorted(table["customers"]):
+        contract = table["customers"][identity]
+        own = ", ".join(contract.get("limits", ()))
+        typer.echo(f"{identity}\t{contract['plan']}" + (f"\town: {own}" if own else ""))
+    plans = ", ".join(document.plans) or "none"
+    shown = f"version {version}, plans: {plans}, customers: {len(table['customers'])}, unknown: {document.unknown}"
+    typer.echo(shown, err=True)
+
+
+def history(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    identity: Annotated[str | None, typer.Option(help="Only changes of this customer.", metavar="IDENTITY")] = None,
+    most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX)] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the last changes, the newest first: version, moment, author, customer, what was said before and since."""
+    changes = ask_book(hub, namespace, lambda book: book.history(most=most, identity=identity))
+    if as_json:
+        typer.echo(json.dumps([{**asdict(each), "when": written_moment(each.when)} for each in changes], indent=2))
+        return
+    for each in changes:
+        about = "all contracts" if each.identity is None else each.identity
+        change = f"{_shown(each.before)} -> {_shown(each.after)}"
+        typer.echo(f"{each.version}\t{written_moment(each.when)}\t{each.author}\t{about}\t{change}")
+
+
+def _shown(said: Any) -> str:
+    return "nothing" if said is None else json.dumps(said)

@@ -1,0 +1,84 @@
+"""What is asked of contracts and answered: a decision of all limits, what holds for a customer, and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from reconverge.contracts.document import CUSTOMER, REFUSED
+from reconverge.contracts.terms import Term
+from reconverge.decision import Decision
+from reconverge.limiter.limiter import Limiter
+
+SEPARATOR: Final = "|"
+"""Between the facts of a key; within a fact it is written as %7C."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContractDecision:
+    """Whether a request may go on by all limits of its customer's contract. True when allowed."""
+
+    allowed: bool
+    customer: str
+    plan: str
+    """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
+    decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    """What each limit says, by name; a limit that holds for a while beside its successor has "(former)" in its name."""
+    refused_by: str | None = None
+    """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a contract for the customer, or a plan for those that are not named."""
+        return self.plan != REFUSED
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer."""
+        if self.allowed:
+            return 0.0
+        refusal = None if self.refused_by is None else self.decisions.get(self.refused_by)
+        return inf if refusal is None else refusal.retry_after
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One limit of a contract, as one request asks it."""
+
+    label: str
+    limiter: Limiter
+    key: str
+    shadow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What holds for a customer, with the limiters that see to it."""
+
+    plan: str
+    parts: tuple[tuple[Term, Limiter], ...]
+    until: float
+    plain: Limiter | None
+    """The one limiter of a contract that counts by the customer alone and is switched on."""
+
+
+def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
+    """The key under which a limit counts a request."""
+    if len(by) == 1:
+        return customer if by[0] == CUSTOMER else facts[by[0]]
+    return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
+
+
+def written(fact: str) -> str:
+    """A fact as it stands in a key with others."""
+    return fact.replace("%", "%25").replace(SEPARATOR, "%7C") if "%" in fact or SEPARATOR in fact else fact
+
+
+def unwritten(text: str) -> str:
+    """The fact that was written so."""
+    return text.replace("%7C", SEPARATOR).replace("%25", "%")
