@@ -525,6 +525,11 @@ class Agent:
         return self._in_doubt
 
     @property
+    def namespace(self) -> str:
+        """What it shares with the agents of its fleet, and with no other."""
+        return self._settings.namespace
+
+    @property
     def clock(self) -> Clock:
         """Where time comes from."""
         return self._clock

@@ -1,17 +1,23 @@
-"""A process that follows the contracts of its hub: `python -m tests.support.programs.contracts follow HUB SECRET N`."""
+"""Processes that follow contracts at a hub: `python -m tests.support.programs.contracts follow HUB SECRET N`."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from queue import Queue
-from typing import Any
+from threading import Event
+from typing import Any, Final
 
 from reconverge import Agent
+from reconverge.clock import SystemClock
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.index import IndexVerifier
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.remote_settings.signed import Secrets
 from tests.support.programs.agents import say
 from tests.support.programs.process import PROCESS_S_MAX
+from tests.support.waiting import eventually
 
 
 def follow(hub: str, secret: str, changes: str) -> None:
@@ -30,6 +36,37 @@ def follow(hub: str, secret: str, changes: str) -> None:
     say("ready")
     for _ in range(int(changes)):
         say("version", told.get(timeout=PROCESS_S_MAX))
+    agent.stop()
+
+
+INTERVAL_S: Final = 0.05
+PLANS: Final[dict[str, Any]] = {
+    "free": {"limits": {"requests": "20/hour"}},
+    "pro": {"limits": {"requests": "60/hour"}},
+}
+
+
+def _has(contracts: Contracts, version: int) -> bool:
+    return contracts.version >= version
+
+
+def decide(hub: str, secret: str, versions: str, times: str) -> None:
+    """Obey so many versions; of each, tell when it was obeyed, and how many of so many requests were admitted by it."""
+    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, policy="strict")
+    contracts = Contracts(agent, {"plans": PLANS, "unknown": "free"})
+    agent.start()
+    agent.check()
+    follow_hub(contracts, secret=secret)
+    say("ready")
+    for number in range(1, int(versions) + 1):
+        eventually(partial(_has, contracts, number), "the next version", PROCESS_S_MAX)
+        say("obeyed", SystemClock().wall_ns())
+        sys.stdin.readline()
+        admitted, pause = 0, Event()
+        for _ in range(int(times)):
+            admitted += contracts.ask_blocking("acme", within=1.0).allowed
+            pause.wait(INTERVAL_S)  # a larger quota holds when the last node has told of it
+        say("admitted", admitted)
     agent.stop()
 
 

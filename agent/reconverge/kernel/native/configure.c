@@ -24,7 +24,7 @@ read_terms(PyObject *terms, Terms *t)
         term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
         term(terms, "small_lines", &small_lines) ||
         term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
-        term(terms, "capacity", &t->capacity) || term(terms, "nominal", &t->nominal) ||
+        term(terms, "capacity", &t->capacity) || term(terms, "own_part", &t->own_part) || term(terms, "nominal", &t->nominal) ||
         term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
         term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld) ||
         term(terms, "idle_ns", &t->idle_ns) || term(terms, "lease_ns", &t->lease_ns) ||

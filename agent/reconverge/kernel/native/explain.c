@@ -42,7 +42,7 @@ certainly(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_
     if (allowed) {
         return meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns) >= 0;
     }
-    if (now_ns < cell->shard->lost_ns + terms->relearns_ns) {
+    if (now_ns < cell->shard->lost_ns + terms->relearns_ns || cell->capacity < terms->own_part) {
         return false;
     }
     return meter_fleet_earliest_ns(terms, cell, cost, now_ns) > MICROSECOND_NS;

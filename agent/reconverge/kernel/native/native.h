@@ -239,7 +239,7 @@ typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
     bool keeps_lines, merged_only, soft, small_lines;
     int kind, policy;
-    i64 window_ns, quota, capacity, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
+    i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
         lease_ns, relearns_ns, lowered_ns, lowered_from;
     double cold_allowance;
     i128 level_max; /* a bucket fuller than that is not reckoned with here */

@@ -55,9 +55,10 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
 def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some.
 
-    A hub that has lost its data may know less than it did, so nothing is certain until that is over.
+    A hub that has lost its data may know less than it did, so nothing is certain until that is over. Nor is it while
+    the hub goes by a smaller capacity than this node: the last node may have told the larger one by now.
     """
-    if now_ns < cell.shard.lost_ns + table.relearns_ns:
+    if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0
     free_ns = table.meter.fleet_earliest_ns(cell, cost, now_ns)
     return free_ns if free_ns > MICROSECOND_NS else 0

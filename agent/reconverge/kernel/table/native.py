@@ -79,6 +79,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "window_ns": table.window_ns,
         "quota": table.quota,
         "capacity": table.capacity,
+        "own_part": table.own_part,
         "nominal": table.nominal,
         "cost_max": table.cost_max,
         "soft": table.soft,

@@ -16,6 +16,7 @@ from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.shard import Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
+from reconverge.settings import MILLION
 
 NODES_LEASE_NS = NEVER_NS // 2
 """In place of a limit's own lease: as long as that of the node."""
@@ -192,6 +193,11 @@ class LimitState:
     def region_ppm(self) -> int:
         """The part of every capacity that this node's region has by itself, in millionths."""
         return self.kernel.region_ppm
+
+    @property
+    def own_part(self) -> int:
+        """The capacity that the hub of this node's region goes by, once all nodes have told of it."""
+        return self.capacity * self.kernel.region_ppm // MILLION
 
     @property
     def relearns_ns(self) -> int:

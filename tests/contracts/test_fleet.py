@@ -1,0 +1,115 @@
+"""Goal: each process of a fleet obeys a plan that is changed by command or over HTTP, and use stays what it was.
+
+Method: four processes at a real Redis, which decide by contracts that they follow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from reconverge import Agent, InvalidSetting
+from reconverge.cli.app import app
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.following import follow_hub
+from reconverge.hub.registry import HubSettings
+from reconverge.integrations.contracts.api import contracts_api
+from reconverge_sync.redis.hub import RedisHub
+from tests.support.agents import net_at
+from tests.support.contracts import TOKENS, WRITER
+from tests.support.kept_contracts import book_at
+from tests.support.programs.contracts import PLANS
+from tests.support.programs.process import Process
+from tests.support.published import SECRET
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+
+FLEET = 4
+
+
+def publish(url: str) -> None:
+    """Version 1: every customer is on the plan `free`."""
+
+    async def publishing() -> None:
+        hub = RedisHub(url, HubSettings("shop", 5.0))
+        await book_at(hub).replace({"plans": PLANS, "unknown": "free"}, author="root")
+        await hub.close()
+
+    asyncio.run(publishing())
+
+
+def set_by_command(url: str, plan: str) -> None:
+    """As an operator does on a terminal."""
+    words = ["contracts", "set", "acme", plan, "--hub", url, "--namespace", "shop", "--author", "grace"]
+    said = CliRunner().invoke(app, words, env={"RECONVERGE_SETTINGS_SECRET": SECRET})
+
+    assert 0 == said.exit_code, said.output
+
+
+def set_over_http(url: str, plan: str) -> None:
+    """As a console does."""
+
+    async def setting() -> None:
+        hub = RedisHub(url, HubSettings("shop", 5.0))
+        transport = httpx.ASGITransport(contracts_api(book_at(hub), tokens=TOKENS))
+        async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+            answer = await client.put(
+                "/contracts/acme", json={"plan": plan}, headers={"authorization": f"Bearer {WRITER}"}
+            )
+        await hub.close()
+
+        assert answer.is_success, answer.text
+
+    asyncio.run(setting())
+
+
+def test_four_processes_obey_a_plan_and_keep_the_use(redis_server: RedisServer) -> None:
+    """Free, pro by command, free over HTTP, pro again: 20 in an hour, then 40 more, then none, by all of them."""
+    pro_by_command, free_over_http = partial(set_by_command, plan="pro"), partial(set_over_http, plan="free")
+    changes: list[Callable[[str], None]] = [publish, pro_by_command, free_over_http, pro_by_command]
+    processes = [Process("decide", redis_server.url, SECRET, "4", "30", module="contracts") for _ in range(FLEET)]
+    admitted: list[int] = []
+    try:
+        assert ["ready"] * FLEET == [process.says() for process in processes]
+        for change in changes:
+            change(redis_server.url)
+            obeyed = [process.says().split()[0] for process in processes]
+            assert ["obeyed"] * FLEET == obeyed
+            for process in processes:
+                process.go_on()
+            admitted.append(sum(int(process.says().split()[1]) for process in processes))
+        ended = [process.ends() for process in processes]
+    finally:
+        for process in processes:
+            process.__exit__(None, None, None)
+
+    assert [20, 40, 0, 0] == admitted
+    assert [(0, [])] * FLEET == ended
+    assert 60 == net_at(redis_server.url, "requests", namespace="shop")
+
+
+def test_the_last_contracts_hold_while_the_hub_is_away(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Also in a process that starts meanwhile, if it has kept them in a file; a secret has to be given."""
+    file = tmp_path / "contracts"
+    publish(redis_server.url)
+    url = redis_server.url
+    with Agent(url, namespace="shop", sync_interval=0.05) as agent:
+        contracts = Contracts(agent, {"plans": {"p": {"limits": {"requests": "1/hour"}}}, "unknown": "p"})
+        reader = follow_hub(contracts, secret=SECRET, file=file)
+        eventually(lambda: reader.stats().version == 1, "the first version")
+
+        assert 1 == contracts.version
+    away = Agent("redis://127.0.0.1:1/0", namespace="shop")
+    late = Contracts(away, {"plans": {"p": {"limits": {"requests": "1/hour"}}}, "unknown": "p"})
+    follow_hub(late, secret=SECRET, file=file)
+
+    assert 1 == late.version
+    assert 20 == late.document.plans["free"].limits["requests"].limit.quota
+    with pytest.raises(InvalidSetting, match="contracts are signed with it"):
+        follow_hub(late)
