@@ -19,6 +19,7 @@ from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import terms_of
 from reconverge.errors import InvalidSetting
 from reconverge.testing import ManualClock
+from reconverge.usage import Meter
 from tests.support.agents import net_at
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
@@ -314,3 +315,17 @@ def test_what_holds_changes_at_the_moment_that_is_planned() -> None:
 
     assert end_s == contracts.terms("acme").until
     assert ["pro", "free"] == [terms_of(contracts.document, "acme", at).plan for at in (end_s - 1, end_s)]
+
+
+def test_a_meter_is_told_what_was_charged() -> None:
+    """By customer and limit; a request that was refused is counted as such, and costs nothing."""
+    clock = ManualClock(NOW_S)
+    meter = Meter(clock)
+    plans = {"p": {"limits": {"requests": {"limit": "8/hour", "costs": {"GET": 1, "POST": 3}}, "day": "100/day"}}}
+    plans["p"]["limits"]["day"] = {"limit": "100/day", "costs": {"GET": 1, "POST": 1}}
+    contracts = Contracts(Agent("memory://", clock=clock), {"plans": plans, "unknown": "p"}, meter=meter)
+    answers = [contracts.hit("acme", kind=kind).allowed for kind in ("POST", "GET", "POST", "POST")]
+    taken = {(each.key.identity, each.key.limit): each.counts for each in meter.take()}
+
+    assert [True, True, True, False] == answers
+    assert {("acme", "requests"): (7, 3, 1), ("acme", "day"): (3, 3, 1)} == taken

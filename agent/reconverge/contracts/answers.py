@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
-from reconverge.contracts.document import CUSTOMER, REFUSED
+from reconverge.contracts.document import CUSTOMER, REFUSED, said_of_limit
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision
+from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 
 SEPARATOR: Final = "|"
 """Between the facts of a key; within a fact it is written as %7C."""
+
+
+class UsageMeter(Protocol):
+    """Counts what customers use; `reconverge.usage.Meter` is one."""
+
+    def add_request(
+        self,
+        identity: str,
+        charges: Iterable[tuple[str, int]],
+        route: str = "",
+        *,
+        refused: bool = False,
+        address: str | None = None,
+    ) -> None:
+        """Count one request that several limits were charged for, each with its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +99,16 @@ def written(fact: str) -> str:
 def unwritten(text: str) -> str:
     """The fact that was written so."""
     return text.replace("%7C", SEPARATOR).replace("%25", "%")
+
+
+def label_of(term: Term) -> str:
+    """By what name a decision tells what a limit says."""
+    return f"{term.name} (former)" if term.former else term.name
+
+
+def tier_name(limit: Limit) -> str:
+    """What tells limits of one name apart: the limit string, and a hash of whatever else they say."""
+    said = said_of_limit(limit)
+    if isinstance(said, str):
+        return said.replace(" ", "_")
+    return f"{said['limit']}~{blake2b(str(limit).encode(), digest_size=4).hexdigest()}".replace(" ", "_")

@@ -22,14 +22,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from hashlib import blake2b
 from math import inf
 from typing import Final
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
-from reconverge.contracts.answers import SEPARATOR, Asked, ContractDecision, Standing, key_of, unwritten, written
+from reconverge.contracts.answers import (
+    SEPARATOR,
+    Asked,
+    ContractDecision,
+    Standing,
+    UsageMeter,
+    key_of,
+    label_of,
+    tier_name,
+    unwritten,
+    written,
+)
 from reconverge.contracts.document import (
     CUSTOMER,
     REFUSED,
@@ -37,17 +46,14 @@ from reconverge.contracts.document import (
     InvalidContracts,
     check_identity,
     checked,
-    said_of_limit,
 )
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
-from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
+from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
-from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict
-from reconverge.limit.limit import Limit
+from reconverge.errors import InvalidLimit, LimitConflict
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
-from reconverge.remote_settings.caps import capped
 
 WITHIN_S: Final = 0.025
 STANDINGS_MAX: Final = 100_000
@@ -62,6 +68,8 @@ class Contracts:
         document: what customers may use, as `checked` returns it, or a table such as a file has.
         policy: "strict", "balanced" and so on, as for `Agent.limit`.
         caps: by the name of a limit, a limit string over the same window that no document can raise it beyond.
+        meter: a `reconverge.usage.Meter`, which counts what each customer is charged by `hit`, `ask` and
+            `ask_blocking`, by limit. What rules of a guard charge by these contracts is not counted there.
 
     Raises:
         InvalidContracts: the document makes no sense.
@@ -75,10 +83,13 @@ class Contracts:
         *,
         policy: str | None = None,
         caps: Mapping[str, str] | None = None,
+        meter: UsageMeter | None = None,
     ) -> None:
         self.agent = agent
+        self.meter = meter
+        """What is told of each request, if anything is."""
         self._policy = policy
-        self._caps = {name: _cap(name, text) for name, text in (caps or {}).items()}
+        self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._lock = threading.RLock()
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
@@ -126,8 +137,9 @@ class Contracts:
         standing = self.standing(customer)
         if standing.plain is not None:
             decision = standing.plain.hit(customer, cost, kind)
-            return self._told(customer, standing, {standing.parts[0][0].name: decision})
-        return self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=0)
+            return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
+        answer = self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=0)
+        return self._counted(answer, standing, cost, kind)
 
     def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
         """What `hit` would answer now; nothing is charged."""
@@ -143,13 +155,14 @@ class Contracts:
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
             decision = await standing.plain.ask(customer, cost, within=within, kind=kind)
-            return self._told(customer, standing, {standing.parts[0][0].name: decision})
+            return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         jointly = self._jointly(asked, cost, kind, within_ns)
         answers = None if jointly is None else jointly.at_once(blocking=False)
         if jointly is not None and answers is None:
             answers = await jointly.ask()
-        return self._decided(customer, standing, asked, cost, kind, within_ns=0, answers=answers)
+        answer = self._decided(customer, standing, asked, cost, kind, within_ns=0, answers=answers)
+        return self._counted(answer, standing, cost, kind)
 
     def ask_blocking(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
@@ -158,8 +171,10 @@ class Contracts:
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
             decision = standing.plain.ask_blocking(customer, cost, within=within, kind=kind)
-            return self._told(customer, standing, {standing.parts[0][0].name: decision})
-        return self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=within_ns)
+            return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
+        asked = self.asked(customer, standing, facts)
+        answer = self._decided(customer, standing, asked, cost, kind, within_ns=within_ns)
+        return self._counted(answer, standing, cost, kind)
 
     # ------------------------------------------------------------ looking
 
@@ -191,7 +206,7 @@ class Contracts:
             [
                 LimitStanding(term, each.limiter.test(each.key), each.limiter.usage(each.key), shadow=each.shadow)
                 for term, _ in standing.parts
-                if (each := asked.get(_label(term))) is not None
+                if (each := asked.get(label_of(term))) is not None
             ],
         )
 
@@ -219,7 +234,7 @@ class Contracts:
             key = key_of(term.by, customer, facts)
             switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
             if switch != "off":
-                asked.append(Asked(_label(term), limiter, key, shadow=switch == "shadow"))
+                asked.append(Asked(label_of(term), limiter, key, shadow=switch == "shadow"))
         return asked
 
     # ------------------------------------------------------------ inside
@@ -268,6 +283,23 @@ class Contracts:
             if not each.shadow and can_be_joined(each.limiter)
         ]
         return Jointly(members) if members else None
+
+    def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
+        """What the one limit of a contract says."""
+        return self._told(customer, standing, {standing.parts[0][0].name: decision})
+
+    def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
+        """The same, after the meter was told what was charged."""
+        if self.meter is not None and answer.known:
+            # A request that is refused is refused of all limits, and one in shadow may have charged nothing.
+            said = answer.decisions
+            charges = [
+                (term.name, limiter.tables[0].cost_of(cost, kind))
+                for term, limiter in standing.parts
+                if term.name in said and not term.former and (said[term.name].allowed or not answer.allowed)
+            ]
+            self.meter.add_request(answer.customer, charges, refused=not answer.allowed)
+        return answer
 
     @staticmethod
     def _told(
@@ -319,9 +351,9 @@ class Contracts:
         limit = term.limit
         cap = self._caps.get(term.name)
         if cap is not None:
-            limit = capped(limit, _like(limit, cap, term.name))
+            limit = within_cap(limit, cap, term.name)
         try:
-            return self.agent.tier(term.name, f"{term.name}@{_tier_of(limit)}", limit, policy=self._policy)
+            return self.agent.tier(term.name, f"{term.name}@{tier_name(limit)}", limit, policy=self._policy)
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
@@ -359,29 +391,3 @@ class Contracts:
 
     def _now_s(self) -> float:
         return self.agent.clock.wall_ns() / SECOND_NS
-
-
-def _label(term: Term) -> str:
-    return f"{term.name} (former)" if term.former else term.name
-
-
-def _tier_of(limit: Limit) -> str:
-    """What tells limits of one name apart: the limit string, and a hash of whatever else they say."""
-    said = said_of_limit(limit)
-    if isinstance(said, str):
-        return said.replace(" ", "_")
-    return f"{said['limit']}~{blake2b(str(limit).encode(), digest_size=4).hexdigest()}".replace(" ", "_")
-
-
-def _cap(name: str, text: str) -> Limit:
-    try:
-        return Limit.parse(text)
-    except InvalidLimit as error:
-        raise InvalidSetting("caps", text, f"is no cap for {name!r}: {error.problem}") from None
-
-
-def _like(limit: Limit, cap: Limit, name: str) -> Limit:
-    """The cap with all that the limit says but quota and burst. Raises InvalidContracts over another window."""
-    if cap.window_ns != limit.window_ns:
-        raise InvalidContracts(f"is {limit}, and the cap of this node is over another window: {cap}", name)
-    return replace(limit, quota=cap.quota, burst=cap.burst if limit.burst is not None else None)

@@ -1,9 +1,9 @@
-"""What a document says of one customer at one moment: which limits hold, and until when."""
+"""What holds for one customer at one moment: by the document, until when, and what a node's cap leaves of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
 from typing import Final
@@ -13,6 +13,7 @@ from reconverge.contracts.document import (
     Customer,
     Document,
     Former,
+    InvalidContracts,
     Plan,
     Switching,
     Word,
@@ -20,7 +21,9 @@ from reconverge.contracts.document import (
     overridden,
     same_cells,
 )
+from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.limit.limit import Limit
+from reconverge.remote_settings.caps import capped
 
 NO_ENTRY: Final = Customer(plan="")
 """In place of the entry of a customer that has none."""
@@ -136,3 +139,19 @@ def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
         tier = plan_name if override is None else "own"
         terms.append(Term(name, limit, each.by, tier, tuple(switch for switch in switches if switch is not None)))
     return tuple(terms)
+
+
+def cap_as_said(name: str, text: str) -> Limit:
+    """The cap of the limit of that name. Raises InvalidSetting."""
+    try:
+        return Limit.parse(text)
+    except InvalidLimit as error:
+        raise InvalidSetting("caps", text, f"is no cap for {name!r}: {error.problem}") from None
+
+
+def within_cap(limit: Limit, cap: Limit, name: str) -> Limit:
+    """The limit, or what the cap leaves of it. Raises InvalidContracts for a cap over another window."""
+    if cap.window_ns != limit.window_ns:
+        raise InvalidContracts(f"is {limit}, and the cap of this node is over another window: {cap}", name)
+    burst = cap.burst if limit.burst is not None else None
+    return capped(limit, replace(limit, quota=cap.quota, burst=burst))
