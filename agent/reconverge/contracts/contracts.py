@@ -359,13 +359,10 @@ class Contracts:
 
     def _move(self, before: Document, after: Document) -> None:
         """Have the keys of customers with other quotas than before be where these are."""
-        now_s = self._now_s()
-        changed = [
-            identity
-            for identity in {**before.customers, **after.customers}
-            if terms_of(before, identity, now_s).terms != terms_of(after, identity, now_s).terms
-        ]
-        if before.plans != after.plans or before.unknown != after.unknown:
+        if before.plans == after.plans and before.unknown == after.unknown:
+            was, now = before.customers, after.customers
+            changed = [identity for identity in {**was, **now} if was.get(identity) != now.get(identity)]
+        else:
             changed = self._met()
         prefixes = []
         for identity in changed:
