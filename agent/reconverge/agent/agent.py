@@ -611,6 +611,8 @@ class Agent:
             raise InvalidSetting("hub", self._hub_name, "has nothing to read, because no nodes meet there; name a hub")
         follower = make(self._clock, self._pacing.shortest_ns)
         self._lifecycle.followers.append(follower)
+        if self._lifecycle.running:
+            self._lifecycle.wake()  # it may sleep for longer, as it had nothing to read
         return follower
 
     # ------------------------------------------------------------ what the process does to it
