@@ -329,3 +329,77 @@ def test_a_meter_is_told_what_was_charged() -> None:
 
     assert [True, True, True, False] == answers
     assert {("acme", "requests"): (7, 3, 1), ("acme", "day"): (3, 3, 1)} == taken
+
+
+def test_all_former_limits_hold_beside_each_other() -> None:
+    """Two of one name refuse, each for as long as its own use counts; what one of them refuses is admitted by none."""
+    former = [
+        {"name": "requests", "limit": limit, "until": "2030-01-01T00:00:00Z"}
+        for limit in ("5/day", "40/hour", "9/week")
+    ]
+    contracts = contracts_of(None, customers={"acme": {"plan": "free", "former": former}})
+
+    assert 5 == admitted(contracts, "acme", 60)
+    assert 4 == len(contracts.usages("acme"))
+
+
+def test_a_limit_by_other_facts_has_other_keys_at_the_hub() -> None:
+    """A former limit by the customer holds beside one by customer and user, and no key of one is one of the other."""
+    plans = {"p": {"limits": {"requests": {"limit": "10/hour", "by": ["customer", "user"]}}}}
+    former = [{"name": "requests", "limit": "10/hour", "until": "2030-01-01T00:00:00Z"}]
+    contracts = contracts_of(plans, unknown="p", customers={"acme": {"plan": "p", "former": former}})
+
+    assert [10, 0] == [admitted(contracts, "acme", 12, user=user) for user in ("ada", "bob")]
+    assert 10 == admitted(contracts, "other", 12, user="ada")
+    assert 10 == admitted(contracts, "acme|ada", 12, user="ada")
+
+
+def test_a_shadow_never_refuses_and_kinds_are_for_limits_with_costs() -> None:
+    """A request that a limit in shadow could never admit goes on; a limit without costs counts requests of any kind."""
+    plans = {
+        "p": {
+            "limits": {
+                "firm": {"limit": "9/hour", "costs": {"GET": 3}},
+                "shadow": {"limit": "1/hour", "switch": "shadow"},
+                "plain": "8/hour",
+            }
+        }
+    }
+    contracts = contracts_of(plans, unknown="p")
+    answers = [contracts.hit("acme", 2, kind="GET") for _ in range(2)]
+
+    assert [True, False] == [each.allowed for each in answers]
+    assert not answers[0].decisions["shadow"].allowed
+    assert {"firm": 6, "shadow": 0, "plain": 2} == {name: each.own for name, each in contracts.usages("acme").items()}
+
+
+def test_keys_by_any_facts_move_with_their_plan() -> None:
+    """Also where the customer is not the first fact, or none; a key that is too long is hashed, and moves when asked."""
+    by = {"a": ["user", "customer"], "b": ["user"], "c": ["customer", "user"], "d": ["customer"]}
+
+    def document(quota: int) -> dict[str, Any]:
+        limits = {name: {"limit": f"{quota}/hour", "by": facts} for name, facts in by.items()}
+        return {"plans": {"p": {"limits": limits}}, "unknown": "p"}
+
+    contracts = Contracts(Agent("memory://", clock=ManualClock(NOW_S)), document(5))
+    admitted(contracts, "acme", 3, user="ada")
+    contracts.replace(document(50))
+    limiters = contracts.agent.limiters
+
+    assert {name: 0 for name in limiters if "@5/" in name} == {
+        name: len(each.table.cells) for name, each in limiters.items() if "@5/" in name
+    }
+    assert 47 == admitted(contracts, "acme", 60, user="ada")
+    assert 50 == admitted(contracts, "x" * 400, 60, user="bob")
+
+
+def test_a_cap_that_does_not_fit_a_customer_is_told_before_anything_changes() -> None:
+    """And a former limit needs no cap, as it only tightens."""
+    former = [{"name": "requests", "limit": "5/day", "until": "2030-01-01T00:00:00Z"}]
+    contracts = contracts_of(caps={"requests": "60/second"}, customers={"acme": {"plan": "free", "former": former}})
+    before = contracts.version
+    with pytest.raises(InvalidContracts, match=r"customers\.acme\.limits\.requests: is 7/3600s"):
+        contracts.replace({"plans": PLANS, "customers": {"acme": {"plan": "pro", "limits": {"requests": "7/hour"}}}}, 9)
+
+    assert before == contracts.version
+    assert 5 == admitted(contracts, "acme", 60)

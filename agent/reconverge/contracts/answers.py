@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from reconverge.contracts.document import CUSTOMER, REFUSED, said_of_limit
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision
+from reconverge.limit.checks import NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 
@@ -42,7 +43,7 @@ class ContractDecision:
     plan: str
     """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """What each limit says, by name; a limit that holds for a while beside its successor has "(former)" in its name."""
+    """What each limit says, by name; a limit that holds for a while beside its successor has "(former" in its name."""
     refused_by: str | None = None
     """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
 
@@ -67,10 +68,24 @@ class ContractDecision:
 class Asked:
     """One limit of a contract, as one request asks it."""
 
-    label: str
+    term: Term
     limiter: Limiter
     key: str
     shadow: bool
+
+    @property
+    def label(self) -> str:
+        """By what name a decision tells what the limit says."""
+        return label_of(self.term)
+
+    def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
+        """What a request costs here: so many of a kind, if the limit has costs by kind.
+
+        A former limit that is smaller than the request is needed as a whole.
+        """
+        if self.limiter.has_costs:
+            return cost, kind
+        return (min(cost, self.limiter.limit.cost_max) if self.term.former else cost), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,33 @@ def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
     return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
 
 
+def fitting(key: str, bytes_max: int) -> str:
+    """A key that a limiter can count under: as it is, or a hash of it if it is longer."""
+    plain = key.encode("utf-8", "surrogatepass")
+    return key if len(plain) <= bytes_max else f"~{blake2b(plain, digest_size=16).hexdigest()}"
+
+
+def hub_name(term: Term) -> str:
+    """The name by which the hub knows the limit: what counts by other facts has other keys, and so another name."""
+    if term.by == (CUSTOMER,):
+        return term.name
+    name = f"{term.name}/{'.'.join(term.by)}"
+    if len(name) <= NAME_LENGTH_MAX:
+        return name
+    return f"{term.name[:40]}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def identity_in(by: Sequence[str], key: str) -> str:
+    """The customer in a key; empty if it cannot be told from it."""
+    if CUSTOMER not in by:
+        return ""
+    parts = key.split(SEPARATOR) if len(by) > 1 else [key]
+    if len(parts) != len(by):
+        return ""
+    fact = parts[by.index(CUSTOMER)]
+    return unwritten(fact) if len(by) > 1 else fact
+
+
 def written(fact: str) -> str:
     """A fact as it stands in a key with others."""
     return fact.replace("%", "%25").replace(SEPARATOR, "%7C") if "%" in fact or SEPARATOR in fact else fact
@@ -103,7 +145,7 @@ def unwritten(text: str) -> str:
 
 def label_of(term: Term) -> str:
     """By what name a decision tells what a limit says."""
-    return f"{term.name} (former)" if term.former else term.name
+    return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 
 def tier_name(limit: Limit) -> str:

@@ -21,23 +21,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Final
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.contracts.answers import (
-    SEPARATOR,
     Asked,
     ContractDecision,
     Standing,
     UsageMeter,
+    fitting,
+    hub_name,
+    identity_in,
     key_of,
     label_of,
     tier_name,
-    unwritten,
-    written,
 )
 from reconverge.contracts.document import (
     CUSTOMER,
@@ -46,11 +47,12 @@ from reconverge.contracts.document import (
     InvalidContracts,
     check_identity,
     checked,
+    overridden,
 )
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
-from reconverge.errors import InvalidLimit, LimitConflict
+from reconverge.errors import CostExceedsQuota, InvalidLimit, LimitConflict
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
@@ -108,12 +110,15 @@ class Contracts:
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
         """Have another document be in force from the next decision on; what was used stays used.
 
+        A limit that is counted otherwise begins anew, unless the document names the former one, as those of a book do.
+
         Raises InvalidContracts, and changes nothing, for a document that cannot be in force on this node.
         """
         if not isinstance(document, Document):
             document = checked(dict(document))
         with self._lock:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
+            self._check_caps(document)
             before, self._document = self._document, document
             self._plans, self._standings = plans, {}
             self.version = version
@@ -136,7 +141,7 @@ class Contracts:
         """
         standing = self.standing(customer)
         if standing.plain is not None:
-            decision = standing.plain.hit(customer, cost, kind)
+            decision = standing.plain.hit(customer, cost, kind if standing.plain.has_costs else None)
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         answer = self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=0)
         return self._counted(answer, standing, cost, kind)
@@ -145,7 +150,7 @@ class Contracts:
         """What `hit` would answer now; nothing is charged."""
         standing = self.standing(customer)
         asked = self.asked(customer, standing, facts)
-        decisions = {each.label: each.limiter.test(each.key, cost, kind) for each in asked}
+        decisions = {each.label: _told_by(each, each.limiter.test, cost, kind) for each in asked}
         return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
 
     async def ask(
@@ -154,14 +159,17 @@ class Contracts:
         """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
-            decision = await standing.plain.ask(customer, cost, within=within, kind=kind)
+            plain = standing.plain
+            decision = await plain.ask(customer, cost, within=within, kind=kind if plain.has_costs else None)
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
-        jointly = self._jointly(asked, cost, kind, within_ns)
+        joined = _joined(asked)
+        jointly = self._jointly(joined, cost, kind, within_ns) if joined else None
         answers = None if jointly is None else jointly.at_once(blocking=False)
         if jointly is not None and answers is None:
             answers = await jointly.ask()
-        answer = self._decided(customer, standing, asked, cost, kind, within_ns=0, answers=answers)
+        settled = joined, answers or ()
+        answer = self._decided(customer, standing, asked, cost, kind, within_ns=0, settled=settled)
         return self._counted(answer, standing, cost, kind)
 
     def ask_blocking(
@@ -170,7 +178,8 @@ class Contracts:
         """As `ask`, for a thread; where it must not wait, memory answers."""
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
-            decision = standing.plain.ask_blocking(customer, cost, within=within, kind=kind)
+            plain = standing.plain
+            decision = plain.ask_blocking(customer, cost, within=within, kind=kind if plain.has_costs else None)
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         answer = self._decided(customer, standing, asked, cost, kind, within_ns=within_ns)
@@ -234,7 +243,8 @@ class Contracts:
             key = key_of(term.by, customer, facts)
             switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
             if switch != "off":
-                asked.append(Asked(label_of(term), limiter, key, shadow=switch == "shadow"))
+                key = fitting(key, limiter.key_bytes_max)
+                asked.append(Asked(term, limiter, key, shadow=switch == "shadow"))
         return asked
 
     # ------------------------------------------------------------ inside
@@ -248,41 +258,38 @@ class Contracts:
         kind: str | None,
         *,
         within_ns: int,
-        answers: Sequence[tuple[Decision, Reservation | None]] | None = None,
+        settled: tuple[list[Asked], Sequence[tuple[Decision, Reservation | None]]] | None = None,
     ) -> ContractDecision:
         """Charge all limits or none, and after them those in shadow, which refuse nothing."""
-        joined = [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
-        decisions: dict[str, Decision] = {}
-        if answers is None and joined:
-            answers = self._answers(joined, cost, kind, within_ns)
-        for each, (decision, _) in zip(joined, answers or (), strict=True):
-            decisions[each.label] = decision
-        allowed = all(decision.allowed for decision in decisions.values())
+        if settled is None:
+            joined = _joined(asked)
+            settled = joined, self._answers(joined, cost, kind, within_ns) if joined else ()
+        joined, answers = settled
+        decisions = {each.label: decision for each, (decision, _) in zip(joined, answers, strict=True)}
+        allowed = all(decision.allowed for decision, _ in answers)
         for each in asked:
             if each not in joined:
-                ask = each.limiter.hit if allowed else each.limiter.test
-                decisions[each.label] = ask(each.key, cost, kind)
+                decisions[each.label] = _told_by(each, each.limiter.hit if allowed else each.limiter.test, cost, kind)
         return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
 
     def _answers(
         self, joined: Sequence[Asked], cost: int, kind: str | None, within_ns: int
     ) -> Sequence[tuple[Decision, Reservation | None]]:
         if len(joined) > 1 and kind is None:
-            at_once = hit_together([(each.limiter, each.key, cost) for each in joined], certain=within_ns > 0)
+            claims = [(each.limiter, each.key, each.price(cost, None)[0]) for each in joined]
+            at_once = hit_together(claims, certain=within_ns > 0)
             if isinstance(at_once, list):
                 return [(decision, None) for decision in at_once]
         jointly = self._jointly(joined, cost, kind, within_ns)
-        assert jointly is not None
         answers = jointly.at_once(blocking=True)
         return jointly.ask_blocking() if answers is None else answers
 
-    def _jointly(self, asked: Sequence[Asked], cost: int, kind: str | None, within_ns: int) -> Jointly | None:
+    @staticmethod
+    def _jointly(joined: Sequence[Asked], cost: int, kind: str | None, within_ns: int) -> Jointly:
         members: list[Member] = [
-            member_of(each.limiter, each.key, cost, kind, within_ns, marks=False)
-            for each in asked
-            if not each.shadow and can_be_joined(each.limiter)
+            member_of(each.limiter, each.key, *each.price(cost, kind), within_ns, marks=False) for each in joined
         ]
-        return Jointly(members) if members else None
+        return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
         """What the one limit of a contract says."""
@@ -294,7 +301,7 @@ class Contracts:
             # A request that is refused is refused of all limits, and one in shadow may have charged nothing.
             said = answer.decisions
             charges = [
-                (term.name, limiter.tables[0].cost_of(cost, kind))
+                (term.name, limiter.tables[0].cost_of(cost, kind if limiter.has_costs else None))
                 for term, limiter in standing.parts
                 if term.name in said and not term.former and (said[term.name].allowed or not answer.allowed)
             ]
@@ -327,6 +334,8 @@ class Contracts:
                 parts = self._parts(terms.terms)
             alone = parts[0] if len(parts) == 1 else None
             plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
+            if plain is not None and fitting(customer, plain.key_bytes_max) != customer:
+                plain = None
             standing = Standing(terms.plan, parts, terms.until, plain)
             if len(self._standings) >= STANDINGS_MAX:
                 self._standings.clear()
@@ -349,11 +358,12 @@ class Contracts:
     def _limiter(self, term: Term) -> Limiter:
         """The limiter of a term. Raises InvalidContracts if this node cannot have it."""
         limit = term.limit
-        cap = self._caps.get(term.name)
+        cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
             limit = within_cap(limit, cap, term.name)
+        name = hub_name(term)
         try:
-            return self.agent.tier(term.name, f"{term.name}@{tier_name(limit)}", limit, policy=self._policy)
+            return self.agent.tier(name, f"{name}@{tier_name(limit)}", limit, policy=self._policy)
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
@@ -364,27 +374,60 @@ class Contracts:
             changed = [identity for identity in {**was, **now} if was.get(identity) != now.get(identity)]
         else:
             changed = self._met()
-        prefixes = []
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
-                    limiter.take_over(identity)
-                elif term.by[0] == CUSTOMER:
-                    prefixes.append((written(identity) + SEPARATOR, limiter))
-        for prefix, limiter in prefixes:
+                    limiter.take_over(fitting(identity, limiter.key_bytes_max))
+        wanted = set(changed)
+        for term, limiter in self._counting_by_facts():
             for key in limiter.keys_beside():
-                if key.startswith(prefix):
+                identity = identity_in(term.by, key)
+                if CUSTOMER not in term.by:
                     limiter.take_over(key)
+                elif identity in wanted:
+                    for own, target in self._stand(identity).parts:
+                        if (own.name, own.by, own.former) == (term.name, term.by, False):
+                            target.take_over(key)
+
+    def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
+        """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""
+        found = {hub_name(term): (term, limiter) for parts in self._plans.values() for term, limiter in parts}
+        return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
         """The customers that this node has cells of."""
         met = dict[str, None]()
         for parts in self._plans.values():
             for term, limiter in parts:
-                if term.by[0] == CUSTOMER:
-                    for key in limiter.keys_beside():
-                        met[unwritten(key.split(SEPARATOR)[0]) if len(term.by) > 1 else key] = None
+                for key in limiter.keys_beside() if CUSTOMER in term.by else ():
+                    identity = identity_in(term.by, key)
+                    if identity:
+                        met[identity] = None
         return list(met)
+
+    def _check_caps(self, document: Document) -> None:
+        """Raise InvalidContracts if a cap of this node does not fit what a customer has in place of a plan's limit."""
+        for identity, customer in document.customers.items() if self._caps else ():
+            for name, override in customer.limits.items():
+                cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
+                if cap is not None and own is not None:
+                    try:
+                        within_cap(overridden(own.limit, override), cap, name)
+                    except InvalidContracts as error:
+                        raise InvalidContracts(error.problem, "customers", identity, "limits", name) from None
 
     def _now_s(self) -> float:
         return self.agent.clock.wall_ns() / SECOND_NS
+
+
+def _joined(asked: Sequence[Asked]) -> list[Asked]:
+    """Those that charge together, or refuse."""
+    return [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
+
+
+def _told_by(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:
+    """What a limit says that is in shadow or off, or only looked at; what it could never admit it would refuse."""
+    try:
+        return ask(each.key, *each.price(cost, kind))
+    except CostExceedsQuota:
+        return replace(each.limiter.test(each.key, 0), allowed=False, retry_after=inf)

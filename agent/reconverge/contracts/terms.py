@@ -105,9 +105,9 @@ def _still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Forme
     """
     apart: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
-        present = [term.limit for term in terms if term.name == each.name]
-        taken = [*present, *(other.limit for other in apart if other.name == each.name)]
-        if present and not any(same_cells(each.limit, limit) for limit in taken):
+        present = [(term.by, term.limit) for term in terms if term.name == each.name]
+        taken = [*present, *((other.by, other.limit) for other in apart if other.name == each.name)]
+        if present and not any(each.by == by and same_cells(each.limit, limit) for by, limit in taken):
             apart.append(each)
     return apart
 

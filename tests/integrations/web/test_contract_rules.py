@@ -26,6 +26,7 @@ PLANS: dict[str, Any] = {
     "free": {"limits": {"requests": "3/hour", "user": {"limit": "2/hour", "by": ["customer", "user"]}}},
     "pro": {"limits": {"requests": "30/hour", "user": {"limit": "20/hour", "by": ["customer", "user"]}}},
 }
+ODD = {"nul": "a\x00b", "long": "x" * 5000, "parts": "a|b%7C"}
 DOCUMENT = {"plans": PLANS, "unknown": "free", "customers": {"acme": "pro"}}
 
 
@@ -87,12 +88,21 @@ def test_a_limit_in_shadow_refuses_nothing(guard: Guard, agent: Agent) -> None:
     assert 4 == guard.stats().shadowed
 
 
-def test_a_fact_that_the_rule_does_not_give_is_a_failure_that_is_counted(guard: Guard, agent: Agent) -> None:
-    """The request goes on, as the guard is told to do with failures, and the cause is among them."""
+def test_requests_without_a_fact_count_together(guard: Guard, agent: Agent) -> None:
+    """A rule may be older than the contracts: what it does not know is a failure that is counted, and limited."""
     rule = Rule(limits=Contracts(agent, DOCUMENT), key_func=BY_CUSTOMER)
 
-    assert [True] == told(guard, rule, request_of("acme"))
-    assert {"MissingFact": 1} == guard.stats().failures
+    assert [True, True, False] == told(guard, rule, *[request_of("small", user) for user in ("ada", "bob", "eve")])
+    assert {"MissingFact": 3} == guard.stats().failures
+
+
+def test_an_odd_customer_is_limited_as_any_other(guard: Guard, agent: Agent) -> None:
+    """With a NUL, or longer than any identity."""
+    rule = Rule(limits=Contracts(agent, DOCUMENT), key_func=lambda request: ODD[request.header("x-user") or ""])
+    rule = Rule(limits=rule.limits, key_func=rule.key_func, facts={"user": lambda: "one"})
+
+    for name in ODD:
+        assert [True, True, False] == told(guard, rule, *[request_of("small", name)] * 3), name
 
 
 @pytest.mark.parametrize(

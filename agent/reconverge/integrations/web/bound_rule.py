@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import IDENTITY_BYTES_MAX, REFUSED
+from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
+from reconverge.contracts.explaining import MissingFact
 from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.request.keys import (
@@ -228,11 +229,18 @@ class Declared:
         if customer is None:
             return []
         contracts, claims = self._contracts, list[Claim]()
+        if "\x00" in customer:
+            customer = plain(f"{OURS}{customer}")  # a hash of it: contracts are for text without NUL
         customer = fitting(customer, IDENTITY_BYTES_MAX)
         standing = contracts.standing(customer)
         if standing.plan == REFUSED:
             raise NoKey(self.name)
         facts = yield from self._facts_of(request, mend)
+        for term, _ in standing.parts:
+            for fact in term.by:
+                if fact != CUSTOMER and fact not in facts:  # the contracts have changed since the rule was written
+                    mend(MissingFact(term.name, fact), self, NO_SCOPE)
+                    facts[fact] = NOWHERE
         for each in contracts.asked(customer, standing, facts):
             cost: int | str = cast("int | str", self.rule.cost)
             if self._cost is not None:
