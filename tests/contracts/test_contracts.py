@@ -374,7 +374,7 @@ def test_a_shadow_never_refuses_and_kinds_are_for_limits_with_costs() -> None:
 
 
 def test_keys_by_any_facts_move_with_their_plan() -> None:
-    """Also where the customer is not the first fact, or none; a key that is too long is hashed, and moves when asked."""
+    """Wherever the customer stands among the facts, if at all; a key that is too long moves when it is asked about."""
     by = {"a": ["user", "customer"], "b": ["user"], "c": ["customer", "user"], "d": ["customer"]}
 
     def document(quota: int) -> dict[str, Any]:
