@@ -65,7 +65,7 @@ async def _ask(
     """What the hub knows. Raises HubUnavailable."""
     by_shard: dict[int, list[Table]] = {}
     for table in tables:
-        by_shard.setdefault(kernel.shard_of(table.name, key).index, []).append(table)
+        by_shard.setdefault(kernel.shard_of(table.reported_as, key).index, []).append(table)
 
     async def read(hub: Hub) -> list[KeyReadings]:
         readings: list[KeyReadings] = []
