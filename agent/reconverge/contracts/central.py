@@ -21,6 +21,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.contracts.answers import SEPARATOR, written
 from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Document
 from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
 from reconverge.errors import CostExceedsQuota, ReconvergeError
@@ -41,8 +42,6 @@ KEY_BYTES_MAX: Final = 1 << 20
 """Far more than eight facts of a request have."""
 INTERVAL_NS: Final = SECOND_NS
 """A kernel has an interval, and one that is alone never exchanges."""
-SEPARATOR: Final = "|"
-"""Between the facts of a key; within a fact it is written as %7C."""
 
 
 class MissingFact(ReconvergeError, ValueError):
@@ -299,7 +298,7 @@ def _key_of(facts: Sequence[str]) -> str:
     """The key under which a limit counts by those facts."""
     if len(facts) == 1:
         return facts[0]
-    return SEPARATOR.join([fact.replace("%", "%25").replace(SEPARATOR, "%7C") for fact in facts])
+    return SEPARATOR.join(map(written, facts))
 
 
 def _switched(claims: Sequence[_Claim], moment_ns: int) -> tuple[list[_Claim], list[_Claim]]:

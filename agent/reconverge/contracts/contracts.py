@@ -37,7 +37,6 @@ from reconverge.contracts.answers import (
     hub_name,
     identity_in,
     key_of,
-    label_of,
     tier_name,
 )
 from reconverge.contracts.document import (
@@ -208,16 +207,11 @@ class Contracts:
         Raises MissingFact.
         """
         standing = self.standing(customer)
-        asked = {each.label: each for each in self.asked(customer, standing, facts)}
-        return explained(
-            customer,
-            standing.plan,
-            [
-                LimitStanding(term, each.limiter.test(each.key), each.limiter.usage(each.key), shadow=each.shadow)
-                for term, _ in standing.parts
-                if (each := asked.get(label_of(term))) is not None
-            ],
-        )
+        standings = [
+            LimitStanding(each.term, each.limiter.test(each.key), each.limiter.usage(each.key), shadow=each.shadow)
+            for each in self.asked(customer, standing, facts)
+        ]
+        return explained(customer, standing.plan, standings)
 
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""
