@@ -31,7 +31,7 @@ from reconverge.contracts.document import (
     table_of,
     table_of_customer,
 )
-from reconverge.contracts.explaining import Explainer, MissingFact
+from reconverge.contracts.explaining import Explainer, FleetExplainer, MissingFact
 from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.contracts.openapi import (
@@ -353,8 +353,13 @@ class _Api:
         """GET /customers/{identity}/explain."""
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_query(asked.query)
+        contracts = self._contracts
         try:
-            return told(table_of_explanation(self._contracts.explain(asked.identity, **facts)))
+            if isinstance(contracts, FleetExplainer):
+                explanation = await contracts.explain_fleet(asked.identity, **facts)
+            else:
+                explanation = contracts.explain(asked.identity, **facts)
+            return told(table_of_explanation(explanation))
         except MissingFact as error:
             raise Problem(400, str(error), parameter=error.fact) from None
         except InvalidKey as error:

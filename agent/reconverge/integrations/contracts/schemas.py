@@ -229,13 +229,15 @@ def _of_explaining() -> dict[str, Schema]:
     yes = {"type": "boolean"}
     wait = _optional({**number, "description": "In seconds; null if no moment is known."})
     limit_members: dict[str, Schema] = {
-        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "used": whole,
-        "remaining": whole, "refill_s": number, "wait_s": wait, "by": names, "switch": {"enum": [*WORDS]},
+        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "in_force": whole, "used": whole,
+        "remaining": whole, "lines": whole, "refill_s": number, "wait_s": wait, "by": names, "switch": {"enum": [*WORDS]},
         "certain": yes, "former": yes,
     }  # fmt: skip
     explained: dict[str, Schema] = {
         "customer": ref("Identity"), "plan": {"type": "string"}, "allowed": yes, "refused_by": names, "wait_s": wait,
         "limits": {"type": "array", "items": ref("LimitExplained")}, "sentence": {"type": "string"},
+        "fleetwide": {**yes, "description": "Whether use is that of all nodes; else it is what one of them knows."},
+        "problem": _text("Why the hub has not told it, if it was asked."),
     }  # fmt: skip
     facts = {
         "type": "object",
