@@ -199,7 +199,7 @@ class Contracts:
 
         Of a limit that counts by further facts, only what was counted by those that are named.
         """
-        for each in self.asked(customer, self.standing(customer), facts, lenient=True):
+        for each in self._places(customer, self.standing(customer), facts, lenient=True):
             each.limiter.reset(each.key)
 
     def explain(self, customer: str, **facts: str) -> Explanation:

@@ -16,9 +16,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, inf, isfinite
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import CUSTOMER, REFUSED
@@ -206,7 +206,7 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *,
 
     `one_server`: whether one server alone was asked, although others may have charged the customer, too.
     """
-    name = customer if customer.isprintable() else shown(customer)
+    name = printable(customer)
     if not standings:
         if plan == REFUSED:
             return f"{name} has no contract, and requests without one are refused."
@@ -225,6 +225,14 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *,
     return f"{doubt}{', and '.join(clauses)}; {_ending(refusing, told, doubts=not one_server)}."
 
 
+def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON, in which a time without an end is null."""
+    said = asdict(explanation)
+    for each in (said, *said["limits"]):
+        each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
+    return said
+
+
 def refill_s(limit: Limit) -> float:
     """Seconds between two moments at which something of a limit comes back; of a log, on average."""
     window_s = limit.window_ns / SECOND_NS
@@ -234,6 +242,11 @@ def refill_s(limit: Limit) -> float:
         assert limit.slices is not None  # a limit of slices always says how many
         return window_s / limit.slices
     return window_s / limit.quota
+
+
+def printable(customer: str) -> str:
+    """A customer's name as a sentence may have it: what moves the cursor or turns the writing is shown, and not done."""
+    return customer if customer.isprintable() else shown(customer)
 
 
 def written_wait(seconds: float) -> str:

@@ -31,7 +31,12 @@ from reconverge.contracts.document import (
     table_of,
     table_of_customer,
 )
-from reconverge.contracts.explaining import Explainer, FleetExplainer, MissingFact
+from reconverge.contracts.explaining import (
+    Explainer,
+    FleetExplainer,
+    MissingFact,
+    table_of_explanation,
+)
 from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.integrations.contracts.openapi import (
@@ -68,7 +73,6 @@ from reconverge.integrations.contracts.writing import (
     changed,
     no_contract,
     table_of_change,
-    table_of_explanation,
     told,
     unchanged,
 )
