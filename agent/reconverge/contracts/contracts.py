@@ -49,6 +49,7 @@ from reconverge.contracts.document import (
 )
 from reconverge.contracts.explaining import Explanation, MissingFact, explained
 from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
@@ -91,6 +92,8 @@ class Contracts:
         self.agent = agent
         self.meter = meter
         """What is told of each request, if anything is."""
+        self.reader: ContractsReader | None = None
+        """What reads the contracts that the hub keeps, once `follow_hub` has made it; its `stats()` tell what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._lock = threading.RLock()

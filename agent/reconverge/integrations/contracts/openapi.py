@@ -154,6 +154,10 @@ OPERATIONS: Final = (
         "reset_customer", "POST", "/customers/{identity}/reset", "Forget what a customer has used of its own limits.",
         role="write", body="Reset", bytes_max=SMALL_BYTES_MAX, body_required=False, explains=True, answers=((204, ""),),
     ),
+    Operation(
+        "read_status", "GET", "/status", "Which contracts this node obeys, and what it has refused to obey.",
+        explains=True, answers=((200, "Status"),),
+    ),
     Operation("read_openapi", "GET", "/openapi.json", "This document.", role=None, answers=((200, ""),)),
 )  # fmt: skip
 

@@ -164,6 +164,25 @@ def _of_explaining() -> dict[str, Schema]:
     }
 
 
+def _of_following() -> dict[str, Schema]:
+    """Of what the API says of the node that it is on."""
+    whole = {"type": "integer", "minimum": 0}
+    counts = {"type": "object", "additionalProperties": whole}
+    return {
+        "Status": table(
+            "What one node knows of the contracts of its fleet.",
+            ["version", "follows", "accepted", "rejected", "failures", "expires_in_s", "restored"],
+            version=_optional({**_VERSION, "description": "Of the contracts that this node obeys; null if unknown."}),
+            follows={"type": "boolean", "description": "Whether it obeys those that the hub keeps."},
+            accepted={**whole, "description": "How often something new was obeyed."},
+            rejected={**counts, "description": "How often something new was not, by reason: forged, old, expired, ..."},
+            failures={**counts, "description": "How often nothing could be read or written, by kind."},
+            expires_in_s=_optional({"type": "number", "description": "Until nodes that start reject them; or null."}),
+            restored={**whole, "description": "How often this node has told a hub again that had lost them."},
+        )
+    }
+
+
 def _problem() -> Schema:
     wrong = table("", ["pointer", "detail"], pointer=_text("A JSON Pointer into the body."), detail={"type": "string"})
     return table(
@@ -185,6 +204,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     **_of_contracts(),
     **_of_changes(),
     **_of_explaining(),
+    **_of_following(),
     "Problem": _problem(),
 }
 """By the names under which an OpenAPI document has them."""
