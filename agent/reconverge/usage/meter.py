@@ -25,6 +25,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting, shown
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.kernel.table.fast_path import goes_straight_on
+from reconverge.limit.limit import QUOTA_MAX
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.addresses import AddressBook
 
@@ -44,8 +45,8 @@ OTHERS_MAX: Final = 1000
 """Limits that are told apart among OTHERS; contracts have at most so many."""
 TEXT_MAX: Final = 512
 """The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
-COST_MAX: Final = 2**32
-"""The largest cost of one request. Sums are exact up to 2**53: two million requests of the largest cost in a row."""
+COST_MAX: Final = QUOTA_MAX
+"""The largest cost of one request, as limits have it. Sums of a period are exact up to 2**53."""
 
 _COST, _REQUESTS, _REFUSED, _SEEN = 0, 1, 2, 3
 
@@ -110,7 +111,7 @@ class Meter:
             refused: the request was refused, so that `cost` was not charged.
 
         Raises:
-            InvalidCost: the cost is no whole number, or larger than 2**32.
+            InvalidCost: the cost is no whole number, or larger than 10**12.
             InvalidKey: a name is no text, or holds NUL.
         """
         if not self._begins_ns <= self._wall_ns() < self._ends_ns:
@@ -138,14 +139,38 @@ class Meter:
         Each limit counts the request; the load of the node counts it once. With an `address`, that of the client, the
         identity is watched for coming from unusually many; see `AddressBook`.
         """
-        companions = -1
+        limits = 0
         for limit, cost in charges:
             self.add(identity, limit, cost, route, refused=refused)
-            companions += 1
-        if companions > 0:
-            self._companions += companions
+            limits += 1
+        if limits > 1:
+            self.join_requests(limits - 1)
         if address is not None:
             self.addresses.note(identity, address)
+
+    def join_requests(self, count: int = 1) -> None:
+        """So many that were counted are of a request that was counted before, so the load of the node is less by them.
+
+        For what counts the limits of a request one by one.
+        """
+        with self._lock:
+            self._companions += count
+
+    def amend(
+        self, identity: str, limit: str, route: str = "", *, cost: int = 0, requests: int = 0, refused: int = 0
+    ) -> None:
+        """Count a correction of what was counted before, in the minute that it is: each number may be negative.
+
+        A request that was admitted and then is not has requests=-1, refused=1. Raises as `add` does.
+        """
+        if not self._begins_ns <= self._wall_ns() < self._ends_ns:
+            self._turn()
+        self._check(identity, limit, cost, route)
+        with self._lock:
+            row = self._row(identity, limit, self._known_route(route))
+            row[_COST] += cost
+            row[_REQUESTS] += requests
+            row[_REFUSED] += refused
 
     def take(self) -> list[Taken]:
         """What has come since `take` was called last, by minute; for the one thread that reports it."""
@@ -186,20 +211,23 @@ class Meter:
 
     def _add_slowly(self, identity: str, limit: str, cost: int, route: str, refused: bool) -> None:  # noqa: FBT001
         """The same for a new row, for a cost that has to be looked at, and where threads need a lock."""
-        if type(cost) is not int or abs(cost) > COST_MAX:
-            raise InvalidCost(cost, f"cannot be counted as usage: it must be a whole number up to {COST_MAX}")
-        for name in (identity, limit, route):
-            if not isinstance(name, str) or "\0" in name:
-                raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
+        self._check(identity, limit, cost, route)
         with self._lock:
-            row = self._rows.get((identity, limit, route))
-            if row is None:
-                row = self._row(identity, limit, self._known_route(route))
+            row = self._row(identity, limit, self._known_route(route))
             if refused:
                 row[_REFUSED] += 1
             else:
                 row[_COST] += cost
                 row[_REQUESTS] += cost >= 0
+
+    @staticmethod
+    def _check(identity: object, limit: object, cost: object, route: object) -> None:
+        """Raise InvalidCost or InvalidKey for what cannot be counted."""
+        if type(cost) is not int or abs(cost) > COST_MAX:
+            raise InvalidCost(cost, f"cannot be counted as usage: it must be a whole number up to {COST_MAX}")
+        for name in (identity, limit, route):
+            if not isinstance(name, str) or "\0" in name:
+                raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
 
     def _row(self, identity: str, limit: str, route: str) -> list[int]:
         """The row of that key, or that of OTHERS if there is no room for it."""
