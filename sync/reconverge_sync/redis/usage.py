@@ -7,9 +7,8 @@ All keys of a shard share its hash tag, so that a batch is one script on one ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from hashlib import sha1
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgpack
 from redis.exceptions import NoScriptError
@@ -23,6 +22,7 @@ from reconverge.hub.usage import (
     MONTH,
     ROWS_MAX,
     SEQUENCE_KEPT_MS,
+    AddressReport,
     Counts,
     ExportMarks,
     NodeLoad,
@@ -37,7 +37,8 @@ from reconverge.hub.usage import (
     others_route,
     page_of,
 )
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.resp import Script, script_of
+from reconverge_sync.redis.usage_addresses import RedisAddresses
 
 T = TypeVar("T")
 
@@ -52,23 +53,11 @@ Ask = Callable[..., Awaitable[Any]]
 """Has a command about a shard answered, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
 
 
-class Script(NamedTuple):
-    """A script, and what a server knows it by once it has run."""
-
-    text: bytes
-    sha: str
-
-
-def _script(*names: str) -> Script:
-    text = script(*names)
-    return Script(text, sha1(text, usedforsecurity=False).hexdigest())
-
-
-RECORD: Final = _script("now", "usage_record")
-ISSUE: Final = _script("usage_issue")
-MARK: Final = _script("usage_mark")
-LEAD: Final = _script("now", "usage_lead")
-LOADS: Final = _script("now", "usage_loads")
+RECORD: Final = script_of("now", "usage_record")
+ISSUE: Final = script_of("usage_issue")
+MARK: Final = script_of("usage_mark")
+LEAD: Final = script_of("now", "usage_lead")
+LOADS: Final = script_of("now", "usage_loads")
 
 
 class RedisUsage:
@@ -96,6 +85,7 @@ class RedisUsage:
         self._shards = shards
         self._clock = clock
         self._rows_max = rows_max
+        self._addresses = RedisAddresses(ask, self._run, self._name)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
         """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
@@ -170,6 +160,18 @@ class RedisUsage:
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
         """See `UsageLedger.finish`."""
         await self._mark(f"done:{period.kind}", period, shard, late_mark)
+
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """See `AddressLedger.address_secret`."""
+        return await self._addresses.secret(proposed)
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        return await self._addresses.note(report)
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        return await self._addresses.sketches(hour, shard, secret)
 
     async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> None:
         late = f"late:{period.kind}:{period.number}", "" if late_mark is None else late_mark

@@ -11,8 +11,8 @@
 # itself tells of its own (`Reservation.on_correction`), also if the application settles it, so the meter follows what
 # the limiter counts without working it out again. A correction is counted in the period in which it happens.
 #
-# The route is a pattern of the framework's, or else of the rule, and never a path: of paths there are as many as clients
-# think of. All that leads nowhere has the empty route.
+# The route is a pattern of the framework's, or else of the rule, and never a path: of paths there are as many as
+# clients think of. All that leads nowhere has the empty route.
 #
 # What fails in here breaks no request: it is counted and logged by the guard, as `meter`.
 
