@@ -18,7 +18,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 METER: Final = "meter"
 """Under this name a guard counts and logs what has failed in here."""
+NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
+"""Identities that are several, whose addresses say nothing."""
 
 
 class Counted(NamedTuple):
@@ -96,24 +98,19 @@ class Metering:
             self._failed(error, METER)
 
     def _count(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> None:
-        of = {(id(claim.declared), id(claim.limiter), claim.key): claim for claim in claims}
         refused, route = outcome.refusal is not None, self._route_of(request, claims)
         counted: list[Counted] = []
-        from_places: set[str] = set()
-        for ruling in (*outcome.rulings, *outcome.shadows):
-            claim = of[id(ruling.declared), id(ruling.limiter), ruling.key]
+        for claim, ruling in _paired(claims, (*outcome.rulings, *outcome.shadows)):
             if claim.metered and (refused or ruling.has_charged):
                 each = self._add(claim, ruling, route, refused=refused)
                 if each is not None:
                     counted.append(each)
-                    if claim.declared.watches_addresses:
-                        from_places.add(each.identity)
+                    if claim.declared.watches_addresses and each.identity not in NO_CUSTOMERS:
+                        address = request.client
+                        if address is not None:
+                            self.meter.addresses.note(each.identity, address)
         if len(counted) > 1:
             self.meter.join_requests(len(counted) - 1)
-        address = request.client if from_places else None
-        if address is not None:
-            for identity in from_places - {NO_IDENTITY, OTHERS}:
-                self.meter.addresses.note(identity, address)
         outcome.metered = Metered(self, route, counted)
 
     def _add(self, claim: Claim, ruling: Ruling, route: str, *, refused: bool) -> Counted | None:
@@ -138,6 +135,14 @@ class Metering:
         if route:
             return route
         return next((path for claim in claims if (path := claim.declared.path_of(request))), "")
+
+
+def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tuple[Claim, Ruling]]:
+    """Each ruling with the claim that it is about; claims whose limit has failed have none."""
+    if len(claims) == len(rulings) == 1:
+        return ((claims[0], rulings[0]),)
+    of = {(id(claim.declared), id(claim.limiter), claim.key): claim for claim in claims}
+    return [(of[id(ruling.declared), id(ruling.limiter), ruling.key], ruling) for ruling in rulings]
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
