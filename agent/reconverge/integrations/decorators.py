@@ -71,11 +71,8 @@ def limited(
     _check_agent(agent, needed=not isinstance(limits, Limiter))
     if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
         raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
-    asks_s = _asks_s(agent, in_doubt, waits=wait is not False)
-    meter = checked_meter(meter)
-    for what, value in (("key", key), ("cost", cost)):
-        if callable(value) and inspect.iscoroutinefunction(value):
-            raise InvalidSetting(what, value, "is a coroutine function")
+    asks_s, meter = _asks_s(agent, in_doubt, waits=wait is not False), checked_meter(meter)
+    _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
@@ -94,6 +91,12 @@ def _check_limits(limits: object) -> None:
     if callable(limits) and not isinstance(limits, Limiter):
         problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", limits, problem)
+
+
+def _check_functions(**found: object) -> None:
+    for what, value in found.items():
+        if callable(value) and inspect.iscoroutinefunction(value):
+            raise InvalidSetting(what, value, "is a coroutine function")
 
 
 def _check_agent(agent: object, *, needed: bool) -> None:

@@ -312,9 +312,11 @@ def test_flask(shop: Shop) -> None:
     assert {"ok", "lost", "b", "s"} == routes(shop)
 
 
-def test_django(shop: Shop) -> None:
-    """The route is the name of the view, and what leads nowhere has none."""
+def test_django(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route is the name of the view, and what leads nowhere has none. The meter may be a dotted path."""
+    monkeypatch.setattr(django_project, "METER", shop.meter, raising=False)
     setting = {name.upper(): value for name, value in shop.settings.items()}
+    setting["METER"] = f"{django_project.__name__}.METER"
     rules = [
         {"LIMITS": "10/hour", "NAME": REQUESTS, "DEDUCT_WHEN": lambda response: response.status_code != 404},
         {"LIMITS": "90/hour", "NAME": TOKENS, "COST": 10, "SETTLE": django_project.settle},
