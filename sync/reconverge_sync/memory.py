@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from threading import RLock
 
@@ -10,7 +10,18 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
-from reconverge.hub.usage import ROWS_MAX, ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
+from reconverge.hub.usage import (
+    ROWS_MAX,
+    AddressReport,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    UsageBatch,
+    UsageEvent,
+    UsageRow,
+)
+from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
@@ -185,6 +196,7 @@ class MemoryUsage:
         self._rows_max = rows_max
         self._lock = RLock()
         self._shards = [UsageShard(shard=shard, rows_max=rows_max) for shard in range(shards)]
+        self._addresses = [AddressShard() for _ in range(shards)]
 
     @property
     def shards(self) -> int:
@@ -237,10 +249,27 @@ class MemoryUsage:
         with self._lock:
             self._shards[shard].finish(period, late_mark)
 
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """See `AddressLedger.address_secret`."""
+        with self._lock:
+            self._addresses[0].secret = self._addresses[0].secret or proposed
+            return self._addresses[0].secret
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        with self._lock:
+            return self._addresses[report.shard].note(report)
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        with self._lock:
+            return self._addresses[shard].sketches(hour, secret)
+
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
         with self._lock:
             self._shards = [UsageShard(shard=shard, rows_max=self._rows_max) for shard in range(self.shards)]
+            self._addresses = [AddressShard() for _ in range(self.shards)]
 
     @property
     def _hub_us(self) -> int:

@@ -52,6 +52,7 @@ from reconverge.contracts.explaining import Explanation, LimitStanding, MissingF
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, InvalidLimit, LimitConflict
+from reconverge.limiter.certainty import cost_in_first_quota, has_charged
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
@@ -70,7 +71,8 @@ class Contracts:
         policy: "strict", "balanced" and so on, as for `Agent.limit`.
         caps: by the name of a limit, a limit string over the same window that no document can raise it beyond.
         meter: a `reconverge.usage.Meter`, which counts what each customer is charged by `hit`, `ask` and
-            `ask_blocking`, by limit. What rules of a guard charge by these contracts is not counted there.
+            `ask_blocking`, by limit. A guard whose rules are by these contracts has to have the same meter, and counts
+            in it what requests are charged, with their routes and settlements.
 
     Raises:
         InvalidContracts: the document makes no sense.
@@ -292,12 +294,12 @@ class Contracts:
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
         """The same, after the meter was told what was charged."""
         if self.meter is not None and answer.known:
-            # A request that is refused is refused of all limits, and one in shadow may have charged nothing.
+            # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
             said = answer.decisions
             charges = [
-                (term.name, limiter.tables[0].cost_of(cost, kind if limiter.has_costs else None))
+                (term.name, cost_in_first_quota(limiter, cost, kind if limiter.has_costs else None))
                 for term, limiter in standing.parts
-                if term.name in said and not term.former and (said[term.name].allowed or not answer.allowed)
+                if term.name in said and not term.former and (has_charged(said[term.name]) or not answer.allowed)
             ]
             self.meter.add_request(answer.customer, charges, refused=not answer.allowed)
         return answer

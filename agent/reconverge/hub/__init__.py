@@ -2,6 +2,7 @@
 
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.port import (
+    AddressLedger,
     Adoptable,
     Bulletin,
     ContractStore,
@@ -18,6 +19,7 @@ from reconverge.hub.reading import KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.registry import HubFactory, HubSettings, open_hub, redacted
 
 __all__ = [
+    "AddressLedger",
     "Adoptable",
     "Adoption",
     "Bulletin",

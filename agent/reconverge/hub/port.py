@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
-from reconverge.hub.usage import ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
+from reconverge.hub.usage import (
+    AddressReport,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    UsageBatch,
+    UsageEvent,
+    UsageRow,
+)
 
 
 @runtime_checkable
@@ -204,6 +213,32 @@ class UsageLedger(Protocol):
 
         With a `late_mark` of `marks`, the period is not late any more unless more has come. Raises HubUnavailable.
         """
+        ...
+
+
+@runtime_checkable
+class AddressLedger(Protocol):
+    """A ledger that knows from how many addresses identities come to all nodes together; not every one need be.
+
+    Promises: a register of an identity's sketch keeps the highest rank that any node has told of it in that hour, so
+    that a report which is repeated or late changes nothing else. Whatever goes wrong is raised as `HubUnavailable`.
+    Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
+    after that.
+    """
+
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """The secret by which all nodes hash addresses: the first that was proposed; empty if none was.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """Merge what a node says; returns how many identities there was no room for. Raises HubUnavailable."""
+        ...
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """The registers of each identity in an hour. Raises HubUnavailable."""
         ...
 
 

@@ -20,6 +20,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,13 +30,13 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.opening import open_hubs
 from reconverge.hub.port import Hub, UsageHub, UsageLedger
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.usage import HOUR, Counts, NodeLoad, Period, Retention, UsageBatch, UsageKey
+from reconverge.hub.usage import Counts, NodeLoad, Period, Retention, UsageBatch, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Latch, WakeEvent, start_thread, thread_id
+from reconverge.usage.address_reports import AddressReports
 from reconverge.usage.meter import Meter
-from reconverge.usage.periods import period_at
 from reconverge.usage.reports import UsageReports
 
 logger = logging.getLogger("reconverge")
@@ -73,7 +74,10 @@ class UsageStats:
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Rows that were never told and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
-    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about."""
+    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about; see
+    `reconverge.usage.from_many_addresses` for the whole fleet."""
+    unwatched: int = 0
+    """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
 
 
 class UsageReporter:
@@ -200,6 +204,7 @@ class UsageReporter:
             losses=reports.losses,
             dropped=dict(reports.dropped),
             from_many_addresses=self.meter.addresses.unusual(),
+            unwatched=driver.addresses.unwatched,
         )
 
     def start_over_after_fork(self) -> None:
@@ -271,6 +276,7 @@ class UsageDriver:
         """Batches that were answered."""
         self.failures: Counter[str] = Counter()
         """How often the hub could not be told, by class."""
+        self.addresses = AddressReports(meter, ledger, clock)
         self.start_over()
 
     def start_over(self) -> None:
@@ -278,7 +284,7 @@ class UsageDriver:
         self.reports.start_over()
         self._gathered_ns = self._clock.monotonic_ns()
         self._complained = False
-        self._hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
+        self.addresses.start_over()
 
     def tell_where_it_is_counted(self) -> None:
         """Log, once, that no hub adds usage up."""
@@ -293,8 +299,12 @@ class UsageDriver:
         """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
         load = self._gather()
         if self.ledger is None:
+            self.addresses.turn_hour()
             return True
         told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
+        if all(told):
+            told.append(await self._tell_addresses())
+        self.addresses.turn_hour()
         if all(told) and self._complained:
             self._complained = False
             logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
@@ -322,13 +332,18 @@ class UsageDriver:
         self._gathered_ns = now_ns
         companions = self._meter.take_companions()
         new = self.reports.gather()
-        hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
-        if hour != self._hour:
-            self._hour = hour
-            self._meter.addresses.forget()
         requests = max(0, new.requests + new.refused - companions)
         node = self._node or f"{socket.gethostname()}:{os.getpid()}"
         return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
+
+    async def _tell_addresses(self) -> bool:
+        try:
+            ask = partial(asyncio.wait_for, timeout=self._timeout_s)
+            await self.addresses.tell(ask, losses=self.reports.losses)
+        except (HubUnavailable, TimeoutError) as error:
+            self._complain_of(error)
+            return False
+        return True
 
     async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
         batch = self.reports.batch(shard, load=load, speak=True)
@@ -344,15 +359,19 @@ class UsageDriver:
         assert self.ledger is not None
         try:
             answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
-        except HubUnavailable as error:
-            self._complain(error.kind, str(error))
-        except TimeoutError:
-            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
+        except (HubUnavailable, TimeoutError) as error:
+            self._complain_of(error)
         else:
             self.answered += 1
             self.reports.recorded(batch, answer)
             return True
         return False
+
+    def _complain_of(self, error: HubUnavailable | TimeoutError) -> None:
+        if isinstance(error, HubUnavailable):
+            self._complain(error.kind, str(error))
+        else:
+            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
 
     def _complain(self, kind: str, problem: str) -> None:
         """Warn once per outage."""

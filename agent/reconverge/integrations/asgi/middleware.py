@@ -16,7 +16,7 @@ from reconverge.integrations.asgi.routes import root_of, route_of, router_in, ro
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
-from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together, go_on
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, single
 from reconverge.integrations.web.request.paths import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
@@ -177,6 +177,8 @@ class RateLimitMiddleware:
         self._router: Any = None
         self._root = ""
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
+        if self.guard.meter is not None:  # whose routes are found by the router below
+            self._find_router()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
@@ -195,8 +197,7 @@ class RateLimitMiddleware:
         Where it is mounted, a server tells only with a request.
         """
         if self._router is None:
-            self._router = router_in(self.app)
-            self._root = root_of(self._router)
+            self._find_router()
         router, root = self._router, self._root
         if scope["type"] != "lifespan":
             self._unmatched.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
@@ -208,6 +209,10 @@ class RateLimitMiddleware:
             await send(message)
 
         return begun
+
+    def _find_router(self) -> None:
+        self._router = router_in(self.app)
+        self._root = root_of(self._router)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
@@ -260,13 +265,12 @@ class Sending:
 
     def add(self, outcome: Outcome) -> None:
         """Add the fields of an outcome to the response, and settle it."""
-        self._outcomes.append(outcome)
+        go_on(self._outcomes, outcome)
 
-    def take_back(self) -> None:
-        """Charge nothing of what was added, and say nothing of it: the request does not go on after all."""
-        outcomes, self._outcomes = self._outcomes, []
-        for outcome in outcomes:
-            outcome.take_back()
+    def take_back(self, refusing: Outcome) -> None:
+        """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
+        go_on(self._outcomes, refusing)
+        self._outcomes = []
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
         """Let the application answer; whatever becomes of it, what has to be settled is."""

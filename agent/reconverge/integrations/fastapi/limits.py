@@ -318,7 +318,7 @@ class _Asked:
         before: list[Outcome] = scope.setdefault(OUTCOMES, [])
         if not outcome.allowed:
             if isinstance(sending, Sending):
-                sending.take_back()
+                sending.take_back(outcome)
             go_on(before, outcome)
             if scope["type"] == "websocket":
                 raise WebSocketException(POLICY_VIOLATION, "rate limit")
@@ -326,7 +326,7 @@ class _Asked:
         if isinstance(sending, Sending):
             sending.add(outcome)
             return outcome
-        before.append(outcome)
+        go_on(before, outcome)
         if outcome.unsettled:
             for each in before:
                 each.take_back()

@@ -63,6 +63,8 @@ NO_USER: Final = (
 MISSED_MAX: Final = 10
 """A key function that finds nothing in any of so many requests is told of."""
 ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
+NO_IDENTITY: Final = "(no key)"
+"""The identity under which a meter counts what was charged to requests without a key."""
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
 IN_DOUBT: Final = "is taken for one that the rule is about"
@@ -125,6 +127,12 @@ class Claim:
     """See `Price.kind`."""
     shadow: bool = False
     """Whether it decides and counts, and never refuses."""
+    identity: str = ""
+    """As whose use a meter counts it, where that is not the key."""
+    label: str = ""
+    """Under what name a meter counts it, where that is not the limit's."""
+    metered: bool = True
+    """Whether a meter counts it: not a former limit of a contract, beside which another charges the same request."""
 
 
 class Declared:
@@ -206,17 +214,18 @@ class Declared:
         key = yield from self._key_of(request, mend)
         if key is None:
             return None
+        identity = _identity_in(key) if key[0] == OURS else ""
         if self._parts:
             parts = yield from self._scope_of(request, mend)
-            key = joined([*parts, key]) or key
+            identity, key = identity or key, joined([*parts, key]) or key
         cost: int | str = cast("int | str", self.rule.cost)
         if self._cost is not None:
             cost = yield from self._cost_by_request(request, limiter, mend)
         key = fitting(key, limiter.key_bytes_max)
         if type(cost) is int and not limiter.has_costs:
-            return Claim(self, limiter, key, cost, shadow=self.rule.shadow)
+            return Claim(self, limiter, key, cost, None, self.rule.shadow, identity)
         price = self._price(limiter, cost, request, mend)
-        return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow)
+        return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
     def claims(self, request: Request, mend: Mend) -> Steps[list[Claim]]:
         """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
@@ -232,6 +241,7 @@ class Declared:
         if "\x00" in customer:
             customer = plain(f"{OURS}{customer}")  # a hash of it: contracts are for text without NUL
         customer = fitting(customer, IDENTITY_BYTES_MAX)
+        identity = _identity_in(customer)
         standing = contracts.standing(customer)
         if standing.plan == REFUSED:
             raise NoKey(self.name)
@@ -247,7 +257,9 @@ class Declared:
                 cost = yield from self._cost_by_request(request, each.limiter, mend)
             price = self._price(each.limiter, cost, request, mend)
             key = fitting(each.key, each.limiter.key_bytes_max)
-            claims.append(Claim(self, each.limiter, key, price.cost, price.kind, self.rule.shadow or each.shadow))
+            shadow, term = self.rule.shadow or each.shadow, each.term
+            asked = Claim(self, each.limiter, key, price.cost, price.kind, shadow, identity, term.name, not term.former)
+            claims.append(asked)
         return claims
 
     def _key_of(self, request: Request, mend: Mend) -> Steps[str | None]:
@@ -358,7 +370,13 @@ class Declared:
         function = self._key if what == "key_func" else getattr(self.rule, what)
         return f"{self.name}: {what} {name_of_function(function)}" if callable(function) else self.name
 
-    def _path_of(self, request: Request) -> str | None:
+    @property
+    def watches_addresses(self) -> bool:
+        """Whether its keys are identities that may come from several addresses."""
+        return self._key not in ALWAYS_FIND
+
+    def path_of(self, request: Request) -> str | None:
+        """The rule's own path that the request takes; None if the rule names none."""
         return None if self.places is None else self.places.find(request)
 
     # ------------------------------------------------------------ inside
@@ -371,7 +389,7 @@ class Declared:
         elif rule.scope is not None:
             parts.append(asks(rule.scope, "scope"))
         if rule.per_route:
-            parts.append(lambda request: request.route or self._path_of(request) or NOWHERE)
+            parts.append(lambda request: request.route or self.path_of(request) or NOWHERE)
         if rule.per_method:
             parts.append(self._method_of)
         return parts
@@ -412,6 +430,14 @@ class Declared:
         if isinstance(limits, Limiter):
             return limits
         return self.agent.limit(name, quotas_of_fixed(limits))
+
+
+def _identity_in(key: str) -> str:
+    """As whose use a meter counts a request with this key; those without a key of their own are one identity.
+
+    Else a client that leaves its key out would make a row of each of its addresses.
+    """
+    return NO_IDENTITY if key == SHARED_KEY or key.startswith(f"{OURS}{ADDRESS}:") else key
 
 
 def _rate(limiter: Limiter) -> tuple[float, int]:

@@ -29,6 +29,7 @@ from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTie
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.former_cold import checked_in_doubt
+from reconverge.integrations.web.metering import Metering, check_contracts, checked_meter
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import refusal_of
 from reconverge.integrations.web.request.addresses import X_FORWARDED_FOR, Addresses
@@ -57,6 +58,7 @@ from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.threads import Total
+from reconverge.usage.meter import Meter
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -101,6 +103,8 @@ class Guard:
             says, which is "ask:25ms" unless it is told otherwise. `cold` is the former word.
         on_breach: see `Rule.on_breach`, for rules without.
         passes: exceptions of key functions and the like that are meant for the framework, and not failures.
+        meter: counts what each identity is charged, by limit and route, with all that is given back or settled later;
+            a `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
         enabled: False to decide nothing at all.
 
     Raises:
@@ -124,6 +128,7 @@ class Guard:
         cold: str | None = None,
         on_breach: Callable[..., Any] | None = None,
         passes: tuple[type[BaseException], ...] = (),
+        meter: Meter | None = None,
         enabled: bool = True,
     ) -> None:
         if fail not in (OPEN, CLOSED):
@@ -150,6 +155,8 @@ class Guard:
         self._fails_closed = fail == CLOSED
         self._on_breach = on_breach
         self._passes = passes
+        self.meter = checked_meter(meter)
+        self._metering = None if meter is None else Metering(meter, self.failed)
         self._filters: list[Asked] = []
         self._together: dict[tuple[Limiter, ...], bool] = {}
         """Whether those limits can decide together, of as many as requests have met."""
@@ -169,10 +176,12 @@ class Guard:
         """Make a rule ready to be asked; `owner` is what it is named after if it has no name, else `name`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts that have
+                a meter, if it is not the guard's.
         """
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
+        check_contracts(rule.limits, self.meter)
         chosen = fitting_name(rule.name) if rule.name else None
         if chosen is None:
             chosen = self._new_name(name or (DEFAULT_NAME if owner is None else name_of(owner)))
@@ -245,7 +254,8 @@ class Guard:
                 self._let_pass(error, declared.name)
                 if self._fails_closed and not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), None))
-        return (yield from self._decide(claims, blocking=blocking))
+        outcome = yield from self._decide(claims, blocking=blocking)
+        return outcome if self._metering is None else self._metering.counted(request, claims, outcome)
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
         """Whether a request filter lets the request pass."""

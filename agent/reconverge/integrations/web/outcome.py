@@ -12,6 +12,7 @@ from reconverge.integrations.web.fields import OF_CONTENT, Fields, Told
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
+from reconverge.limiter.certainty import has_charged
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 
@@ -53,9 +54,14 @@ class Ruling:
         """What response fields are made of."""
         return Told(self.decision, self.limiter.quotas)
 
+    @property
+    def has_charged(self) -> bool:
+        """Whether the request was charged: not by a limit that is off, or in shadow and out of room."""
+        return self.charged and has_charged(self.decision)
+
     def give_back(self) -> None:
         """The request does not go on: nothing is charged for it."""
-        if self.decision.allowed and self.charged:
+        if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
             elif self.cost:
@@ -91,6 +97,18 @@ class Judge(Protocol):
         ...
 
 
+class Metered(Protocol):
+    """What a meter of usage was told of one request; see `metering.py`."""
+
+    def is_about_the_same_request(self) -> None:
+        """What was counted is of a request that was counted before."""
+        ...
+
+    def take_back(self) -> None:
+        """The request does not go on after all."""
+        ...
+
+
 @dataclass(slots=True)
 class Outcome:
     """Whether a request may go on. True when it may.
@@ -105,6 +123,8 @@ class Outcome:
     refusal: Refusal | None = None
     response: Any = None
     """What `on_breach` wants to be answered instead, in the framework's own terms."""
+    metered: Metered | None = None
+    """What a meter of usage was told of the request, if there is one."""
     _unsettled: list[Ruling] = field(default_factory=list[Ruling])
 
     def __post_init__(self) -> None:
@@ -152,6 +172,8 @@ class Outcome:
                 ruling.give_back()
             except Exception as error:  # noqa: BLE001  # as below
                 self.guard.failed(error, ruling.name)
+        if self.metered is not None:
+            self.metered.take_back()
 
     def finish(self, response: Response) -> None:
         """Settle what depends on the response. Only the first call counts; never fails."""
@@ -190,6 +212,8 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
     """Whether a request may go on; `outcome` comes after those that are known, or takes all of them back."""
+    if outcomes and outcome.metered is not None:
+        outcome.metered.is_about_the_same_request()
     if outcome.allowed:
         outcomes.append(outcome)
         return True
