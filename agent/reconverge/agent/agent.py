@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten
 from reconverge.agent.fleet_usage import FleetUsage, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
@@ -29,8 +30,10 @@ from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
+from reconverge.hub.erasing import NAME_BYTES_MAX
 from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
+from reconverge.kernel.keys import plain_key
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
@@ -234,6 +237,16 @@ class Agent:
             required=self._required,
             register=lambda: register(self, sigterm=settings.sigterm),
         )
+        self._erasing = Erasing(
+            parts.kernel,
+            self._clock,
+            namespace=settings.namespace,
+            hasher=parts.hasher,
+            interval_ns=self._pacing.shortest_ns,
+        )
+        self._erasing.forget_keys = lambda keys: self.watch.forget(keys)
+        if not self._kernel.alone:
+            self._lifecycle.followers.append(self._erasing)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -519,6 +532,34 @@ class Agent:
             limiter, key, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout
         )
 
+    async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
+        """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.
+
+        The identity is a customer or whatever else limits count by: every key that is its name goes, and every key of
+        a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds until
+        none of them has the identity any more, and says in what it returns what is left.
+
+        What was used of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
+        requests first; while they go on it stays known, and what it uses goes on to count. Usage that was not exported
+        is not billed. Contracts are kept elsewhere; see `Book.forget`.
+
+        Raises:
+            InvalidKey: that is no identity.
+            HubUnavailable: the hub does not answer, may not be searched, or is none from which anything can be erased.
+                What was ordered by then stays ordered; do it again.
+        """
+        identity = plain_key(identity, NAME_BYTES_MAX)
+        return await self._erasing.forget(
+            identity, self._lifecycle, wait_s=in_seconds(wait), timeout_s=self._settings.exchange_timeout
+        )
+
+    def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
+        """Have a bound method be called when an identity is erased, as long as its object lives.
+
+        It is handed what says of a name whether that is to be erased; it must not wait, nor fail.
+        """
+        self._erasing.listen(method)
+
     @property
     def in_doubt(self) -> str:
         """What integrations do about a request that memory cannot settle, unless they are told otherwise."""
@@ -624,6 +665,7 @@ class Agent:
         for limiter in self._limiters.values():
             limiter.enforcement.start_over()
         self._overrides.start_over()
+        self._erasing.begin()
         self._lifecycle.begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
             self._pacing.forget_published()

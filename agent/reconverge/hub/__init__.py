@@ -1,15 +1,18 @@
 """The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
 
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.erasing import Erased, Erasure, Erasures
 from reconverge.hub.port import (
     Adoptable,
     Bulletin,
     ContractStore,
+    Eraser,
     Hub,
     KeyMarker,
     KeyReader,
     Region,
     SettingsStore,
+    UsageEraser,
     UsageHub,
     UsageLedger,
     Working,
@@ -22,6 +25,10 @@ __all__ = [
     "Adoption",
     "Bulletin",
     "ContractStore",
+    "Erased",
+    "Eraser",
+    "Erasure",
+    "Erasures",
     "Hub",
     "HubData",
     "HubFactory",
@@ -33,6 +40,7 @@ __all__ = [
     "KeyReadings",
     "Region",
     "SettingsStore",
+    "UsageEraser",
     "UsageHub",
     "UsageLedger",
     "Working",

@@ -12,7 +12,7 @@ from reconverge.errors import InvalidLimit, LimitConflict
 from reconverge.hub.report import Answer, LimitReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
-from reconverge.kernel.engine import Reports, apply_answers, due_cells, rebase_cells, report_cells
+from reconverge.kernel.engine import Reentry, Reports, apply_answers, due_cells, rebase_cells, report_cells
 from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.eviction import Room
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
@@ -23,6 +23,7 @@ from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
+from reconverge.kernel.table.erasing import let_leave
 from reconverge.kernel.table.lookup import drop
 from reconverge.kernel.table.state import NODES_LEASE_NS
 from reconverge.kernel.table.table import Table
@@ -198,6 +199,17 @@ class Kernel(Node):
         self.room.start_over()
         self.newcomers.start_over()
         self.start_over()
+
+    def let_leave(self, table_name: str, key: str) -> bool:
+        """Have a key go for good, or begin to, whatever it has used; returns whether this node has it no more.
+
+        It takes some exchanges, so it is called again until it is. A key that requests are made for stays.
+        """
+        table = self.tables[table_name]
+        try:
+            return table.lock.run(let_leave, table, key, table.now_ns())
+        except Reentry:
+            return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""

@@ -31,6 +31,7 @@ from reconverge.hub.usage import (
     Retention,
     UsageBatch,
     UsageEvent,
+    UsageKey,
     UsageRow,
     field_of,
     key_of,
@@ -64,6 +65,7 @@ def _script(*names: str) -> Script:
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())
 
 
+RETRACT: Final = _script("usage_retract")
 RECORD: Final = _script("now", "usage_record")
 ISSUE: Final = _script("usage_issue")
 MARK: Final = _script("usage_mark")
@@ -129,6 +131,21 @@ class RedisUsage:
         header += [*told, LOAD_KEPT_US]
         reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
         return _read(_recorded, reply)
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`."""
+        name = self._name(shard)
+        groups: dict[tuple[Period, int], list[bytes]] = {}
+        for period, key in rows:
+            field = field_of(key)
+            groups.setdefault((period, page_of(field)), []).append(field)
+        keys = [
+            each
+            for period, page in groups
+            for each in (*(name(f"{kind}:{period}:{page}") for kind in "tip"), name(f"o:{period}:{account}"))
+        ]
+        if keys:
+            await self._run(RETRACT, shard, keys, *map(_packed, groups.values()))
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
         """See `UsageLedger.totals`."""
