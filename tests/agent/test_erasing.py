@@ -28,17 +28,17 @@ IDENTITY = "ada.lovelace@example.org"
 NAME = b"lovelace"
 SECRET = "a secret of the fleet that is long"  # noqa: S105  # a test's own
 LIMITS = {
-    "burst": "50/second",
-    "daily": "100/day; 1000/31 days",
-    "bucket": "token-bucket 20/minute burst 40",
-    "log": "sliding-log 30/hour",
-    "smooth": "5/second smooth",
+    "burst": ("50/second", None),
+    "daily": ("100/day; 1000/31 days", None),
+    "bucket": ("20/minute burst 40", "token-bucket"),
+    "log": ("30/hour", "sliding-log"),
+    "smooth": ("5/second", "smooth-bursty"),
 }
 
 
 def limiters(agent: Agent) -> list[Limiter]:
     """Limits of all kinds."""
-    return [agent.limit(name, text) for name, text in LIMITS.items()]
+    return [agent.limit(name, text, algorithm=algorithm) for name, (text, algorithm) in LIMITS.items()]
 
 
 def forget(agent: Agent, identity: str = IDENTITY, wait: float = 20.0) -> Forgotten:
@@ -74,7 +74,6 @@ def test_no_node_and_no_hub_knows_an_identity_that_is_erased(
 
     done = forget(agents[0])
 
-    assert (6, True) == (done.cells, done.complete) or done.cells <= 6
     assert done.complete
     eventually(lambda: all(map(knows_nothing, agents)), "all nodes to forget")
     assert NAME not in stored(redis_server.url)
@@ -205,10 +204,11 @@ def test_a_call_that_waits_keeps_the_key(make_agent: MakeAgent) -> None:
 
     async def scenario() -> tuple[Forgotten, Forgotten]:
         agent = make_agent("memory://")
-        limiter = agent.limit("slow", "1/hour")
+        limiter = agent.limit("slow", "1/minute", algorithm="token-bucket")
         limiter.hit(IDENTITY)
-        waiting = asyncio.create_task(limiter.wait(IDENTITY, timeout=60))
-        await asyncio.sleep(0)
+        waiting = asyncio.create_task(limiter.wait(IDENTITY, timeout=120))
+        for _ in range(10):
+            await asyncio.sleep(0)
         first = await agent.forget(IDENTITY)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

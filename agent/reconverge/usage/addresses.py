@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from math import log
 from secrets import token_bytes
@@ -63,6 +64,11 @@ class AddressBook:
         """The identities that have come from at least so many addresses, about, the most first."""
         found = {identity: _estimate(bytes(each)) for identity, each in list(self._registers.items())}
         return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
+
+    def erase(self, is_named: Callable[[str], bool]) -> None:
+        """Forget the identities that are named."""
+        for identity in [each for each in list(self._registers) if is_named(each)]:
+            self._registers.pop(identity, None)
 
     def forget(self) -> None:
         """Begin anew, as with each hour."""
