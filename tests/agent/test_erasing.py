@@ -53,9 +53,9 @@ def known(agent: Agent) -> bool:
 
 def knows_nothing(agent: Agent) -> bool:
     """Whether no object of an agent's kernel and statistics has the identity any more."""
-    kernel, watch = agent._kernel, agent.watch  # noqa: SLF001  # what is left in memory shows nowhere else
+    kernel, watch = agent._kernel, agent.watch  # what is left in memory shows nowhere else
     keys = [key for table in kernel.tables.values() for key in table.cells]
-    seen = [key for _, key in (*watch._seen, *watch.near_keys, *watch.refused_keys)]  # noqa: SLF001
+    seen = [key for _, key in (*watch._seen, *watch.near_keys, *watch.refused_keys)]
     return not [key for key in (*keys, *seen) if IDENTITY in key]
 
 

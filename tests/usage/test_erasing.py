@@ -102,7 +102,7 @@ def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, redis_s
         world = World(url=redis_server.url if on == "redis" else "")
         late, other = world.node("late"), world.node("other")
         late.meter.add("acme", "api", 5)
-        late.driver._gather()  # noqa: SLF001  # its report is made, and under way
+        late.driver._gather()  # its report is made, and under way
         batches = [late.driver.reports.batch(shard, speak=True) for shard in range(world.hub.shards)]
         await world.order()
         await world.erase()

@@ -244,7 +244,7 @@ class Agent:
             hasher=parts.hasher,
             interval_ns=self._pacing.shortest_ns,
         )
-        self._erasing.forget_keys = lambda keys: self.watch.forget(keys)
+        self._erasing.forget_keys = self._forget_keys
         if not self._kernel.alone:
             self._lifecycle.followers.append(self._erasing)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
@@ -679,6 +679,9 @@ class Agent:
         self._hook_dispatcher.stop()
 
     # ------------------------------------------------------------ inside
+
+    def _forget_keys(self, keys: set[tuple[str, str]]) -> None:
+        self.watch.forget(keys)
 
     def _apply(self, fleet_settings: FleetSettings | None) -> None:
         self._overrides.apply(fleet_settings, list(self._limiters.values()))

@@ -97,7 +97,7 @@ class Erasing:
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
-        """Have a bound method be called with what tells identities that are to be erased, as long as its object lives."""
+        """Have a bound method be called with what tells which identities are to be erased, while its object lives."""
         self._listeners = [each for each in self._listeners if each() is not None]
         self._listeners.append(WeakMethod(method))
 
@@ -116,7 +116,7 @@ class Erasing:
             (table.name, key)
             for table in list(self._kernel.tables.values())
             for key in list(table.cells)
-            if any(map(is_named, names_in(key, table.reported_as)))
+            if any(map(is_named, names_in(key)))
         ]
         self._begin(keys, is_named)
         return len(keys)
@@ -130,7 +130,7 @@ class Erasing:
         keys: list[tuple[str, str]] = []
         for table in list(self._kernel.tables.values()):
             for number, key in enumerate(list(table.cells), start=1):
-                if any(map(is_named, names_in(key, table.reported_as))):
+                if any(map(is_named, names_in(key))):
                     keys.append((table.name, key))
                 if number % KEYS_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -156,8 +156,8 @@ class Erasing:
             self._to_drop += gone
         if given_up and self._logged.is_new("in use"):
             logger.warning(
-                "reconverge: %d keys are in use on this node and stay here and at the hub, although their identity is to"
-                " be erased; end its requests, and order it again. From now on that is not logged any more",
+                "reconverge: %d keys are in use on this node and stay here and at the hub, although their identity is"
+                " to be erased; end its requests, and order it again. From now on that is not logged any more",
                 len(given_up),
             )
 

@@ -44,9 +44,7 @@ SLACK_US: Final = 2_000_000
 NAME_BYTES_MAX: Final = 1024
 """The longest identity that can be erased, in UTF-8; no customer and no fact may be longer."""
 SEPARATOR: Final = "|"
-"""Between the facts of a key of a contract's limit; `contracts/answers.py` writes such keys."""
-COUNTED_BY: Final = "/"
-"""In the name of every limit whose keys have several facts."""
+"""Between the facts of a key; contracts and the guards of web frameworks write such keys."""
 _NOW_ONLY_US: Final = 1 << 52
 """No order is newer: a question for those after it asks for the time alone."""
 
@@ -124,9 +122,9 @@ def names_of(identity: str) -> tuple[str, str]:
     return identity, f"~{blake2b(raw, digest_size=16).hexdigest()}"
 
 
-def names_in(key: str, limit_name: str) -> Iterator[str]:
-    """What a key of a limit may name: itself, and each of its facts where the limit counts by several."""
+def names_in(key: str) -> Iterator[str]:
+    """What a key of a limit may name: itself, and each of its facts, as of one that is counted by several."""
     yield key
-    if SEPARATOR in key and COUNTED_BY in limit_name:
+    if SEPARATOR in key:
         for fact in key.split(SEPARATOR):
             yield fact.replace("%7C", SEPARATOR).replace("%25", "%")

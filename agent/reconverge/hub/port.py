@@ -298,7 +298,10 @@ class Eraser(Protocol):
         ...
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """Drop up to `READ_MAX` keys of one shard that no live node has; returns how many stay. Raises HubUnavailable."""
+        """Drop up to `READ_MAX` keys of one shard that no live node has, and return how many stay.
+
+        Raises HubUnavailable.
+        """
         ...
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
@@ -315,8 +318,9 @@ class UsageEraser(Protocol):
     """A ledger from which an account can take back what it has told; not every ledger need be one."""
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Have the account have said nothing of these rows, at most about BATCH_ROWS_MAX of them; of a row of which no
-        account has said anything then, the row and its events are gone. Raises HubUnavailable.
+        """Count as if the account had said nothing of these rows, of which there are at most about BATCH_ROWS_MAX.
+
+        A row of which no account has said anything then is gone, with its events. Raises HubUnavailable.
         """
         ...
 

@@ -22,7 +22,7 @@ class UsageErasing:
     """The orders that a node's usage has heard. Raises InvalidSetting for a secret that is none."""
 
     def __init__(self, hub: Hub | None, clock: Clock, *, namespace: str, key_secret: str | bytes | None) -> None:
-        self._hub = hub
+        self._hub: object = hub
         self._clock = clock
         self._namespace = namespace
         said, name = (key_secret, "key_secret") if key_secret is not None else (os.environ.get(VARIABLE), VARIABLE)

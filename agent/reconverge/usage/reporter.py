@@ -191,7 +191,7 @@ class UsageReporter:
         await asyncio.to_thread(self.stop)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Forget what was counted here of some identities, with the next report: for `agent.on_forget(reporter.forget)`.
+        """Forget what was counted here of some identities, with the next report; for `Agent.on_forget`.
 
         With a hub that is not needed: orders to erase an identity are read there.
         """

@@ -62,7 +62,7 @@ def drop_keys(shard: Shard, identities: Iterable[Identity], hub_us: int) -> tupl
 def erase_keys(shard: Shard, names: Sequence[str], hub_us: int) -> Erased:
     """Drop in one step all cells whose keys name any of these."""
     wanted = set(names)
-    found = [each for each in shard.cells if wanted.intersection(names_in(each[3], each[0]))]
+    found = [each for each in shard.cells if wanted.intersection(names_in(each[3]))]
     return Erased(0, *drop_keys(shard, found, hub_us), 0)
 
 

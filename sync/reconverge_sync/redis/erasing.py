@@ -18,7 +18,7 @@ ERASE_USAGE: Final = script("usage_erase")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
 """So many in one script, as in one batch: no node waits for longer than that takes."""
-_CELL: Final = re.compile(r"c\d+:([^:]*):[^:]*:[^:]*:(.*)", re.DOTALL)
+_CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
 """The name of a cell, without what is common to a shard: schema, limit, algorithm, window, key."""
 _USAGE: Final = re.compile(r"u1:([tipo]):")
 Call = Callable[..., Awaitable[Any]]
@@ -41,7 +41,7 @@ async def give_orders(call: Call, key: str, marks: Sequence[str], told_time: str
 
 
 async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], told_time: str) -> tuple[int, int]:
-    """Drop those of these cells that no live node has: how many were dropped, and how many stay. Raises HubUnavailable."""
+    """Drop cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
     dropped = kept = 0
     for first in range(0, len(cells), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
@@ -60,7 +60,7 @@ async def erase_step(
     for raw in found:
         rest = raw.decode("utf-8", "surrogateescape")[len(prefix) :]
         cell, usage = _CELL.fullmatch(rest), _USAGE.match(rest)
-        if cell is not None and wanted.intersection(names_in(cell[2], cell[1])):
+        if cell is not None and wanted.intersection(names_in(cell[1])):
             cells[raw] = None
         elif usage is not None:
             rows += int(await call("EVAL", ERASE_USAGE, 1, raw, begins, usage[1]))

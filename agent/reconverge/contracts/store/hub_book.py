@@ -205,7 +205,8 @@ class HubBook:
             if await self._swap(payload, index, after, change, rewritten=rewritten):
                 self._pages, self._told = Pages(), {}
                 return change.version
-        raise VersionConflict(found, found + 1)
+        _, index = await self._index()
+        raise VersionConflict(found, 0 if index is None else index.version)
 
     async def _rewritten(self, index: Index, identity: str) -> _Rewritten:
         """The history without a customer."""

@@ -52,11 +52,11 @@ async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, cu
 def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
     """Where the hub adds usage up. Ends the test, as skipped, if there is no such place."""
     hub = scene.another_hub()
-    found = hub.usage if isinstance(hub, UsageHub) else None
-    if not isinstance(found, UsageEraser):
+    usage = hub.usage if isinstance(hub, UsageHub) else None
+    eraser: object = usage
+    if usage is None or not isinstance(eraser, UsageEraser):
         raise SkipTest("no usage can be erased from this hub")
-    assert isinstance(hub, UsageHub)
-    return hub.usage, found
+    return usage, eraser
 
 
 async def tells(hub: UsageLedger, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
@@ -128,9 +128,9 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_keys_with_several_facts_are_erased_by_each_of_them(self, scene: Scene) -> None:
-        """Where a limit counts by several facts; a key that has the name in it by chance stays."""
+        """Of several that a limit counts by; a key that only begins as the name does stays."""
         hub, node = operator(self, scene), scene.voice()
-        keys = [("ada|eve", BY_USER), ("globex|ada", BY_USER), ("adam|eve", BY_USER), ("ada|eve", LIMIT)]
+        keys = [("ada|eve", BY_USER), ("globex|ada", BY_USER), ("adam|eve", BY_USER), ("ada%7C|eve", LIMIT)]
         for key, of in keys:
             await node.reports(key, of=of, current=7)
             await forgets(node, key, of=of, current=7)
@@ -228,9 +228,8 @@ class ErasingClaims(Trial):
         assert (0, 0, 4) == await erases(hub)
 
         assert {BOB_CALLS: 7} == await used(usage)
-        assert not any(
-            [event.key == ADA_CALLS for page in range(PAGES) for event in await usage.issue(TODAY, shard, page)]
-        )
+        issued = [event for page in range(PAGES) for event in await usage.issue(TODAY, shard, page)]
+        assert ADA_CALLS not in [event.key for event in issued]
         assert (0, 0, 0) == await erases(hub)
 
     @claim
