@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
-from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten
+from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
 from reconverge.agent.fleet_usage import FleetUsage, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
@@ -30,10 +30,8 @@ from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
-from reconverge.hub.erasing import NAME_BYTES_MAX
 from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
-from reconverge.kernel.keys import plain_key
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
@@ -548,9 +546,11 @@ class Agent:
             HubUnavailable: the hub does not answer, may not be searched, or is none from which anything can be erased.
                 What was ordered by then stays ordered; do it again.
         """
-        identity = plain_key(identity, NAME_BYTES_MAX)
         return await self._erasing.forget(
-            identity, self._lifecycle, wait_s=in_seconds(wait), timeout_s=self._settings.exchange_timeout
+            plain_identity(identity),
+            self._lifecycle,
+            wait_s=in_seconds(wait),
+            timeout_s=self._settings.exchange_timeout,
         )
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:

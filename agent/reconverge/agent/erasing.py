@@ -7,18 +7,19 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 from weakref import WeakMethod
 
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hub.erasing import LOOK_NS, Erased, OrderLog, erasure_mark, names_in, names_of
+from reconverge.hub.erasing import LOOK_NS, NAME_BYTES_MAX, Erased, OrderLog, erasure_mark, names_in, names_of
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import eraser_in, hubs_in
 from reconverge.hub.port import Eraser, Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion
 from reconverge.kernel import Kernel
+from reconverge.kernel.keys import plain_key
 from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
@@ -100,10 +101,6 @@ class Erasing:
         """Have a bound method be called with what tells which identities are to be erased, while its object lives."""
         self._listeners = [each for each in self._listeners if each() is not None]
         self._listeners.append(WeakMethod(method))
-
-    def marks_of(self, identity: str) -> list[str]:
-        """The marks of an order to erase an identity."""
-        return [self._mark(name) for name in names_of(identity)]
 
     def _mark(self, name: str) -> str:
         return erasure_mark(name if self._hasher is None else self._hasher.hashed(name), self._namespace)
@@ -233,27 +230,60 @@ class Erasing:
             except TimeoutError:
                 raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
 
-        marks = self.marks_of(identity)
-        numbers = range(len(hubs_in(hub)))
-        for number in numbers:
-            await ask(number, lambda each: each.order_erasure(marks))
-        until_s = asyncio.get_running_loop().time() + wait_s
-        done = Forgotten(0, 0, 0)
-        while True:
-            found = [await erase_all(partial(ask, number), hub.shards, identity) for number in numbers]
-            kept = sum(each.kept for each in found)
-            done = Forgotten(
-                done.cells + sum(each.cells for each in found), kept, done.rows + sum(each.rows for each in found)
-            )
-            if not kept or asyncio.get_running_loop().time() >= until_s:
-                return done
-            await asyncio.sleep(AGAIN_S)
+        return await erase_at(
+            [partial(ask, number) for number in range(len(hubs_in(hub)))],
+            hub.shards,
+            identity,
+            namespace=self._namespace,
+            hasher=self._hasher,
+            wait_s=wait_s,
+        )
 
 
-async def erase_all(
-    ask: Callable[[Callable[[Eraser], Awaitable[Erased]]], Awaitable[Erased]], shards: int, identity: str
-) -> Erased:
-    """Go through a hub once, shard by shard and step by step. `ask` has the hub answer. Raises HubUnavailable."""
+class Asking(Protocol):
+    """Has a hub answer a question. Raises HubUnavailable."""
+
+    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
+        """See there."""
+        ...
+
+
+def plain_identity(identity: object) -> str:
+    """The identity as a plain string. Raises InvalidKey for what is none."""
+    return plain_key(identity, NAME_BYTES_MAX)
+
+
+async def erase_at(
+    hubs: Sequence[Asking],
+    shards: int,
+    identity: str,
+    *,
+    namespace: str,
+    hasher: KeyHasher | None,
+    wait_s: float,
+) -> Forgotten:
+    """Order an identity to be erased, and search the hubs until no key of it is left, for `wait_s` seconds or once.
+
+    Raises HubUnavailable.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    names = names_of(identity)
+    marks = [erasure_mark(name if hasher is None else hasher.hashed(name), namespace) for name in names]
+    for ask in hubs:
+        await ask(lambda hub: hub.order_erasure(marks))
+    cells = rows = 0
+    while True:
+        found = [await erase_all(ask, shards, identity) for ask in hubs]
+        cells, rows = cells + sum(each.cells for each in found), rows + sum(each.rows for each in found)
+        kept = sum(each.kept for each in found)
+        if not kept or loop.time() >= until_s:
+            return Forgotten(cells, kept, rows)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def erase_all(ask: Asking, shards: int, identity: str) -> Erased:
+    """Go through a hub once, shard by shard and step by step. Raises HubUnavailable."""
     names, done = names_of(identity), Erased(0, 0, 0, 0)
     for shard in range(shards):
         cursor = 0
