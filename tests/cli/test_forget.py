@@ -92,7 +92,7 @@ def test_nothing_is_left_of_a_customer(
     said = run(redis_server, "acme")
 
     assert (0, "") == (said.status, said.stderr)
-    assert "at version 4 without it" in said.out
+    assert "at version 4 without it" in said.stdout
     eventually(lambda: b"acme" not in stored(redis_server.url), "nothing to be left")
     assert b"globex" in stored(redis_server.url)
     eventually(lambda: not any(_known(contracts) for contracts, _ in nodes), "all nodes to forget")
@@ -139,7 +139,7 @@ def test_a_key_in_use_is_told_of(make_agent: MakeAgent, redis_server: RedisServe
 
     assert (1, 1) == (plain.status, as_json.status)
     assert "End the requests" in plain.stderr
-    assert [1, False] == [json.loads(as_json.out)[name] for name in ("kept", "complete")]
+    assert [1, False] == [json.loads(as_json.stdout)[name] for name in ("kept", "complete")]
 
 
 def test_contracts_are_not_left_alone_unasked(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import InvalidContracts, counts_for_s
 from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import terms_of
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter
 from tests.support.agents import net_at
@@ -403,3 +403,56 @@ def test_a_cap_that_does_not_fit_a_customer_is_told_before_anything_changes() ->
 
     assert before == contracts.version
     assert 5 == admitted(contracts, "acme", 60)
+
+
+BY_USER: dict[str, Any] = {"team": {"limits": {"calls": {"limit": "9/hour", "by": ["customer", "user"]}}}}
+
+
+@pytest.mark.parametrize("customer", [7, b"acme", None, ["acme"]], ids=["number", "bytes", "none", "list"])
+def test_a_customer_that_is_no_text_is_told_with_its_type(customer: Any) -> None:
+    """By every method, and with the value that was given."""
+    contracts = contracts_of()
+    calls: list[Any] = [contracts.hit, contracts.test, contracts.explain, contracts.usages, contracts.reset]
+    calls += [contracts.ask_blocking, lambda each: asyncio.run(contracts.ask(each))]
+    calls += [lambda each: asyncio.run(contracts.forget(each))]
+    said = []
+    for call in calls:
+        with pytest.raises(InvalidContracts) as raised:
+            call(customer)
+        said.append(str(raised.value))
+
+    assert all(f"not {type(customer).__name__}" in each and str(customer) in each for each in said)
+
+
+@pytest.mark.parametrize("user", [7, b"ada", None, ["ada"], ""], ids=["number", "bytes", "none", "list", "empty"])
+def test_a_fact_that_is_no_text_is_told_with_its_type(user: Any) -> None:
+    """With the fact, the limit and the value; nothing is charged."""
+    contracts = contracts_of(BY_USER, unknown="team")
+    calls: list[Any] = [contracts.hit, contracts.test, contracts.explain, contracts.usages, contracts.reset]
+    calls += [contracts.ask_blocking, lambda name, **facts: asyncio.run(contracts.ask(name, **facts))]
+    said = []
+    for call in calls:
+        with pytest.raises(InvalidKey) as raised:
+            call("acme", user=user)
+        said.append(str(raised.value))
+    problem = "empty" if user == "" else "not None" if user is None else f"not {type(user).__name__}"
+
+    assert all("'user'" in each and "'calls'" in each and problem in each for each in said)
+    assert [] == contracts.standing("acme").parts[0][1].keys_beside()
+
+
+def test_what_a_contract_has_used_is_forgotten() -> None:
+    """By all facts, with what was counted for its bill; another customer's stays."""
+    meter = Meter()
+    agent = Agent("memory://", clock=ManualClock(NOW_S))
+    contracts = Contracts(agent, {"plans": BY_USER, "unknown": "team"}, meter=meter)
+    for customer in ("acme", "globex"):
+        for user in ("ada", "bob"):
+            contracts.hit(customer, user=user)
+
+    done = asyncio.run(contracts.forget("acme"))
+
+    assert (2, True) == (done.cells, done.complete)
+    used = [contracts.usages(each, user="ada")["calls"].total for each in ("acme", "globex")]
+    assert [0, 1] == used
+    assert {"globex"} == {taken.key.identity for taken in meter.take()}

@@ -49,7 +49,10 @@ class Forgotten:
     """What has become of the order to forget an identity."""
 
     cells: int
-    """Keys of limits that were taken from the hub; without a hub, from this node."""
+    """Keys of limits that were found at the hub and taken from it; without a hub, from this node.
+
+    Nodes take the keys that they have let go of from the hub themselves, and may be faster.
+    """
     kept: int
     """Keys of limits that the hub keeps, because nodes that may still use them have not let go of them."""
     rows: int

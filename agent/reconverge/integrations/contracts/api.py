@@ -95,8 +95,10 @@ _ONE: Final = "/contracts/"
 _CUSTOMER: Final = "/customers/"
 
 
-NOTHING_FORGOTTEN: Final = Forgotten(0, 0, 0)
-"""Of an API that has no contracts in force, and so none that anything was used of."""
+USE_STAYS: Final = Forgotten(
+    0, 0, 0, "what was used stays, as no contracts are in force beside this API: erase it with `reconverge forget`"
+)
+"""What an API answers that has no contracts in force, and so no agent with which use could be erased."""
 
 
 @runtime_checkable
@@ -390,7 +392,7 @@ class _Api:
         if version is None:
             version, _ = await self._book.read()
         contracts: object = self._contracts
-        done = NOTHING_FORGOTTEN
+        done = USE_STAYS
         if isinstance(contracts, CustomerEraser):
             try:
                 done = await contracts.forget(asked.identity)
