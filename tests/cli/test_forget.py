@@ -20,7 +20,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import Secrets
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.redis.hub import RedisHub
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import NEEDED, Said
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.published import SECRET
 from tests.support.searched import stored
@@ -167,8 +167,8 @@ def test_a_hub_from_which_nothing_can_be_erased_says_so(url: str) -> None:
 def test_a_user_that_may_not_search_is_told(redis_server: RedisServer) -> None:
     """Rights that do for an agent do not do for that."""
     redis_server.command(
-        *"ACL SETUSER few on >few resetkeys ~shop:* resetchannels -@all +eval +evalsha +hget +hmget +hgetall +hset"
-        " +hdel +del +pexpire +pttl +time".split()
+        *["ACL", "SETUSER", "few", "on", ">few", "resetkeys", "~shop:*", "resetchannels", "-@all"],
+        *(f"+{name}" for name in NEEDED),
     )
     url = redis_server.url.replace("redis://", "redis://few:few@")
 

@@ -9,7 +9,6 @@
 # speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
-#
 # Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is told of again.
 
 from __future__ import annotations

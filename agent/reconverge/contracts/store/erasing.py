@@ -8,7 +8,7 @@ customer, when its contract changed and by which author stays told, under the na
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from reconverge.contracts.document import Document
@@ -16,6 +16,23 @@ from reconverge.contracts.store.book import Change
 
 ERASED: Final = "(erased)"
 """In place of the identity in what is told of changes."""
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """A history from which a customer was taken out."""
+
+    history: list[str]
+    """The digests of the pages that tell of changes, the newest first."""
+    pages: dict[str, bytes]
+    """All pages that have become others, by digest."""
+    former: set[str]
+    """The pages that the history was made of before, and the contracts in force."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether any page has become another one."""
+        return not self.former.issuperset(self.pages)
 
 
 def without_customer(document: Document, identity: str) -> Document:

@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
@@ -34,7 +33,7 @@ from reconverge.contracts.store.changing import (
     with_customer,
     with_document,
 )
-from reconverge.contracts.store.erasing import ERASED, told_without, without_customer
+from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, without_customer
 from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page
 from reconverge.contracts.store.index import (
     HISTORY_MAX,
@@ -80,23 +79,6 @@ class UnreadableContracts(ReconvergeError):
             f"the contracts at the hub cannot be used: {problem}. Use the secret that they were signed with, beside the"
             " new one when secrets change, or replace all of them with publish --force (force=True)"
         )
-
-
-@dataclass(slots=True)
-class _Rewritten:
-    """A history from which a customer was taken out."""
-
-    history: list[str]
-    """The digests of the pages that tell of changes, the newest first."""
-    pages: dict[str, bytes]
-    """All pages that have become others, by digest."""
-    former: set[str]
-    """The pages that the history was made of before, and the contracts in force."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether any page has become another one."""
-        return not self.former.issuperset(self.pages)
 
 
 class HubBook:
@@ -208,9 +190,9 @@ class HubBook:
         _, index = await self._index()
         raise VersionConflict(found, 0 if index is None else index.version)
 
-    async def _rewritten(self, index: Index, identity: str) -> _Rewritten:
+    async def _rewritten(self, index: Index, identity: str) -> Rewritten:
         """The history without a customer."""
-        done = _Rewritten([], {}, set(index.history) | set(index.outline.digests))
+        done = Rewritten([], {}, set(index.history) | set(index.outline.digests))
         for said in await self._history(index):
             outline = _outline_in(said)
             done.former.update(outline.digests)
@@ -267,7 +249,7 @@ class HubBook:
         after: Document,
         change: Change,
         *,
-        rewritten: _Rewritten | None = None,
+        rewritten: Rewritten | None = None,
     ) -> bool:
         """Put the pages of a change, then its index, and return whether that was still in time.
 
