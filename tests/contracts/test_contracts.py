@@ -453,6 +453,39 @@ def test_what_a_contract_has_used_is_forgotten() -> None:
     done = asyncio.run(contracts.forget("acme"))
 
     assert (2, True) == (done.cells, done.complete)
+    assert ["globex"] == list(contracts._standings)  # what is left in memory shows nowhere else
     used = [contracts.usages(each, user="ada")["calls"].total for each in ("acme", "globex")]
     assert [0, 1] == used
     assert {"globex"} == {taken.key.identity for taken in meter.take()}
+
+
+def test_tables_of_past_quotas_are_dropped() -> None:
+    """After 1,500 edits of one quota there is a table for the one in force, and use has counted on all the way."""
+    contracts = contracts_of({"pro": {"limits": {"calls": "5/hour"}}}, unknown="pro")
+    counts = []
+    for quota in range(5, 1505):
+        contracts.replace({"plans": {"pro": {"limits": {"calls": f"{quota}/hour"}}}, "unknown": "pro"})
+        counts.append(admitted(contracts, "acme", 2 if quota == 5 else 1))
+
+    assert [2, *[1] * 1499] == counts
+    assert 1501 == contracts.usages("acme")["calls"].total
+    assert ["calls@1504/3600s"] == list(contracts.agent.limiters)
+    assert ["calls@1504/3600s"] == list(contracts.agent.stats().limits)
+
+
+@pytest.mark.parametrize("changes", ["quota", "window", "customer"])
+def test_a_fleet_keeps_no_table_of_a_past_quota(changes: str, make_agent: MakeAgent, redis_server: RedisServer) -> None:
+    """On a node with a hub, whatever changes: a plan's quota, its window, or a customer's own quota."""
+    agent = make_agent(redis_server.url, sync_interval=0.02, min_sync_interval=0.01)
+    contracts = Contracts(agent, {"plans": {"pro": {"limits": {"calls": "5/second"}}}, "unknown": "pro"})
+    agent.start()
+    for number in range(5, 35):
+        limit = {"quota": f"{number}/second", "window": f"50/{number}00ms", "customer": "5/second"}[changes]
+        own = {"plan": "pro", "limits": {"calls": f"{number}/second"}} if changes == "customer" else "pro"
+        plans = {"pro": {"limits": {"calls": limit}}}
+        contracts.replace({"plans": plans, "unknown": "pro", "customers": {"acme": own}})
+        contracts.hit("acme")
+
+    left = {"quota": 1, "window": 1, "customer": 2}[changes]
+    eventually(lambda: left == len(agent.limiters) == len(agent.stats().limits), "the tables to be dropped")
+    assert contracts.hit("acme").known

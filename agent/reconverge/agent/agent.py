@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -21,6 +21,7 @@ from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
+from reconverge.agent.past_tiers import PastTiers
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
@@ -243,8 +244,9 @@ class Agent:
             interval_ns=self._pacing.shortest_ns,
         )
         self._erasing.forget_keys = self._forget_keys
+        self._past_tiers = PastTiers(self._kernel, self._clock, self._limiters, self._overrides.lock)
         if not self._kernel.alone:
-            self._lifecycle.followers.append(self._erasing)
+            self._lifecycle.followers += (self._erasing, self._past_tiers)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -315,6 +317,7 @@ class Agent:
         chosen = self._policy if policy is None else choose(policy)
         with self._overrides.lock:
             limiter = self._limiters.get(name)
+            self._past_tiers.keep(name)
             if limiter is None:
                 limiter = Limiter(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
                 limiter.set_agent_switch(self._switched)
@@ -323,6 +326,14 @@ class Agent:
             elif limiter.limit != limit:
                 raise LimitConflict(name, limiter.limit, limit)
         return limiter
+
+    def drop_tiers(self, names: Iterable[str]) -> None:
+        """Have limits go that `tier` declared and that are needed no more, each as soon as it has no key.
+
+        `stats()` tells of them until then. The last one of those that the hub knows by one name stays. To declare one
+        again keeps it, or makes it anew.
+        """
+        self._past_tiers.add(names)
 
     def _check_switch_and_interval(
         self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]

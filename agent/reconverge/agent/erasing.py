@@ -18,7 +18,7 @@ from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import eraser_in, hubs_in
 from reconverge.hub.port import Eraser, Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion
-from reconverge.kernel import Kernel
+from reconverge.kernel import Kernel, Table
 from reconverge.kernel.keys import plain_key
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -85,12 +85,15 @@ class Erasing:
         """Keys that are to go, each after its limit, and until when that is tried."""
         self._to_drop: list[tuple[str, str]] = []
         """Keys that this node has no more, and that are to be dropped at the hub."""
+        self._tables: dict[str, Table] = {}
+        """The limits of both, which the node may do without meanwhile."""
         self.begin()
 
     def begin(self) -> None:
         """Know nothing, as in a forked child."""
         self.leaving.clear()
         self._to_drop.clear()
+        self._tables.clear()
         self._began_ns = self._clock.monotonic_ns()
         self._logs: dict[int, OrderLog] = {}
         """By number of the hub: of two, each has orders of its own."""
@@ -113,7 +116,7 @@ class Erasing:
     def begin_here(self, is_named: Names) -> int:
         """Have all go that this node knows of some identities; returns how many keys that are."""
         keys = [
-            (table.name, key)
+            (table, key)
             for table in list(self._kernel.tables.values())
             for key in list(table.cells)
             if any(map(is_named, names_in(key)))
@@ -127,18 +130,19 @@ class Erasing:
         def is_named(name: str) -> bool:
             return self._mark(name) in marks
 
-        keys: list[tuple[str, str]] = []
+        keys: list[tuple[Table, str]] = []
         for table in list(self._kernel.tables.values()):
             for number, key in enumerate(list(table.cells), start=1):
                 if any(map(is_named, names_in(key))):
-                    keys.append((table.name, key))
+                    keys.append((table, key))
                 if number % KEYS_AT_ONCE == 0:
                     await asyncio.sleep(0)
         self._begin(keys, is_named)
 
-    def _begin(self, keys: list[tuple[str, str]], is_named: Names) -> None:
+    def _begin(self, keys: list[tuple[Table, str]], is_named: Names) -> None:
         until_ns = self._clock.monotonic_ns() + IN_USE_NS
-        self.leaving.update(dict.fromkeys(keys, until_ns))
+        self._tables.update((table.name, table) for table, _ in keys)
+        self.leaving.update(((table.name, key), until_ns) for table, key in keys)
         self._let_leave()
         for reference in list(self._listeners):
             listener = reference()
@@ -147,13 +151,15 @@ class Erasing:
 
     def _let_leave(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        gone = [each for each in list(self.leaving) if self._kernel.let_leave(*each)]
+        gone = [each for each in list(self.leaving) if self._kernel.let_leave(self._tables[each[0]], each[1])]
         given_up = [each for each, until_ns in list(self.leaving.items()) if until_ns <= now_ns and each not in gone]
         for each in (*gone, *given_up):
             self.leaving.pop(each, None)
         self.forget_keys({*gone})
         if not self._kernel.alone:
             self._to_drop += gone
+        if not self.leaving and not self._to_drop:
+            self._tables.clear()
         if given_up and self._logged.is_new("in use"):
             logger.warning(
                 "reconverge: %d keys are in use on this node and stay here and at the hub, although their identity is"
@@ -196,20 +202,19 @@ class Erasing:
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
         """Drop at the hub what this node has no more. Raises HubUnavailable, and tries again later."""
         by_shard: dict[int, list[tuple[str, str]]] = {}
-        for each in self._to_drop:
-            table = self._kernel.tables.get(each[0])
-            if table is not None:
-                by_shard.setdefault(self._kernel.shard_of(table.reported_as, each[1]).index, []).append(each)
-        for shard, keys in by_shard.items():
+        for name, key in self._to_drop:
+            shard = self._kernel.shard_of(self._tables[name].reported_as, key)
+            by_shard.setdefault(shard.index, []).append((name, key))
+        for index, keys in by_shard.items():
             for first in range(0, len(keys), READ_MAX):
-                some = [self._question(shard, *each) for each in keys[first : first + READ_MAX]]
+                some = [self._question(index, *each) for each in keys[first : first + READ_MAX]]
                 for hub in hubs:
-                    await hub.drop_keys(shard, some)
+                    await hub.drop_keys(index, some)
         dropped = {each for keys in by_shard.values() for each in keys}
-        self._to_drop = [each for each in self._to_drop if each not in dropped and each[0] in self._kernel.tables]
+        self._to_drop = [each for each in self._to_drop if each not in dropped]
 
     def _question(self, shard: int, table_name: str, key: str) -> KeyQuestion:
-        return KeyQuestion(self._kernel.declared(self._kernel.tables[table_name], shard), key)
+        return KeyQuestion(self._kernel.declared(self._tables[table_name], shard), key)
 
     # ------------------------------------------------------------ what is ordered here
 

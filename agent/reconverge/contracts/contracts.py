@@ -99,6 +99,8 @@ class Contracts:
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
+        self._declared: set[str] = set()
+        """The names of all limiters that were declared, and are not to go."""
         self.version = 0
         """Of the document in force."""
         self.replace(document)
@@ -127,6 +129,7 @@ class Contracts:
             self._plans, self._standings = plans, {}
             self.version = version
             self._move(before, document)
+            self._drop_past()
 
     def terms(self, customer: str) -> Terms:
         """What holds for a customer now."""
@@ -382,9 +385,11 @@ class Contracts:
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
             limit = within_cap(limit, cap, term.name)
-        name = hub_name(term)
+        hub_knows = hub_name(term)
+        name = f"{hub_knows}@{tier_name(limit)}"
+        self._declared.add(name)
         try:
-            return self.agent.tier(name, f"{name}@{tier_name(limit)}", limit, policy=self._policy)
+            return self.agent.tier(hub_knows, name, limit, policy=self._policy)
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
@@ -409,6 +414,14 @@ class Contracts:
                     for own, target in self._stand(identity).parts:
                         if (own.name, own.by, own.former) == (term.name, term.by, False):
                             target.take_over(key)
+
+    def _drop_past(self) -> None:
+        """Have the limiters of past quotas go; one that a customer has all the same is declared again when it comes."""
+        standing = [parts.parts for parts in list(self._standings.values())]
+        needed = {limiter.name for parts in (*self._plans.values(), *standing) for _, limiter in parts}
+        past = self._declared - needed
+        self._declared -= past
+        self.agent.drop_tiers(past)
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
         """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""
