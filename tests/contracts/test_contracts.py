@@ -489,3 +489,31 @@ def test_a_fleet_keeps_no_table_of_a_past_quota(changes: str, make_agent: MakeAg
     left = {"quota": 1, "window": 1, "customer": 2}[changes]
     eventually(lambda: left == len(agent.limiters) == len(agent.stats().limits), "the tables to be dropped")
     assert contracts.hit("acme").known
+
+
+def test_no_use_is_lost_while_quotas_are_edited_under_load() -> None:
+    """Threads ask by limiters that are dropped in between; each charge is in the one cell of the customer."""
+    contracts = contracts_of({"pro": {"limits": {"calls": "1000000/hour"}}}, unknown="pro")
+    done = threading.Event()
+    counts: list[int] = []
+
+    def ask() -> None:
+        count = 0
+        while not done.is_set():
+            count += contracts.hit("acme").allowed
+        counts.append(count)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        plans = {"pro": {"limits": {"calls": f"{1_000_000 + number}/hour"}}}
+        contracts.replace({"plans": plans, "unknown": "pro"})
+    done.set()
+    for thread in threads:
+        thread.join()
+    contracts.replace({"plans": {"pro": {"limits": {"calls": "2000000/hour"}}}, "unknown": "pro"})
+
+    assert sum(counts) == contracts.usages("acme")["calls"].total
+    assert 1 == contracts.agent.stats().keys
+    assert len(contracts.agent.limiters) <= 3
