@@ -13,7 +13,7 @@ from reconverge.kernel import Kernel, Table
 from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.table.test_tiers import ALGORITHMS, admitted, lone_tiers, tiers_of
-from tests.support.node import START_S, Node
+from tests.support.node import INTERVAL_NS, START_S, Node
 
 
 def drop(*tables: Table) -> list[str]:
