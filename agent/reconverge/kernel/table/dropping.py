@@ -111,9 +111,9 @@ class Dropped:
         except Reentry:
             return False
         if gone:
-            heir = next(each for each in beside if each is not table)
-            for own, others in zip(table.tallies, heir.tallies, strict=True):
-                heir.lock.run(others.absorb, own)
+            other = next(each for each in beside if each is not table)
+            for own, its in zip(table.tallies, other.tallies, strict=True):
+                other.lock.run(its.absorb, own)
             self._forget(table.name)
             for shard in self._kernel.shards:
                 shard.voided.discard(table.name)
