@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -68,18 +69,23 @@ def publish(server: RedisServer) -> None:
 
 @pytest.mark.parametrize("secret", [None, KEY_SECRET], ids=["plain", "hashed"])
 def test_nothing_is_left_of_a_customer(
-    secret: str | None, make_agent: MakeAgent, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    secret: str | None,
+    make_agent: MakeAgent,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    """Of its contract and all versions of it, of its limits by all facts on two nodes, and of its usage."""
+    """Of its contract, all versions and files of it, of its limits by all facts on two nodes, and of its usage."""
     monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)
     if secret:
         monkeypatch.setenv("RECONVERGE_KEY_SECRET", secret)
     publish(redis_server)
     nodes = []
-    for _ in range(2):
+    files = [tmp_path / name for name in ("one", "two")]
+    for file in files:
         meter = Meter()
         contracts = Contracts(make_agent(redis_server.url, namespace="shop"), DOCUMENT, meter=meter)
-        follow_hub(contracts)
+        follow_hub(contracts, file=file)
         nodes.append((contracts, UsageReporter(meter, redis_server.url, namespace="shop", interval=0.1)))
     for contracts, reporter in nodes:
         reporter.start()
@@ -102,6 +108,8 @@ def test_nothing_is_left_of_a_customer(
         assert "free" == contracts.terms("acme").plan
         reporter.stop()
     assert b"acme" not in stored(redis_server.url)
+    eventually(lambda: not any(b"acme" in file.read_bytes() for file in files), "files without it")
+    assert all(b"globex" in file.read_bytes() for file in files)
     assert (0, False) == (run(redis_server, "acme").status, b"acme" in stored(redis_server.url))
 
 
