@@ -517,3 +517,13 @@ def test_no_use_is_lost_while_quotas_are_edited_under_load() -> None:
     assert sum(counts) == contracts.usages("acme")["calls"].total
     assert 1 == contracts.agent.stats().keys
     assert len(contracts.agent.limiters) <= 3
+
+
+def test_a_limit_that_is_no_tier_is_not_dropped() -> None:
+    """It stays with its agent, and the mistake is told; a tier that is not there any more is none."""
+    agent = Agent("memory://")
+    agent.limit("login", "5/hour")
+    agent.drop_tiers(["login@5/hour"])
+
+    with pytest.raises(InvalidSetting, match="login"):
+        agent.drop_tiers(["login"])

@@ -331,9 +331,16 @@ class Agent:
         """Have limits go that `tier` declared and that are needed no more, each as soon as it has no key.
 
         `stats()` tells of them until then. The last one of those that the hub knows by one name stays. To declare one
-        again keeps it, or makes it anew.
+        again keeps it, or makes it anew. Names of which there is no limit any more do no harm.
+
+        Raises InvalidSetting for the name of a limit that `limit` declared.
         """
-        self._past_tiers.add(names)
+        named = list(names)
+        for name in named:
+            table = self._kernel.tables.get(name)
+            if table is not None and table.reported_as == name:
+                raise InvalidSetting("names", name, "is no tier; a limit that `limit` declared stays with its agent")
+        self._past_tiers.add(named)
 
     def _check_switch_and_interval(
         self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]
