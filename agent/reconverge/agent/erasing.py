@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,10 @@ class Erasing:
         self.leaving.clear()
         self._to_drop.clear()
         self._tables.clear()
+        self._marks: set[str] = set()
+        """Of orders that were read, and that no key was compared with yet."""
+        self._hubs = 1
+        """How many there are."""
         self._began_ns = self._clock.monotonic_ns()
         self._logs: dict[int, OrderLog] = {}
         """By number of the hub: of two, each has orders of its own."""
@@ -169,6 +174,11 @@ class Erasing:
 
     # ------------------------------------------------------------ what others have ordered
 
+    @property
+    def brief(self) -> bool:
+        """See `Follower.brief`. A second hub may be the one that does not answer, and must not hold up the first."""
+        return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
+
     def due_ns(self) -> int:
         """See `Follower.due_ns`."""
         return self._next_ns
@@ -183,21 +193,27 @@ class Erasing:
         self._next_ns = now_ns + (LOOK_NS if self._kernel.keys else IDLE_LOOK_NS)
         if cut_off:
             return
-        try:
-            for number, each in enumerate(hubs):
+        self._hubs, was_brief = len(hubs), self.brief
+        for number, each in enumerate(hubs):
+            # Exchanges tell of a hub that does not answer, and the next look is soon.
+            with contextlib.suppress(HubUnavailable, TimeoutError):
                 await asyncio.wait_for(self._look(number, each), timeout_s)
-            self._let_leave()
+        if was_brief and not self.brief:
+            self._next_ns = now_ns  # what takes longer is done beside exchanges
+            return
+        if self._marks:
+            marks = frozenset(self._marks)
+            await self._begin_slowly(marks)
+            self._marks -= marks
+        self._let_leave()
+        with contextlib.suppress(HubUnavailable, TimeoutError):
             await asyncio.wait_for(self._drop(hubs), timeout_s)
-        except (HubUnavailable, TimeoutError):
-            return  # exchanges tell of a hub that does not answer, and the next look is soon
         if self.leaving or self._to_drop:
             self._next_ns = self._clock.monotonic_ns() + min(LOOK_NS, self._interval_ns())
 
     async def _look(self, number: int, hub: Eraser) -> None:
         log = self._logs.setdefault(number, OrderLog(self._began_ns))
-        marks = await log.news(hub, self._clock.monotonic_ns())
-        if marks:
-            await self._begin_slowly(marks)
+        self._marks |= await log.news(hub, self._clock.monotonic_ns())
 
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
         """Drop at the hub what this node has no more. Raises HubUnavailable, and tries again later."""

@@ -21,6 +21,9 @@ class PastTiers:
     Tables go in the thread of the exchanges, between two of them; on a node without a hub at once.
     """
 
+    brief = True
+    """See `Follower.brief`: the hub is asked nothing."""
+
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
         self._clock = clock
