@@ -1,16 +1,19 @@
 """The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
 
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.erasing import Erased, Erasure, Erasures
 from reconverge.hub.port import (
     AddressLedger,
     Adoptable,
     Bulletin,
     ContractStore,
+    Eraser,
     Hub,
     KeyMarker,
     KeyReader,
     Region,
     SettingsStore,
+    UsageEraser,
     UsageHub,
     UsageLedger,
     Working,
@@ -24,6 +27,10 @@ __all__ = [
     "Adoption",
     "Bulletin",
     "ContractStore",
+    "Erased",
+    "Eraser",
+    "Erasure",
+    "Erasures",
     "Hub",
     "HubData",
     "HubFactory",
@@ -35,6 +42,7 @@ __all__ = [
     "KeyReadings",
     "Region",
     "SettingsStore",
+    "UsageEraser",
     "UsageHub",
     "UsageLedger",
     "Working",

@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from math import log
 from secrets import token_bytes
@@ -118,6 +118,14 @@ class AddressBook:
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)
+
+    def erase(self, is_named: Callable[[str], bool]) -> None:
+        """Forget the identities that are named."""
+        with self._lock:
+            for identity in [each for each in self._registers if is_named(each)]:
+                del self._registers[identity]
+                self._risen.pop(identity, None)
+            self._seen = {pair for pair in self._seen if pair[0] in self._registers}
 
 
 def unusual_of(sketches: Mapping[str, bytes], *, least: int) -> dict[str, int]:

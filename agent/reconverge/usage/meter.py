@@ -197,6 +197,16 @@ class Meter:
             self._let_go_of(minute, over=len(taken) == before and abs(minute - current) > SETTLED_MINUTES)
         return taken
 
+    def erase(self, is_named: Callable[[str], bool]) -> None:
+        """Forget what was counted of the identities that are named, also what was not taken yet.
+
+        What a thread counts at that very moment may be lost with it.
+        """
+        for rows in list(self._minutes.values()):
+            for key in [each for each in list(rows) if is_named(each[0])]:
+                rows.pop(key, None)
+        self.addresses.erase(is_named)
+
     def _let_go_of(self, minute: int, *, over: bool) -> None:
         """Look at a minute no more, if it is over and nothing has come to it several times in a row."""
         times = self._settled.get(minute, 0) + 1 if over else 0

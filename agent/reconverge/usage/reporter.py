@@ -9,6 +9,7 @@
 # speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
+# Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is told of again.
 
 from __future__ import annotations
 
@@ -36,6 +37,7 @@ from reconverge.runtime.event_loop import ThreadEventLoop
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Latch, WakeEvent, start_thread, thread_id
 from reconverge.usage.address_reports import AddressReports
+from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
 from reconverge.usage.reports import UsageReports
 
@@ -91,6 +93,8 @@ class UsageReporter:
         timeout: seconds that the hub may take for one batch.
         kept: how many periods the hub keeps.
         node: what this node is called where the load of the fleet is shown; by default host and process.
+        key_secret: that of the fleet's agents, if they have one, so that orders to erase an identity are understood;
+            by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
         sigterm: see `Agent`.
         clock: for tests.
 
@@ -109,6 +113,7 @@ class UsageReporter:
         timeout: Seconds = TIMEOUT_S,
         kept: Retention | None = None,
         node: str | None = None,
+        key_secret: str | bytes | None = None,
         sigterm: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -125,6 +130,7 @@ class UsageReporter:
         found: object = opened.hub
         self._hub: UsageHub | None = found if isinstance(found, UsageHub) else None
         ledger = None if self._hub is None else self._hub.usage
+        self._orders = UsageErasing(opened.hub, self._clock, namespace=namespace, key_secret=key_secret)
         self._driver = UsageDriver(
             meter,
             ledger,
@@ -133,6 +139,7 @@ class UsageReporter:
             hub_name=opened.name,
             kept=kept or Retention(),
             node=node,
+            orders=self._orders,
         )
         self._running = False
         self._begin()
@@ -185,6 +192,13 @@ class UsageReporter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Forget what was counted here of some identities, with the next report; for `Agent.on_forget`.
+
+        With a hub that is not needed: orders to erase an identity are read there.
+        """
+        self._orders.also(is_named)
 
     def totals(self, period: Period) -> dict[UsageKey, Counts]:
         """What this node alone has counted in a period, as of its last report; see `reconverge.usage.totals`."""
@@ -261,6 +275,7 @@ class UsageDriver:
         hub_name: str,
         kept: Retention,
         node: str | None = None,
+        orders: UsageErasing | None = None,
         new_name: Callable[[], str] = lambda: token_hex(8),
     ) -> None:
         self.ledger = ledger
@@ -271,6 +286,7 @@ class UsageDriver:
         shards = 1 if ledger is None else ledger.shards
         self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept, alone=ledger is None)
         self._meter = meter
+        self._orders = orders
         self._logged = LoggedOnce()
         self.answered = 0
         """Batches that were answered."""
@@ -282,6 +298,8 @@ class UsageDriver:
     def start_over(self) -> None:
         """In a forked child."""
         self.reports.start_over()
+        if self._orders is not None:
+            self._orders.begin()
         self._gathered_ns = self._clock.monotonic_ns()
         self._complained = False
         self.addresses.start_over()
@@ -298,9 +316,10 @@ class UsageDriver:
     async def report(self) -> bool:
         """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
         load = self._gather()
-        if self.ledger is None:
+        erased = await self._erase()
+        if self.ledger is None or not erased:
             self.addresses.turn_hour()
-            return True
+            return erased
         told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
         if all(told):
             told.append(await self._tell_addresses())
@@ -353,6 +372,20 @@ class UsageDriver:
             if not await self._say(batch):
                 return False
             batch = self.reports.batch(shard)
+        return False
+
+    async def _erase(self) -> bool:
+        """Forget whatever identity is to be erased, before anything is told; returns whether the hub has answered."""
+        if self._orders is None:
+            return True
+        try:
+            await asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s)
+        except HubUnavailable as error:
+            self._complain(error.kind, str(error))
+        except TimeoutError:
+            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
+        else:
+            return True
         return False
 
     async def _say(self, batch: UsageBatch) -> bool:

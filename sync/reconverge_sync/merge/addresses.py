@@ -47,6 +47,11 @@ class AddressShard:
             del self._sketches[key]
         return left_out
 
+    def erase(self, identity: str) -> None:
+        """Forget an identity."""
+        for sketches in self._sketches.values():
+            sketches.pop(identity, None)
+
     def sketches(self, hour: int, secret: bytes) -> Mapping[str, bytes]:
         """See `AddressLedger.address_sketches`."""
         return {identity: bytes(each) for identity, each in self._sketches.get((hour, secret), {}).items()}

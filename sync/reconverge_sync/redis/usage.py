@@ -38,6 +38,7 @@ from reconverge.hub.usage import (
     Retention,
     UsageBatch,
     UsageEvent,
+    UsageKey,
     UsageRow,
     field_of,
     key_of,
@@ -61,6 +62,7 @@ Ask = Callable[..., Awaitable[Any]]
 """Has a command about a shard answered, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
 
 
+RETRACT: Final = script_of("usage_retract")
 RECORD: Final = script_of("now", "usage_record")
 ISSUE: Final = script_of("usage_issue")
 MARK: Final = script_of("usage_mark")
@@ -129,6 +131,21 @@ class RedisUsage:
         header += [*told, LOAD_KEPT_US]
         reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
         return _read(_recorded, reply)
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`."""
+        name = self._name(shard)
+        groups: dict[tuple[Period, int], list[bytes]] = {}
+        for period, key in rows:
+            field = field_of(key)
+            groups.setdefault((period, page_of(field)), []).append(field)
+        keys = [
+            each
+            for period, page in groups
+            for each in (*(name(f"{kind}:{period}:{page}") for kind in "tip"), name(f"o:{period}:{account}"))
+        ]
+        if keys:
+            await self._run(RETRACT, shard, keys, *map(_packed, groups.values()))
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
         """See `UsageLedger.totals`."""

@@ -154,6 +154,12 @@ OPERATIONS: Final = (
         "reset_customer", "POST", "/customers/{identity}/reset", "Forget what a customer has used of its own limits.",
         role="write", body="Reset", bytes_max=SMALL_BYTES_MAX, body_required=False, explains=True, answers=((204, ""),),
     ),
+    Operation(
+        "forget_customer", "POST", "/customers/{identity}/forget",
+        "Erase a customer from the contracts and all their versions, and with them in force what it has used, on all"
+        " nodes and at the hub. This cannot be undone.",
+        role="write", answers=((200, "Forgotten"),),
+    ),
     Operation("read_openapi", "GET", "/openapi.json", "This document.", role=None, answers=((200, ""),)),
 )  # fmt: skip
 

@@ -247,6 +247,16 @@ def _of_explaining() -> dict[str, Schema]:
         "Facts": facts,
         "Reset": table("Facts of a request by which limits count.", [], facts=ref("Facts")),
         "LimitExplained": table("How a customer stands with one limit.", list(limit_members), **limit_members),
+        "Forgotten": table(
+            "What was erased of a customer.",
+            ["version", "complete", "cells", "kept", "rows", "problem"],
+            version={**_VERSION, "description": "Of the contracts since."},
+            complete={**yes, "description": "Whether nothing is left of it, as far as it could be looked for."},
+            cells={**whole, "description": "Keys of limits that were taken from the hub."},
+            kept={**whole, "description": "Keys that stay, because nodes use them or do not answer; ask again."},
+            rows={**whole, "description": "Rows and events of usage that were taken from the hub."},
+            problem={"type": "string", "description": "What could not be done; empty if all was."},
+        ),
         "Explanation": table("Whether a customer may go on, why not, and when.", list(explained), **explained),
     }
 

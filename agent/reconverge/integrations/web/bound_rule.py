@@ -13,7 +13,7 @@ from reconverge.agent.agent import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.contracts.explaining import MissingFact
-from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
+from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
@@ -285,6 +285,9 @@ class Declared:
         for name, function in self._facts.items():
             try:
                 facts[name] = written((yield from _come(function(request)))) or NOWHERE
+            except InvalidKey as error:
+                mend(InvalidKey(f"the fact {name!r}: {error}"), self, NO_SCOPE)
+                facts[name] = NOWHERE
             except Exception as error:  # noqa: BLE001  # of the application's function
                 mend(error, self, NO_SCOPE)
                 facts[name] = NOWHERE
