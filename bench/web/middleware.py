@@ -31,6 +31,9 @@ KEYS: Final = 1000
 ROOMY: Final = "1000000000/hour"
 TIGHT: Final = "1/hour"
 HEADER: Final = "x-api-key"
+NONE: Final = "none"
+TRIVIAL: Final = "trivial"
+OURS: Final = "ours"
 FIELDS: Final = [
     (b"ratelimit-policy", b'"requests";q=1000000000;w=3600'),
     (b"ratelimit", b'"requests";r=999999999;t=3600'),
@@ -143,17 +146,17 @@ def _asgi(quota: str, app: Any = _nothing, **settings: Any) -> tuple[Call, Calla
 # -------------------------------------------------------------------- FastAPI
 
 
-def _fastapi(limited: bool | None, quota: str = ROOMY) -> tuple[Call, Callable[[int], Any]]:
-    """`limited`: by ours; or, if it is False, with a dependency that does nothing; or, if it is None, with none."""
+def _fastapi(dependency: str, quota: str = ROOMY) -> tuple[Call, Callable[[int], Any]]:
+    """A route with that dependency: `OURS`, one that does nothing (`TRIVIAL`), or none (`NONE`)."""
     fastapi = peer("fastapi")
     app = fastapi.FastAPI()
     dependencies = []
-    if limited:
+    if dependency == OURS:
         module = import_module("reconverge.integrations.fastapi")
         limits = module.Limits(Agent("memory://"), key_func=by_header(HEADER))
         limits.install(app)
         dependencies = [fastapi.Depends(limits(quota))]
-    elif limited is False:
+    elif dependency == TRIVIAL:
 
         async def trivial() -> None:
             return None
@@ -256,10 +259,10 @@ FRAMEWORKS: Final[dict[str, dict[str, Callable[[], tuple[Call, Callable[[int], A
         "a limit of one path": lambda: _asgi(ROOMY, rules=[Rule(limits=ROOMY, paths=["/other"])]),
     },
     "FastAPI": {
-        BARE: lambda: _fastapi(None),
-        "a trivial dependency": lambda: _fastapi(False),
-        "a limit as a dependency": lambda: _fastapi(True),
-        "refused": lambda: _fastapi(True, TIGHT),
+        BARE: lambda: _fastapi(NONE),
+        "a trivial dependency": lambda: _fastapi(TRIVIAL),
+        "a limit as a dependency": lambda: _fastapi(OURS),
+        "refused": lambda: _fastapi(OURS, TIGHT),
     },
     "WSGI": {
         BARE: lambda: _called(_nothing_wsgi),

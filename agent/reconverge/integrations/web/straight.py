@@ -34,6 +34,7 @@ from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
 from reconverge.integrations.web.request.keys import OURS, escaped
 from reconverge.integrations.web.request.request import Request
 from reconverge.limit.limit import Limit
+from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.limiter import Limiter
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -142,7 +143,7 @@ class Straight:
         self._key = declared.key_function
         self._part = declared.part_of_route
         self._methods = declared.methods
-        self._asks = declared.within_s > 0
+        self._asks = declared.within_s > 0 and not is_alone(limiter)
         self._board = limiter.enforcement
         self._table = limiter.table
         self._bytes_max = limiter.key_bytes_max
@@ -189,9 +190,13 @@ class Straight:
             return None
         if self._table.limit is not self._limit:
             self._take(self._table.limit)
-        if self._priced or (self._asks and not answers.settles(key, self.cost, None)):
+        if self._priced:
             return None
         try:
+            if self._asks and not answers.settles(key, self.cost, None):
+                told = answers.test(key, self.cost, None)
+                if told.allowed or not told.certain:
+                    return None
             return answers.hit(key, self.cost)
         except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
             return None
