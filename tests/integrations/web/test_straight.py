@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Final
 from uuid import UUID
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, Limit
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule, by_header, by_ip, by_route, by_user
 from reconverge.integrations.asgi import RateLimitMiddleware as OfAsgi
+from reconverge.integrations.web.outcome import Ruling
 from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
@@ -39,6 +41,10 @@ KEYS: Final[Sequence[object]] = (
     "key\nwith lines",
     "ключ",
     "x" * 600,
+    "é" * 200,
+    "\ud800",
+    "~nobody",
+    "~hashed:00",
     7,
     0,
     -3,
@@ -218,6 +224,26 @@ def test_the_usual_rule_goes_the_straight_way() -> None:
     straight, general = pair.decided(ROOMY, on_a_loop=False)
 
     assert (Admitted, Outcome) == (type(straight), type(general))
+
+
+def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() -> None:
+    """That may be another one; here a guard tells all clients the same, which no node would say by itself."""
+
+    class Telling(Guard):
+        @staticmethod
+        def told_to_clients(ruling: Ruling) -> Ruling:
+            if not ruling.decision.allowed:
+                ruling.decision = replace(ruling.decision, remaining=7, retry_after=1000.5)
+            return ruling
+
+    guard = Telling(Agent("memory://", clock=ManualClock(start=START_S)))
+    rule = guard.declare(Rule(limits="1/minute", name="wide"))
+    guard.check(ROOMY, [rule])
+    straight = said(guard.check(ROOMY, [rule]))
+    guard._straight.clear()
+
+    assert ("RateLimit", '"wide";r=7;t=1001') in straight["fields"]
+    assert said(guard.check(ROOMY, [rule])) == straight
 
 
 def test_a_key_function_that_fails_is_asked_once() -> None:

@@ -118,7 +118,6 @@ class Straight:
     __slots__ = (
         "_asks",
         "_board",
-        "_bytes_max",
         "_key",
         "_limit",
         "_methods",
@@ -146,7 +145,6 @@ class Straight:
         self._asks = declared.within_s > 0 and not is_alone(limiter)
         self._board = limiter.enforcement
         self._table = limiter.table
-        self._bytes_max = limiter.key_bytes_max
         self._opening = f"{sf_string(limiter.name)};r="
         self._take(self._table.limit)
 
@@ -172,8 +170,6 @@ class Straight:
             return Found(found)
         if self._part is not None:
             key = f"{_part_of(self._part(request))}|{escaped(key)}"
-        if len(key) > self._bytes_max or not key.isascii():
-            return Found(found)
         decision = self._decision(key)
         if decision is None:
             return Found(found)
