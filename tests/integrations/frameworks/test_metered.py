@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 import fastapi
@@ -229,10 +229,9 @@ def of_fastapi(shop: Shop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> Non
     )
     tokens = limits("90/hour", name=TOKENS, scope="all", cost=10, settle=SPENT)
     both = [by_requests, fastapi.Depends(tokens)]
-    spent = Annotated[Outcome, fastapi.Depends(tokens)]
 
     @app.get("/ok/{number}", dependencies=both)
-    async def item(number: int, budget: spent) -> int:
+    async def item(number: int, budget: Annotated[Outcome, fastapi.Depends(tokens)]) -> int:
         budget.spend(2 * number)
         return number
 
@@ -245,8 +244,8 @@ def of_fastapi(shop: Shop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> Non
         raise ZeroDivisionError
 
     @app.get("/stream", dependencies=both)
-    async def stream(budget: spent) -> fastapi.responses.StreamingResponse:
-        async def parts() -> Any:
+    async def stream(budget: Annotated[Outcome, fastapi.Depends(tokens)]) -> fastapi.responses.StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
             for _ in range(13):  # more than the estimate
                 budget.spend(1)
                 yield b"a"
