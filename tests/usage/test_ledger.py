@@ -36,8 +36,7 @@ from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub, MemoryUsage
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.redis.hub import RedisHub
-from reconverge_sync.redis.usage import RedisUsage
-from reconverge_sync.redis.usage_addresses import RedisAddresses
+from reconverge_sync.redis.usage import RedisAddresses, RedisUsage
 from tests.support.fixtures.servers import shop_url
 from tests.support.metered import batch_of, clock_in_november, on, row_of, rows_of
 from tests.support.redis_cluster import RedisCluster

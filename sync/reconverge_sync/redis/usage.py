@@ -7,6 +7,7 @@ All keys of a shard share its hash tag, so that a batch is one script on one ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -18,10 +19,16 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import WHOLE_MAX
 from reconverge.hub.usage import (
     EVENTS_MAX,
+    HOUR,
+    LENGTH_MS,
     LOAD_KEPT_US,
     MONTH,
+    REGISTERS,
     ROWS_MAX,
+    SECRET_KEPT_MS,
     SEQUENCE_KEPT_MS,
+    SKETCHES_KEPT_HOURS,
+    SKETCHES_MAX,
     AddressReport,
     Counts,
     ExportMarks,
@@ -37,8 +44,8 @@ from reconverge.hub.usage import (
     others_route,
     page_of,
 )
+from reconverge_sync.merge.addresses import RANK_MAX
 from reconverge_sync.redis.resp import Script, script_of
-from reconverge_sync.redis.usage_addresses import RedisAddresses
 
 T = TypeVar("T")
 
@@ -47,6 +54,7 @@ META_MS: Final = Retention().keep_ms(MONTH)
 """How long the marks of an export outlive the last batch."""
 EVENTS_KEPT_MS: Final = META_MS
 """How long is remembered what was issued: no less than any period may be kept, or it would be issued again as new."""
+SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
 Ask = Callable[..., Awaitable[Any]]
@@ -58,6 +66,8 @@ ISSUE: Final = script_of("usage_issue")
 MARK: Final = script_of("usage_mark")
 LEAD: Final = script_of("now", "usage_lead")
 LOADS: Final = script_of("now", "usage_loads")
+NOTE: Final = script_of("usage_addresses")
+SECRET: Final = script_of("usage_secret")
 
 
 class RedisUsage:
@@ -193,6 +203,49 @@ class RedisUsage:
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
 
+class RedisAddresses:
+    """See `AddressLedger`. `ask` has a command answered, `run` a script, `name` says a key of a shard."""
+
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[Any]],
+        run: Callable[..., Awaitable[Any]],
+        name: Callable[[int], Callable[[str], bytes]],
+        *,
+        sketches_max: int = SKETCHES_MAX,
+    ) -> None:
+        self._ask = ask
+        self._run = run
+        self._name = name
+        self._sketches_max = sketches_max
+
+    async def secret(self, proposed: bytes) -> bytes:
+        """See `AddressLedger.address_secret`."""
+        return bytes(await self._run(SECRET, 0, [self._name(0)("secret")], proposed, SECRET_KEPT_MS))
+
+    async def note(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        # Identities as bytes: half of a pair of surrogates is no text to a server, and may stand in one.
+        told = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
+        packed = msgpack.packb(list(chain.from_iterable(told)), use_bin_type=False)
+        key = self._key(report.hour, report.shard, report.secret)
+        left_out = await self._run(NOTE, report.shard, [key], packed, self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX)
+        return int(left_out)
+
+    async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        found = await self._ask("HGETALL", self._key(hour, shard, secret), shard=shard)
+        pairs = found.items() if isinstance(found, Mapping) else zip(found[::2], found[1::2], strict=True)
+        try:
+            return {_identity(name): _checked_sketch(sketch) for name, sketch in pairs if name[:1] == b"i"}
+        except ValueError as error:
+            raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
+
+    def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
+        """The secret is told apart by a hash: names of keys are seen by whatever watches a server's commands."""
+        return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
+
+
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[bytes, int, int, int]]]:
     groups: dict[tuple[Period, int], list[tuple[bytes, int, int, int]]] = {}
     for period, key, counts in rows:
@@ -258,3 +311,15 @@ def _marks(kind: str, fields: dict[bytes, bytes]) -> ExportMarks:
     begin = f"late:{kind}:".encode()
     late = {int(name[len(begin) :]): int(value) for name, value in fields.items() if name.startswith(begin)}
     return ExportMarks(mark("first"), mark("closed"), mark("done"), late)
+
+
+def _identity(field: bytes) -> str:
+    """The identity that a field of the sketches of an hour is about. Raises ValueError if it is no text."""
+    return field[1:].decode("utf-8", "surrogatepass")
+
+
+def _checked_sketch(sketch: bytes) -> bytes:
+    """The same. Raises ValueError if it is no sketch."""
+    if len(sketch) != REGISTERS:
+        raise ValueError(f"one has {len(sketch)} bytes instead of {REGISTERS}")
+    return bytes(sketch)

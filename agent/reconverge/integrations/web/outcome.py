@@ -18,7 +18,6 @@ from reconverge.limiter.reservation import Reservation
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
-    from reconverge.integrations.web.metering import Metered
 
 OUTCOME: Final = "reconverge.outcome"
 """Under which frameworks keep the outcome with the request: in an ASGI scope or a WSGI environment."""
@@ -95,6 +94,18 @@ class Judge(Protocol):
 
     def failed(self, error: Exception, name: str) -> None:
         """Count it, and log it now and then."""
+        ...
+
+
+class Metered(Protocol):
+    """What a meter of usage was told of one request; see `metering.py`."""
+
+    def is_about_the_same_request(self) -> None:
+        """What was counted is of a request that was counted before."""
+        ...
+
+    def take_back(self) -> None:
+        """The request does not go on after all."""
         ...
 
 
