@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
@@ -17,10 +18,11 @@ from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together, go_on
-from reconverge.integrations.web.request.addresses import Addresses, Client, Located, single
+from reconverge.integrations.web.request.addresses import Addresses, Client, Located
 from reconverge.integrations.web.request.paths import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -35,6 +37,17 @@ WEBSOCKET: Final = "WEBSOCKET"
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
+RETRY_AFTER_NAME: Final = b"retry-after"
+RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
+BEGINNING: Final = "http.response.start"
+BEGINNINGS: Final = frozenset({BEGINNING, "websocket.accept", "websocket.http.response.start"})
+"""The messages that have header fields."""
+
+
+@lru_cache(maxsize=256)
+def _written(name: str) -> bytes:
+    """The name of a field, as ASGI has it."""
+    return name.lower().encode("latin-1", "replace")
 
 
 class AsgiRequest(Located):
@@ -50,7 +63,7 @@ class AsgiRequest(Located):
     def __init__(
         self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
     ) -> None:
-        super().__init__(addresses)
+        self._addresses, self._client = addresses, ...  # as `Located` does; a call less of every request
         self.raw = scope
         self._router = router
         self._root = root
@@ -132,11 +145,16 @@ class AsgiRequest(Located):
 
     def single_header(self, name: str) -> str | None:
         """See `Request.single_header`."""
-        value = single(self._values(name))
-        return None if value is None else value.decode("latin-1")
+        wanted, found = _written(name), None
+        for key, value in self.raw["headers"]:
+            if key == wanted:
+                if found is not None and value != found:
+                    return None
+                found = value
+        return None if found is None else found.decode("latin-1")
 
     def _values(self, name: str) -> list[bytes]:
-        wanted = name.lower().encode("latin-1", "replace")
+        wanted = _written(name)
         return [value for key, value in self.raw["headers"] if key == wanted]
 
 
@@ -185,7 +203,17 @@ class RateLimitMiddleware:
         if self._unmatched.wanted:
             send = self._look(scope, send)
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+            outcome = self.guard.at_once(request, self._rules)
+            if not isinstance(outcome, Outcome):
+                outcome = await self.guard.check_further(request, self._rules, outcome)
+            scope[OUTCOME] = outcome
+            if isinstance(outcome, Admitted):
+                await self.app(scope, receive, Adding(send, outcome))
+            elif outcome.allowed:
+                await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
+            else:
+                await refuse(outcome, scope, receive, send)
         elif scope["type"] == "websocket":
             await self._connect(scope, receive, send)
         else:
@@ -214,17 +242,6 @@ class RateLimitMiddleware:
         self._router = router_in(self.app)
         self._root = root_of(self._router)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
-        outcome = await self.guard.check_async(request, self._rules)
-        scope[OUTCOME] = outcome
-        if not outcome.allowed:
-            await refuse(outcome, scope, receive, send)
-            return
-        sending = Sending(send)
-        sending.add(outcome)
-        await sending.serve(self.app, scope, receive)
-
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
         outcome = await self.guard.check_async(request, self._rules)
@@ -233,8 +250,7 @@ class RateLimitMiddleware:
             await receive()  # the event websocket.connect, which comes before a refusal may be sent
             await refuse_connection(outcome, scope, send)
             return
-        sending = Sending(send)
-        sending.add(outcome)
+        sending = Sending(send, Decided(outcome))
         if not self._messages:
             await sending.serve(self.app, scope, receive)
             return
@@ -252,25 +268,73 @@ class RateLimitMiddleware:
         await sending.serve(self.app, scope, receive_in_measure)
 
 
-class Sending:
-    """Sends what the application sends, with the fields of outcomes, and settles these when it has ended."""
+class Adding:
+    """Sends what the application sends, with the fields of an outcome that leaves nothing to settle."""
 
-    def __init__(self, send: Send) -> None:
+    __slots__ = ("_outcome", "_send")
+
+    def __init__(self, send: Send, outcome: Admitted) -> None:
         self._send = send
-        self._outcomes: list[Outcome] = []
+        self._outcome = outcome
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send one message on, as ASGI has it; what is returned has to be awaited."""
+        if message["type"] == BEGINNING:
+            headers = list(message.get("headers") or ())
+            with_fields = with_fields_of(self._outcome, headers)
+            if with_fields:
+                message = {**message, "headers": with_fields}
+        return self._send(message)
+
+
+class Decided:
+    """What was decided about one request so far.
+
+    It lies in the scope, where what is decided later finds it. So it must not know how to send: a server's function for
+    that knows the scope, and the three would be garbage that the collector has to look for.
+    """
+
+    __slots__ = ("outcomes", "unsettled")
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes = list(outcomes)
+        self.unsettled = any(outcome.unsettled for outcome in outcomes) if outcomes else False
+        """Whether anything depends on the response."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Have the response say, and settle, what else was decided."""
+        go_on(self.outcomes, outcome)
+        self.unsettled = self.unsettled or outcome.unsettled
+
+    def take_back(self, refusing: Outcome) -> None:
+        """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
+        go_on(self.outcomes, refusing)
+        self.outcomes = []
+
+    def merged(self, headers: Headers) -> Headers:
+        """The header fields of the application with those that say what was decided."""
+        if len(self.outcomes) == 1 and isinstance(self.outcomes[0], Admitted):
+            return with_fields_of(self.outcomes[0], headers)
+        return merged(headers, fields_together(self.outcomes, refused=says_when_to_retry(headers)))
+
+    def settle(self, response: Response) -> None:
+        """Settle what has not been."""
+        for outcome in self.outcomes:
+            outcome.finish(response)
+
+
+class Sending:
+    """Sends what the application sends, with the fields of what was decided, and settles that when it has ended."""
+
+    __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
+
+    def __init__(self, send: Send, decided: Decided) -> None:
+        self._send = send
+        self._decided = decided
         self._status = 0
         self._headers: Headers = []
         self._bytes = 0
         self._closed = False
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the fields of an outcome to the response, and settle it."""
-        go_on(self._outcomes, outcome)
-
-    def take_back(self, refusing: Outcome) -> None:
-        """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
-        go_on(self._outcomes, refusing)
-        self._outcomes = []
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
         """Let the application answer; whatever becomes of it, what has to be settled is."""
@@ -281,29 +345,32 @@ class Sending:
             status = CANCELLED
             raise
         finally:
-            self._finish(self._status or status, complete=False)
+            if self._decided.unsettled:
+                self._settle(self._status or status, complete=False)
 
-    async def __call__(self, message: Message) -> None:
-        """Send one message on, as ASGI has it."""
-        kind = message["type"]
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send one message on, as ASGI has it; what is returned has to be awaited."""
         if self._closed:
-            return
+            return _no_more()
+        if message["type"] in BEGINNINGS:
+            self._status = message.get("status", 101)
+            headers = self._headers = list(message.get("headers") or ())
+            with_fields = self._decided.merged(headers)
+            if with_fields:  # they may have come as a generator, and are used up then
+                message = {**message, "headers": with_fields}
+            return self._send(message)
+        return self._settling(message) if self._decided.unsettled else self._send(message)
+
+    async def _settling(self, message: Message) -> None:
+        """Send a message after which there may be something to settle: before background tasks begin."""
+        await self._send(message)
+        kind = message["type"]
         if kind == "http.response.body":
-            await self._send(message)
             self._bytes += len(message.get("body", b""))
             if not message.get("more_body", False):
-                self._finish(self._status, complete=True)
-            return
-        if kind in {"http.response.start", "websocket.accept", "websocket.http.response.start"}:
-            self._status = message.get("status", 101)
-            self._headers = list(message.get("headers") or ())
-            refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
-            fields = fields_together(self._outcomes, refused=refused)
-            if fields or self._headers:  # which may have come as a generator, and are used up then
-                message = {**message, "headers": merged(self._headers, fields)}
-        await self._send(message)
-        if kind == "http.response.pathsend":
-            self._finish(self._status, complete=True)
+                self._settle(self._status, complete=True)
+        elif kind == "http.response.pathsend":
+            self._settle(self._status, complete=True)
 
     async def close(self, code: int) -> None:
         """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
@@ -311,12 +378,13 @@ class Sending:
         with suppress(OSError):
             await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
 
-    def _finish(self, status: int, *, complete: bool) -> None:
-        """Settle what has not been; before background tasks begin, if the response was complete."""
-        for outcome in self._outcomes:
-            if outcome.unsettled:
-                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
-                outcome.finish(Response(status, headers, self._bytes, complete))
+    def _settle(self, status: int, *, complete: bool) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
+        self._decided.settle(Response(status, headers, self._bytes, complete))
+
+
+async def _no_more() -> None:
+    """Send nothing: the connection is closed."""
 
 
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
@@ -359,6 +427,21 @@ async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit"})
 
 
+def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
+    """Header fields with those of a single outcome, as `merged` returns them."""
+    refused = says_when_to_retry(headers)
+    fields = outcome.encoded_beside(refused=refused)
+    return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
+
+
+def says_when_to_retry(headers: Headers) -> bool:
+    """Whether a response is a refusal already, which the application has made."""
+    for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
+        if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
+            return True
+    return False
+
+
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
     """Header fields with ours. Lists add up; of the others, what is there stands."""
     there = {name.lower() for name, _ in headers}
@@ -367,4 +450,4 @@ def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
 
 
 def _encoded(fields: Fields) -> Headers:
-    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
+    return [(_written(name), value.encode("ascii")) for name, value in fields]

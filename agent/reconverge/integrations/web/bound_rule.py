@@ -35,6 +35,7 @@ from reconverge.integrations.web.request.keys import (
     joined,
     name_of_function,
     plain,
+    waits,
     written,
 )
 from reconverge.integrations.web.request.paths import Places
@@ -116,6 +117,14 @@ class NoKey(ReconvergeError):
 
 
 @dataclass(slots=True)
+class Found:
+    """What the key function of a rule has returned for a request, or the error that it has failed with."""
+
+    value: object = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
 class Claim:
     """What one request asks of one limit."""
 
@@ -185,6 +194,45 @@ class Declared:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
 
+    @property
+    def only_limiter(self) -> Limiter | None:
+        """The limiter, of a rule that asks no other, and nothing but a plain function for the key; else None.
+
+        So nothing of it depends on a response, on a path, or on a function that may have to be awaited.
+        """
+        rule = self.rule
+        plain = (
+            self.places is None
+            and self._exempt is None
+            and not self.settles
+            and not rule.shadow
+            and type(rule.cost) is int
+            and not waits(self._key)
+            and (not self._parts or (rule.per_route and len(self._parts) == 1))
+        )
+        return self._limiter if plain else None
+
+    @property
+    def key_function(self) -> Asked:
+        """What finds the key of a request."""
+        return self._key
+
+    @property
+    def part_of_route(self) -> Callable[[Request], Any] | None:
+        """What finds the part of a key that tells routes apart, where they count on their own."""
+        return self._parts[0] if self.rule.per_route else None
+
+    @property
+    def fixed_cost(self) -> int:
+        """What every request costs, of a rule that says a number."""
+        assert isinstance(self.rule.cost, int)
+        return self.rule.cost
+
+    def has_found_keys(self) -> None:
+        """Note that the key function has found a key."""
+        if self._missed >= 0:
+            self._missed = -1
+
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
         if self.methods is not None and request.method not in self.methods:
@@ -197,8 +245,10 @@ class Declared:
             mend(error, self, IN_DOUBT)
             return True
 
-    def claim(self, request: Request, mend: Mend) -> Steps[Claim | None]:
+    def claim(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[Claim | None]:
         """What the request asks for; None when nothing is limited. Raises NoKey, NoTier, and what `mend` raises.
+
+        `found` is what the key function has said, if it was asked already.
 
         What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
         without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
@@ -211,7 +261,7 @@ class Declared:
             limiter = yield from self._limiter_by_request(request, mend)
             if limiter is None:
                 return None
-        key = yield from self._key_of(request, mend)
+        key = yield from self._key_of(request, mend, found)
         if key is None:
             return None
         identity = _identity_in(key) if key[0] == OURS else ""
@@ -227,10 +277,10 @@ class Declared:
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
-    def claims(self, request: Request, mend: Mend) -> Steps[list[Claim]]:
+    def claims(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[list[Claim]]:
         """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
         if self._contracts is None:
-            claim = yield from self.claim(request, mend)
+            claim = yield from self.claim(request, mend, found)
             return [] if claim is None else [claim]
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return []
@@ -262,11 +312,13 @@ class Declared:
             claims.append(asked)
         return claims
 
-    def _key_of(self, request: Request, mend: Mend) -> Steps[str | None]:
+    def _key_of(self, request: Request, mend: Mend, asked: Found | None = None) -> Steps[str | None]:
         """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""
         missing = self.missing
         try:
-            found = self._key(request)
+            if asked is not None and asked.error is not None:
+                raise asked.error
+            found: Any = self._key(request) if asked is None else asked.value
             if inspect.isawaitable(found):
                 found = yield found
             key = written(found)
