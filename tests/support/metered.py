@@ -12,9 +12,9 @@ from reconverge.clock import Clock, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import UsageHub, UsageLedger
 from reconverge.hub.usage import PAGES, Counts, Period, Recorded, Retention, UsageBatch, UsageEvent, UsageKey, UsageRow
+from reconverge.usage.driver import UsageDriver
 from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
-from reconverge.usage.reporter import UsageDriver
 
 T = TypeVar("T")
 NOVEMBER = 1_793_491_200.0

@@ -25,6 +25,7 @@ from reconverge.integrations.web.outcome import Ruling
 from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limiter.switches import Switch
 from reconverge.testing import ManualClock
 
 START_S: Final = 1_700_000_000.0
@@ -67,7 +68,7 @@ def by_item(request: Any) -> object:
     return request.raw
 
 
-KEY_FUNCTIONS: Final[Sequence[Callable[[Any], object]]] = (
+KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_ip,
     by_user,
     by_header("x-key"),
@@ -193,7 +194,7 @@ def test_both_ways_say_the_same(
 
 
 @pytest.mark.parametrize("switch", ["off", "shadow", "on"])
-def test_a_switch_is_obeyed_from_the_next_request_on(switch: str) -> None:
+def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
     """A limit that is off or in shadow has to be told otherwise in response fields, and refuses nothing."""
     pair = Pair({"limits": "1/minute", "name": "wide"}, {})
     for request in (ROOMY, ROOMY):
@@ -279,7 +280,7 @@ def _by_asgi(guard: Guard, headers: list[tuple[bytes, bytes]], count: int) -> li
     limited = OfAsgi(app, "2/minute", guard=guard)
     _general(guard)
     for number in range(count):
-        scope = {
+        scope: dict[str, Any] = {
             "type": "http",
             "method": "HEAD" if number == 4 else "GET",
             "path": "/",

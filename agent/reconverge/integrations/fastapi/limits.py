@@ -20,8 +20,9 @@ from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, told
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.asgi.middleware import App, AsgiRequest, Decided, Receive, Scope, Send, Sending, refuse
+from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
+from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, Sending
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
 from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard

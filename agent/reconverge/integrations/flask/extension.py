@@ -81,6 +81,9 @@ class ServiceUnavailable(exceptions.ServiceUnavailable):
     outcome: Outcome
 
 
+_ERRORS: Final = {429: TooManyRequests, 503: ServiceUnavailable}
+
+
 @dataclass(slots=True)
 class _Mark:
     """What decorators say of a view or a blueprint."""
@@ -338,8 +341,7 @@ class Limits:
     def _error_of(self, outcome: Outcome) -> TooManyRequests | ServiceUnavailable:
         """What a refusal is raised as."""
         assert outcome.refusal is not None
-        kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
-        error = kind(outcome.refusal.detail, self._response_of(outcome))
+        error = _ERRORS[outcome.refusal.status](outcome.refusal.detail, self._response_of(outcome))
         error.outcome = outcome
         return error
 
