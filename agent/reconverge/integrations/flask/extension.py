@@ -81,7 +81,7 @@ class ServiceUnavailable(exceptions.ServiceUnavailable):
     outcome: Outcome
 
 
-_ERRORS: Final = {429: TooManyRequests, 503: ServiceUnavailable}
+_ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: TooManyRequests, 503: ServiceUnavailable}
 
 
 @dataclass(slots=True)
