@@ -16,6 +16,7 @@ from bench.report.found import Part, Row
 from bench.report.machine import circumstances
 from bench.report.page import cell, page
 from bench.web import in_an_outage as web_in_an_outage
+from bench.web import middleware
 from bench.web import served as web
 
 PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
@@ -26,6 +27,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "sync": sync.measure,
     "asks": asks.measure,
     "web": web.measure,
+    "middleware": middleware.measure,
     "outage": web_in_an_outage.measure,
 }
 

@@ -1,4 +1,4 @@
-"""Bills what was used: two nodes charge two customers, and an exporter writes CloudEvents of each hour, each once.
+"""Bills what was used: the guards of two nodes charge two customers, and an exporter writes CloudEvents, each once.
 
 It needs no server: the hub is in memory, and the clock is made up, so that three hours pass at once.
 """
@@ -8,6 +8,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+from reconverge import Agent
+from reconverge.integrations import SPENT, Guard, PlainRequest, Response, Rule, by_header
 from reconverge.testing import ManualClock
 from reconverge.usage import Exporter, Meter, UsageEvent, UsageReporter, cloud_event, period_at, stripe_meter_event, top
 from reconverge_sync.memory import MemoryHub
@@ -32,13 +34,21 @@ def deliver(events: Sequence[UsageEvent]) -> None:
 
 def serve(hour: int) -> None:
     """Have two nodes serve requests for a while, and report what they charged when they end."""
+    search = PlainRequest(route="/search", headers={"x-customer": "acme"})
+    chat = PlainRequest(route="/chat", headers={"x-customer": "zeta"})
     for node in ("one", "two"):
         meter = Meter(clock)
+        guard = Guard(Agent("memory://"), key_func=by_header("x-customer"), meter=meter)  # a framework makes its own
+        requests = guard.declare(Rule(limits="300/hour", name="requests"))
+        tokens = guard.declare(Rule(limits="1000000/hour", name="tokens", cost=100, settle=SPENT))
         with UsageReporter(meter, hub, namespace="shop", node=node, clock=clock):
             for _ in range(100 * (hour + 1)):
-                meter.add("acme", "requests", route="/search")
-                meter.add_request("zeta", [("requests", 1), ("tokens", 40)], "/chat")
-            meter.add("acme", "requests", refused=True)
+                guard.check(search, [requests])
+                answer = guard.check(chat, [requests, tokens])
+                answer.spend(40)  # and not 100, which was an estimate
+                answer.finish(Response(200))
+            for _ in range(100):
+                guard.check(search, [requests])  # refused in the third hour, and charged nothing
 
 
 async def main() -> None:
@@ -57,7 +67,8 @@ async def main() -> None:
     for name, cost in sorted(sums.items()):
         print(f"billed: {name} {cost}")
     largest = await top(hub.usage, period_at("month", NOVEMBER), by="requests", limit="requests")
-    print("this month:", ", ".join(f"{name} {counts.requests} requests" for name, counts in largest))
+    told = [f"{name} {counts.requests} requests, {counts.refused} refused" for name, counts in largest]
+    print("this month:", "; ".join(told))
     event = next(iter(billed.values()))
     print("for Stripe:", json.dumps(stripe_meter_event("shop", event, event_name="requests")))
 

@@ -1,14 +1,15 @@
 """A FastAPI application in which customers see what they may use; run by itself, it is two customers and an operator.
 
-Each customer sees its plan, what is left of it, and why it is refused. The API of contracts is mounted beside that.
+Each customer sees its plan, what is left of it, why it is refused, and what it has used, as the invoice will say.
+The API of contracts is mounted beside that.
 """
 
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import ceil, isfinite
 from typing import Annotated, Any
 
 import httpx
@@ -18,7 +19,11 @@ from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
 from reconverge.contracts.store.memory_book import MemoryBook
+from reconverge.integrations import Request, Rule
+from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.contracts.api import contracts_api
+from reconverge.usage import Meter, UsageReporter, period_at, totals
+from reconverge_sync.memory import MemoryHub
 
 DOCUMENT = checked(
     {
@@ -35,18 +40,34 @@ OPERATOR = os.environ.get("PORTAL_TOKEN") or secrets.token_urlsafe()
 
 agent = Agent(namespace="portal")
 contracts = Contracts(agent, DOCUMENT)
+meter = Meter()
+hub = MemoryHub()
+"""Where usage is added up; a fleet names its Redis."""
+reporter = UsageReporter(meter, hub, namespace="portal")
 book = MemoryBook(DOCUMENT, told=lambda version, document: contracts.replace(document, version))
 """A fleet keeps its contracts at its hub; here they end with the process, and changes are obeyed at once."""
 
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """The agent exchanges as a task of the server's event loop, and says its last words when that ends."""
-    async with agent:
+    """The agent and the reporter of usage say their last words when the server ends."""
+    async with agent, reporter:
         yield
 
 
+def customer_by_key(request: Request) -> str | None:
+    """The customer that a request comes from, for its limits; one that is not known is not let in by its route."""
+    return KEYS.get(request.header("x-api-key") or "")
+
+
 app = FastAPI(lifespan=lifespan)
+limited = Rule(
+    limits=contracts,
+    key_func=customer_by_key,
+    paths=["/items"],
+    exempt_when=lambda request: customer_by_key(request) is None,
+)
+app.add_middleware(RateLimitMiddleware, rules=[limited], agent=agent, meter=meter)
 app.mount("/admin", contracts_api(book, tokens=[f"operator: {OPERATOR}, write"], contracts=contracts))
 
 
@@ -57,14 +78,16 @@ async def customer_of(x_api_key: Annotated[str, Header()]) -> str:
     return KEYS[x_api_key]
 
 
-@app.get("/items")
-async def items(customer: Annotated[str, Depends(customer_of)]) -> list[int]:
-    """What the shop sells. Limited by the customer's contract; a refusal says why, and when to come again."""
-    if not contracts.hit(customer):
-        why = contracts.explain(customer)
-        wait = {"Retry-After": str(max(1, ceil(why.wait_s)))} if isfinite(why.wait_s) else {}
-        raise HTTPException(429, why.sentence, headers=wait)
+@app.get("/items", dependencies=[Depends(customer_of)])
+async def items() -> list[int]:
+    """What the shop sells. Limited by the customer's contract, and counted for its invoice."""
     return [1, 2, 3]
+
+
+async def used(customer: str) -> dict[str, str]:
+    """What a customer has used this month, as far as nodes have reported it: ten seconds ago by default."""
+    found = await totals(hub.usage, period_at("month", time.time()), by=("limit",), identity=customer)
+    return {key.limit: f"{counts.cost} used, {counts.refused} refused" for key, counts in sorted(found.items())}
 
 
 @app.get("/portal")
@@ -72,7 +95,7 @@ async def portal(customer: Annotated[str, Depends(customer_of)]) -> dict[str, An
     """What a customer sees of its contract. Looking costs nothing."""
     found = contracts.explain(customer)
     left = {each.name: f"{each.remaining} of {each.at_once}" for each in found.limits}
-    return {"plan": found.plan, "left": left, "status": found.sentence}
+    return {"plan": found.plan, "left": left, "status": found.sentence, "used": await used(customer)}
 
 
 async def main() -> None:
@@ -90,6 +113,8 @@ async def main() -> None:
         print("acme is moved to pro:", changed.status_code, changed.json())
         answers = [await client.get("/items", headers={"x-api-key": "acme-api-key"}) for _ in range(8)]
         print("acme", *(answer.status_code for answer in answers))
+    for customer in KEYS.values():  # after the reporter's last word
+        print(customer, "is billed for:", await used(customer))
 
 
 if __name__ == "__main__":

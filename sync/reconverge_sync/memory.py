@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from threading import RLock
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.erasing import Erased, Erasures
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
-from reconverge.hub.usage import ROWS_MAX, ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
+from reconverge.hub.usage import (
+    ROWS_MAX,
+    AddressReport,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+)
+from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.merge.adopting import adopt, data_of
-from reconverge_sync.merge.reading import read_keys
+from reconverge_sync.merge.erasing import Orders, drop_keys, erase_keys
+from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
 from reconverge_sync.merge.usage import UsageShard
 
@@ -38,6 +52,7 @@ class MemoryHub:
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
+        self._orders = Orders()
         self._mark = ("", 0)
         """Likewise."""
         self._index: tuple[bytes, int] | None = None
@@ -151,6 +166,25 @@ class MemoryHub:
         """See `Adoptable.adopt`; never fails."""
         return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
 
+    async def order_erasure(self, marks: Sequence[str]) -> int:
+        """See `Eraser.order_erasure`; never fails."""
+        return self._orders.give(marks, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """See `Eraser.erasures`; never fails."""
+        return self._orders.since(since_us, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
+        """See `Eraser.drop_keys`; fails for too many questions alone."""
+        check_questions(questions)
+        identities = [identity_of(limit, key) for limit, key in questions]
+        return drop_keys(self._shards[shard], identities, self._clock.wall_ns() // MICROSECOND_NS)[1]
+
+    async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:  # noqa: ARG002
+        """See `Eraser.erase`; takes one step, and never fails."""
+        done = erase_keys(self._shards[shard], names, self._clock.wall_ns() // MICROSECOND_NS)
+        return done._replace(rows=self._usage.erase(shard, identity))
+
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
         """See `KeyMarker.mark_keys`; never fails."""
         known, until_ns = self._mark
@@ -168,6 +202,7 @@ class MemoryHub:
         self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
         self._usage.lose_data()
+        self._orders = Orders()
         self._mark = ("", 0)
         self._index = None
         self._pages = {}
@@ -185,6 +220,7 @@ class MemoryUsage:
         self._rows_max = rows_max
         self._lock = RLock()
         self._shards = [UsageShard(shard=shard, rows_max=rows_max) for shard in range(shards)]
+        self._addresses = [AddressShard() for _ in range(shards)]
 
     @property
     def shards(self) -> int:
@@ -237,10 +273,38 @@ class MemoryUsage:
         with self._lock:
             self._shards[shard].finish(period, late_mark)
 
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """See `AddressLedger.address_secret`."""
+        with self._lock:
+            self._addresses[0].secret = self._addresses[0].secret or proposed
+            return self._addresses[0].secret
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        with self._lock:
+            return self._addresses[report.shard].note(report)
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        with self._lock:
+            return self._addresses[shard].sketches(hour, secret)
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`."""
+        with self._lock:
+            self._shards[shard].retract(account, rows)
+
+    def erase(self, shard: int, identity: str) -> int:
+        """Forget an identity; returns how many rows and events that were; sketches are no rows."""
+        with self._lock:
+            self._addresses[shard].erase(identity)
+            return self._shards[shard].erase(identity)
+
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
         with self._lock:
             self._shards = [UsageShard(shard=shard, rows_max=self._rows_max) for shard in range(self.shards)]
+            self._addresses = [AddressShard() for _ in range(self.shards)]
 
     @property
     def _hub_us(self) -> int:

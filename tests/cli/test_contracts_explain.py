@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_the_first_line_can_be_pasted_and_the_table_has_the_numbers(node: Contra
 
 def test_a_customer_is_forgiven_on_running_nodes(node: Contracts, at: tuple[str, ...]) -> None:
     """At once when the command is back; what counts by a fact that is not said is left alone, which is told."""
-    facts = {"user": "a b"}
+    facts: dict[str, Any] = {"user": "a b"}
     assert [True] * 3 + [False] == [node.ask_blocking("ada", within=5.0, **facts).allowed for _ in range(4)]
     eventually(lambda: used("ada", *at, "--fact", "user=a b") == {"calls": 3, "user": 3}, "the report")
 

@@ -86,6 +86,27 @@ def test_top_prints_the_largest_first(used: RedisServer) -> None:
     assert ["zeta"] == [row["identity"] for row in rows]
 
 
+def test_addresses_prints_identities_with_many(redis_server: RedisServer) -> None:
+    """From all nodes together, in this hour."""
+    for place in range(2):
+        hub = RedisHub(redis_server.url, HubSettings("shop", 30.0))
+        node = MeteredNode(hub.usage, SystemClock(), f"node {place}")
+
+        async def tell(node: MeteredNode = node, place: int = place) -> None:
+            for _ in range(2):  # a node takes the secret of the fleet before it tells anything
+                for number in range(5):
+                    node.meter.addresses.note("acme", f"192.0.2.{place * 5 + number}")
+                node.meter.addresses.note("zeta", "192.0.2.1")
+                await node.driver.report()
+
+        on(hub, tell)
+
+    said = run(redis_server, "addresses", "--least", 5, "--json")
+    (row,) = json.loads(said.stdout)
+    assert "acme" == row["identity"]
+    assert 8 <= row["addresses"] <= 12
+
+
 def test_load_prints_what_nodes_do(used: RedisServer) -> None:
     """Each node with its requests and cost per second."""
     assert "node" in run(used, "load").stdout

@@ -17,7 +17,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import InvalidContracts, counts_for_s
 from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import terms_of
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter
 from tests.support.agents import net_at
@@ -403,3 +403,127 @@ def test_a_cap_that_does_not_fit_a_customer_is_told_before_anything_changes() ->
 
     assert before == contracts.version
     assert 5 == admitted(contracts, "acme", 60)
+
+
+BY_USER: dict[str, Any] = {"team": {"limits": {"calls": {"limit": "9/hour", "by": ["customer", "user"]}}}}
+
+
+@pytest.mark.parametrize("customer", [7, b"acme", None, ["acme"]], ids=["number", "bytes", "none", "list"])
+def test_a_customer_that_is_no_text_is_told_with_its_type(customer: Any) -> None:
+    """By every method, and with the value that was given."""
+    contracts = contracts_of()
+    calls: list[Any] = [contracts.hit, contracts.test, contracts.explain, contracts.usages, contracts.reset]
+    calls += [contracts.ask_blocking, lambda each: asyncio.run(contracts.ask(each))]
+    calls += [lambda each: asyncio.run(contracts.forget(each))]
+    said = []
+    for call in calls:
+        with pytest.raises(InvalidContracts) as raised:
+            call(customer)
+        said.append(str(raised.value))
+
+    assert all(f"not {type(customer).__name__}" in each and str(customer) in each for each in said)
+
+
+@pytest.mark.parametrize("user", [7, b"ada", None, ["ada"], ""], ids=["number", "bytes", "none", "list", "empty"])
+def test_a_fact_that_is_no_text_is_told_with_its_type(user: Any) -> None:
+    """With the fact, the limit and the value; nothing is charged."""
+    contracts = contracts_of(BY_USER, unknown="team")
+    calls: list[Any] = [contracts.hit, contracts.test, contracts.explain, contracts.usages, contracts.reset]
+    calls += [contracts.ask_blocking, lambda name, **facts: asyncio.run(contracts.ask(name, **facts))]
+    said = []
+    for call in calls:
+        with pytest.raises(InvalidKey) as raised:
+            call("acme", user=user)
+        said.append(str(raised.value))
+    problem = "empty" if user == "" else "not None" if user is None else f"not {type(user).__name__}"
+
+    assert all("'user'" in each and "'calls'" in each and problem in each for each in said)
+    assert [] == contracts.standing("acme").parts[0][1].keys_beside()
+
+
+def test_what_a_contract_has_used_is_forgotten() -> None:
+    """By all facts, with what was counted for its bill; another customer's stays."""
+    meter = Meter()
+    agent = Agent("memory://", clock=ManualClock(NOW_S))
+    contracts = Contracts(agent, {"plans": BY_USER, "unknown": "team"}, meter=meter)
+    for customer in ("acme", "globex"):
+        for user in ("ada", "bob"):
+            contracts.hit(customer, user=user)
+
+    done = asyncio.run(contracts.forget("acme"))
+
+    assert (2, True) == (done.cells, done.complete)
+    assert ["globex"] == list(contracts._standings)  # what is left in memory shows nowhere else
+    used = [contracts.usages(each, user="ada")["calls"].total for each in ("acme", "globex")]
+    assert [0, 1] == used
+    assert {"globex"} == {taken.key.identity for taken in meter.take()}
+
+
+def test_tables_of_past_quotas_are_dropped() -> None:
+    """After 1,500 edits of one quota there is a table for the one in force, and use has counted on all the way."""
+    contracts = contracts_of({"pro": {"limits": {"calls": "5/hour"}}}, unknown="pro")
+    counts = []
+    for quota in range(5, 1505):
+        contracts.replace({"plans": {"pro": {"limits": {"calls": f"{quota}/hour"}}}, "unknown": "pro"})
+        counts.append(admitted(contracts, "acme", 2 if quota == 5 else 1))
+
+    assert [2, *[1] * 1499] == counts
+    assert 1501 == contracts.usages("acme")["calls"].total
+    assert ["calls@1504/3600s"] == list(contracts.agent.limiters)
+    assert ["calls@1504/3600s"] == list(contracts.agent.stats().limits)
+
+
+@pytest.mark.parametrize("changes", ["quota", "window", "customer"])
+def test_a_fleet_keeps_no_table_of_a_past_quota(changes: str, make_agent: MakeAgent, redis_server: RedisServer) -> None:
+    """On a node with a hub, whatever changes: a plan's quota, its window, or a customer's own quota."""
+    agent = make_agent(redis_server.url, sync_interval=0.02, min_sync_interval=0.01)
+    contracts = Contracts(agent, {"plans": {"pro": {"limits": {"calls": "5/second"}}}, "unknown": "pro"})
+    agent.start()
+    for number in range(5, 35):
+        limit = {"quota": f"{number}/second", "window": f"50/{number}00ms", "customer": "5/second"}[changes]
+        own = {"plan": "pro", "limits": {"calls": f"{number}/second"}} if changes == "customer" else "pro"
+        plans = {"pro": {"limits": {"calls": limit}}}
+        contracts.replace({"plans": plans, "unknown": "pro", "customers": {"acme": own}})
+        contracts.hit("acme")
+
+    left = {"quota": 1, "window": 1, "customer": 2}[changes]
+    eventually(lambda: left == len(agent.limiters) == len(agent.stats().limits), "the tables to be dropped")
+    assert contracts.hit("acme").known
+
+
+def test_no_use_is_lost_while_quotas_are_edited_under_load() -> None:
+    """Threads ask by limiters that are dropped in between; each charge is in the one cell of the customer."""
+    contracts = contracts_of({"pro": {"limits": {"calls": "1000000/hour"}}}, unknown="pro")
+    done = threading.Event()
+    counts: list[int] = []
+
+    def ask() -> None:
+        count = 0
+        while not done.is_set():
+            count += contracts.hit("acme").allowed
+        counts.append(count)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        plans = {"pro": {"limits": {"calls": f"{1_000_000 + number}/hour"}}}
+        contracts.replace({"plans": plans, "unknown": "pro"})
+    done.set()
+    for thread in threads:
+        thread.join()
+    contracts.replace({"plans": {"pro": {"limits": {"calls": "2000000/hour"}}}, "unknown": "pro"})
+
+    assert sum(counts) == contracts.usages("acme")["calls"].total
+    assert 1 == contracts.agent.stats().keys
+    assert len(contracts.agent.limiters) <= 3
+
+
+def test_a_limit_that_is_no_tier_is_not_dropped() -> None:
+    """It stays with its agent, and the mistake is told; a tier that is not there any more is none."""
+    agent = Agent("memory://")
+    agent.limit("login", "5/hour")
+    agent.drop_tiers(["login@5/hour"])
+
+    with pytest.raises(InvalidSetting, match="login"):
+        agent.drop_tiers(["login"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -63,7 +63,9 @@ def test_four_processes_and_a_command_tell_the_same(redis_server: RedisServer, m
     try:
         admitted = [process.says() for process in processes]
         eventually(lambda: net_at(url, "requests", namespace="shop") == 20, "the reports of the first node")
-        eventually(lambda: json.loads(said_by(*command, "--json").stdout)["limits"][0]["used"] == 20, "what it has used")
+        eventually(
+            lambda: json.loads(said_by(*command, "--json").stdout)["limits"][0]["used"] == 20, "what it has used"
+        )
         for process in processes:
             process.go_on()
         told = [json.loads(process.says()) for process in processes]
@@ -123,7 +125,7 @@ def _figures(each: LimitExplained) -> tuple[object, ...]:
     return each.name, each.former, each.switch, each.allowed, each.at_once, each.in_force, each.used, each.remaining
 
 
-def charge(contracts: Contracts, times: int, customer: str = "acme", **facts: str) -> int:
+def charge(contracts: Contracts, times: int, customer: str = "acme", **facts: Any) -> int:
     """How many of so many requests are admitted."""
     return sum(contracts.ask_blocking(customer, within=5.0, **facts).allowed for _ in range(times))
 
@@ -131,7 +133,7 @@ def charge(contracts: Contracts, times: int, customer: str = "acme", **facts: st
 Told = Callable[[], list[list[tuple[object, ...]]]]
 
 
-def agree(told: Told, expected: list[tuple[object, ...]]) -> None:
+def agree(told: Told, expected: Sequence[tuple[object, ...]]) -> None:
     """Wait until the node that has charged nothing and the program say what is expected, and so the same."""
     last: list[Any] = []
 
@@ -184,7 +186,11 @@ def test_limits_by_several_facts_are_found_in_their_shards(make_agent: MakeAgent
 
 def test_switches_of_a_contract_are_told(make_agent: MakeAgent) -> None:
     """What is in shadow has counted, and refuses nothing; what is off has not."""
-    limits = {"calls": "9/day", "trial": {"limit": "2/day", "switch": "shadow"}, "gone": {"limit": "1/day", "switch": "off"}}
+    limits = {
+        "calls": "9/day",
+        "trial": {"limit": "2/day", "switch": "shadow"},
+        "gone": {"limit": "1/day", "switch": "off"},
+    }
     document = {"unknown": "p", "plans": {"p": {"limits": limits}}}
     hub = MemoryHub()
     busy, other = pair(make_agent, hub, document)
@@ -293,7 +299,9 @@ def test_a_node_whose_hub_tells_nothing_says_that_it_knows_no_more(make_agent: M
     told = by_node(busy, "acme")
 
     assert (False, UNSUPPORTED) == (told.fleetwide, told.problem)
-    assert told.sentence.startswith("as far as this server knows, acme may send 5 requests a day and has sent 5; it can")
+    assert told.sentence.startswith(
+        "as far as this server knows, acme may send 5 requests a day and has sent 5; it can"
+    )
     assert (5, 0) == (told.limits[0].used, by_node(other, "acme").limits[0].used)
     with pytest.raises(HubUnavailable, match=r"is no reconverge\.hub\.KeyReader"):
         by_reader(hub, document, "acme")

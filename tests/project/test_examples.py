@@ -135,10 +135,13 @@ def test_the_fastapi_application_limits_by_plan_and_by_tokens(
 
 
 def test_the_customer_portal_tells_why_a_customer_is_refused(tmp_path: Path) -> None:
-    """And when it can go on, in a sentence; once the operator has moved it to another plan, it goes on at once."""
+    """And when it can go on, in a sentence; once the operator has moved it to another plan, it goes on at once.
+
+    In the end each is billed for what it was charged, before and after.
+    """
     ran = run("customer_portal.py", tmp_path)
 
-    acme, why, globex, room, operator, moved, after = ran.stdout.splitlines()
+    acme, why, globex, room, operator, moved, after, *billed = ran.stdout.splitlines()
     assert (0, said_at("none")) == (ran.returncode, ran.stderr)
     assert ["acme 200 200 200 200 200 429 429 429", "globex" + 8 * " 200"] == [acme, globex]
     assert why.startswith("acme sees: acme may send 5 requests a minute and has sent 5; it can go on in ")
@@ -146,6 +149,10 @@ def test_the_customer_portal_tells_why_a_customer_is_refused(tmp_path: Path) -> 
     assert "the operator sees: plan free - refused by minute" == operator
     assert "acme is moved to pro: 200 {'version': 2}" == moved
     assert "acme" + 8 * " 200" == after
+    assert [
+        "acme is billed for: {'daily': '13 used, 3 refused', 'minute': '13 used, 3 refused'}",
+        "globex is billed for: {'daily': '8 used, 0 refused', 'minute': '8 used, 0 refused'}",
+    ] == billed
 
 
 @pytest.mark.parametrize("hub", ["none", "redis"])
@@ -208,9 +215,10 @@ def test_the_billing_export_bills_what_was_charged(tmp_path: Path) -> None:
     events = [json.loads(line) for line in lines if line.startswith("{")]
     assert (0, "") == (ran.returncode, ran.stderr)
     assert len(events) == len({event["id"] for event in events})
-    assert ["billed: acme requests 1200", "billed: zeta requests 1200", "billed: zeta tokens 48000"] == [
+    assert ["billed: acme requests 1600", "billed: zeta requests 1200", "billed: zeta tokens 48000"] == [
         line for line in lines if line.startswith("billed")
     ]
+    assert "this month: acme 1600 requests, 200 refused; zeta 1200 requests, 0 refused" in lines
 
 
 def test_every_example_is_run_here() -> None:

@@ -14,6 +14,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import Document, checked, checked_customer, table_of, table_of_customer
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.store.book import Change, VersionConflict
+from reconverge.contracts.store.erasing import told_without, without_customer
 from reconverge.contracts.terms import Term, terms_of
 from reconverge.testing import ManualClock
 
@@ -83,6 +84,14 @@ class ListBook:
         """The last changes, the newest first."""
         changes = [each for each in reversed(self._changes) if identity is None or each.identity == identity]
         return changes[:most]
+
+    async def forget(self, identity: str, *, author: str) -> int | None:
+        """Erase a customer; what is told of it goes with its changes."""
+        if not any(identity in document.customers for document in self._versions):
+            return None
+        self._versions = [without_customer(document, identity) for document in self._versions]
+        self._changes = [told_without(change, identity) for change in self._changes]
+        return self._become(self._versions[-1], author)
 
     def _become(self, document: Document, author: str) -> int:
         self._versions.append(document)

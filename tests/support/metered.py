@@ -12,8 +12,9 @@ from reconverge.clock import Clock, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import UsageHub, UsageLedger
 from reconverge.hub.usage import PAGES, Counts, Period, Recorded, Retention, UsageBatch, UsageEvent, UsageKey, UsageRow
+from reconverge.usage.driver import UsageDriver
+from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
-from reconverge.usage.reporter import UsageDriver
 
 T = TypeVar("T")
 NOVEMBER = 1_793_491_200.0
@@ -24,7 +25,15 @@ HOUR_S = 3600.0
 class MeteredNode:
     """One process that charges and reports, on a clock of the test's."""
 
-    def __init__(self, ledger: UsageLedger, clock: Clock, name: str, *, kept: Retention | None = None) -> None:
+    def __init__(
+        self,
+        ledger: UsageLedger,
+        clock: Clock,
+        name: str,
+        *,
+        kept: Retention | None = None,
+        orders: UsageErasing | None = None,
+    ) -> None:
         self.meter = Meter(clock)
         self.name = name
         self.starts = 0
@@ -36,6 +45,7 @@ class MeteredNode:
             hub_name="test",
             kept=kept or Retention(),
             node=name,
+            orders=orders,
             new_name=self._new_name,
         )
 

@@ -44,6 +44,19 @@ def test_addresses_that_come_again_count_once() -> None:
     assert 0 == book.estimate("zeta")
 
 
+def test_an_identity_that_is_erased_begins_anew() -> None:
+    """Nothing of it is told any more, and an address that it came from before counts again."""
+    book = AddressBook()
+    for identity in ("acme", "zeta"):
+        book.note(identity, "192.0.2.1")
+    book.erase(lambda identity: identity == "acme")
+
+    assert {"zeta"} == set(book.take_risen())
+    assert 0 == book.estimate("acme")
+    book.note("acme", "192.0.2.1")
+    assert 1 == book.estimate("acme")
+
+
 def test_the_identities_that_are_watched_are_bounded() -> None:
     """Those beyond are counted, and not watched; with the next hour there is room again."""
     book = AddressBook(identities_max=2)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub.port import UsageHub, UsageLedger
+from reconverge.hub.port import AddressLedger, UsageHub, UsageLedger
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.usage import (
     OTHERS,
     PAGES,
+    REGISTERS,
+    AddressReport,
     Counts,
     NodeLoad,
     Period,
@@ -32,8 +34,9 @@ from reconverge.hub.usage import (
 )
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.memory import MemoryHub, MemoryUsage
+from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.redis.hub import RedisHub
-from reconverge_sync.redis.usage import RedisUsage
+from reconverge_sync.redis.usage import RedisAddresses, RedisUsage
 from tests.support.fixtures.servers import shop_url
 from tests.support.metered import batch_of, clock_in_november, on, row_of, rows_of
 from tests.support.redis_cluster import RedisCluster
@@ -54,6 +57,18 @@ async def confirm(ledger: UsageLedger, events: list[UsageEvent], shard: int = 0)
     """They were delivered."""
     for event in events:
         await ledger.confirm([event], shard, page_of(field_of(event.key)))
+
+
+def addresses_of(ledger: UsageLedger) -> AddressLedger:
+    """The ledger, as one that merges addresses."""
+    found: object = ledger
+    assert isinstance(found, AddressLedger)
+    return found
+
+
+def sketch_of(ranks: dict[int, int]) -> bytes:
+    """The registers of an identity, all others being 0."""
+    return bytes(ranks.get(number, 0) for number in range(REGISTERS))
 
 
 class UsageContract:
@@ -215,6 +230,36 @@ class UsageContract:
 
         self._try(claim)
 
+    def test_all_nodes_are_told_the_secret_that_was_proposed_first(self) -> None:
+        """A reader proposes none, and hears of none until then."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            addresses = addresses_of(ledger)
+            assert b"" == await addresses.address_secret()
+            assert b"first \x00" == await addresses.address_secret(b"first \x00")
+            assert b"first \x00" == await addresses.address_secret(b"second")
+            assert b"first \x00" == await addresses.address_secret()
+
+        self._try(claim)
+
+    def test_a_sketch_keeps_the_highest_rank_of_all_nodes(self) -> None:
+        """Whatever comes twice or late changes nothing; hours, shards and secrets are apart."""
+
+        async def claim(ledger: UsageLedger) -> None:
+            addresses, last = addresses_of(ledger), ledger.shards - 1
+            for risen in (bytes([0, 3, 7, 2]), bytes([0, 5, 255, 57]), bytes([0, 3, 7, 2])):
+                report = AddressReport(HOUR.number, last, b"secret", {"n": risen, "é\x00": bytes([1, 1])})
+                assert 0 == await addresses.note_addresses(report)
+            await addresses.note_addresses(AddressReport(LATER.number, last, b"secret", {"acme": bytes([4, 200])}))
+
+            expected = {"n": sketch_of({0: 5, 7: 2, 255: 57}), "é\x00": sketch_of({1: 1})}
+            assert expected == await addresses.address_sketches(HOUR.number, last, b"secret")
+            assert {"acme": sketch_of({4: 57})} == await addresses.address_sketches(LATER.number, last, b"secret")
+            assert {} == await addresses.address_sketches(HOUR.number, last, b"another")
+            assert {} == await addresses.address_sketches(HOUR.number, 0, b"secret")
+
+        self._try(claim)
+
     def test_shards_know_nothing_of_each_other(self) -> None:
         """Each has its own sequences, rows, marks and events."""
 
@@ -291,6 +336,9 @@ def test_the_rights_that_agents_have_are_enough_for_usage(acl_redis: RedisServer
         await ledger.record(batch_of([row_of(6)], sequence=2, answered=1, leaving=[HOUR]))
         await confirm(ledger, await issued(ledger))
         await ledger.finish(HOUR, 0, (await ledger.marks("hour", 0)).late[HOUR.number])
+        await ledger.address_secret(b"secret")
+        await ledger.note_addresses(AddressReport(HOUR.number, 0, b"secret", {"acme": bytes([1, 1])}))
+        assert 1 == len(await ledger.address_sketches(HOUR.number, 0, b"secret"))
 
     on(hub, work)
 
@@ -305,9 +353,11 @@ def test_every_key_of_usage_ends_by_itself(redis_server: RedisServer) -> None:
         await ledger.close_period(HOUR, 0)
         await issued(ledger)
         await ledger.lead_export("hour", "one", 60)
+        await ledger.address_secret(b"secret")
+        await ledger.note_addresses(AddressReport(HOUR.number, 0, b"secret", {"acme": bytes([1, 1])}))
         keys = await hub._call("KEYS", "*")
         assert isinstance(keys, list)
-        assert 8 == len(keys), keys
+        assert 10 == len(keys), keys
         return [int(str(await hub._call("PTTL", key))) for key in keys]
 
     assert all(left > 0 for left in on(hub, work))
@@ -342,6 +392,46 @@ def test_a_hub_without_room_counts_under_others(redis_server: RedisServer) -> No
         assert 2 * PAGES == sum(key.identity != OTHERS for key in found)
 
     on(hub, work)
+
+
+def test_a_hub_without_room_for_sketches_keeps_the_first(redis_server: RedisServer) -> None:
+    """It says how many it has left out, and goes on with those that it has; both twins do the same."""
+    hub = RedisHub(redis_server.url, PATIENT)
+    small = RedisAddresses(hub._call, hub.usage._run, hub.usage._name, sketches_max=2)
+    memory = AddressShard(sketches_max=2)
+
+    async def work() -> None:
+        for names, left_out in (("a", 0), ("abc", 1), ("cd", 2), ("ab", 0)):
+            risen = {name: bytes([ord(name), len(names)]) for name in names}
+            report = AddressReport(HOUR.number, 0, b"secret", risen)
+            assert (left_out, left_out) == (await small.note(report), memory.note(report))
+        kept = {name: sketch_of({ord(name): 3}) for name in "ab"}
+        assert kept == await small.sketches(HOUR.number, 0, b"secret") == memory.sketches(HOUR.number, b"secret")
+
+    on(hub, work)
+
+
+def test_a_sketch_of_another_length_is_a_failure_of_the_hub(redis_server: RedisServer) -> None:
+    """What another program has left there raises HubUnavailable, and nothing else."""
+    hub = RedisHub(redis_server.url, PATIENT)
+
+    async def work() -> None:
+        await hub.usage.note_addresses(AddressReport(HOUR.number, 0, b"secret", {"acme": bytes([1, 1])}))
+        key = redis_server.command("KEYS", "*:a:*").split()[-1]
+        redis_server.command("HSET", key, "iacme", "short")
+        with pytest.raises(HubUnavailable, match="cannot be read"):
+            await hub.usage.address_sketches(HOUR.number, 0, b"secret")
+
+    on(hub, work)
+
+
+def test_a_memory_hub_forgets_sketches_of_hours_that_are_over() -> None:
+    """It keeps this hour and the one before."""
+    shard = AddressShard()
+    for hour in range(10):
+        shard.note(AddressReport(hour, 0, b"secret", {"acme": bytes([1, 1])}))
+
+    assert [8, 9] == [hour for hour in range(10) if shard.sketches(hour, b"secret")]
 
 
 NAMES = st.sampled_from(["acme", "zeta", "é"])

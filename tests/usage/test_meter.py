@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,42 @@ def test_each_key_has_its_own_counts(clock: ManualClock) -> None:
     }
     assert expected == sums(meter.take())
     assert [] == meter.take()
+
+
+def test_a_function_that_was_taken_from_a_meter_goes_on_counting_in_it(clock: ManualClock) -> None:
+    """In every minute, and after a fork, where what was counted before is the parent's."""
+    meter = Meter(clock)
+    add = meter.add
+    add("acme", "api")
+    add("acme", "api")
+    clock.advance(MINUTE_S)
+    add("acme", "api", 5)
+    assert {UsageKey("acme", "api", ""): Counts(7, 3, 0)} == sums(meter.take())
+
+    add("acme", "api", 11)
+    meter.start_over()
+    add("acme", "api", 1)
+    add("acme", "api", 3)
+
+    assert {UsageKey("acme", "api", ""): Counts(4, 2, 0)} == sums(meter.take())
+
+
+def test_a_meter_of_ones_own_has_its_own_way_to_count(clock: ManualClock) -> None:
+    """The fast path stands in for the method of `Meter` alone."""
+
+    class Twice(Meter):
+        """Counts everything twice."""
+
+        def add(self, *arguments: Any, **more: Any) -> None:
+            """See `Meter.add`."""
+            for _ in range(2):
+                super().add(*arguments, **more)
+
+    meter = Twice(clock)
+    meter.add("acme", "api")
+    meter.add("acme", "api")
+
+    assert {UsageKey("acme", "api", ""): Counts(4, 4, 0)} == sums(meter.take())
 
 
 def test_what_is_given_back_is_no_request(clock: ManualClock) -> None:

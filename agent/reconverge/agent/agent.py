@@ -8,18 +8,20 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
 from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
+from reconverge.agent.past_tiers import PastTiers
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
@@ -234,6 +236,17 @@ class Agent:
             required=self._required,
             register=lambda: register(self, sigterm=settings.sigterm),
         )
+        self._erasing = Erasing(
+            parts.kernel,
+            self._clock,
+            namespace=settings.namespace,
+            hasher=parts.hasher,
+            interval_ns=self._pacing.shortest_ns,
+        )
+        self._erasing.forget_keys = self._forget_keys
+        self._past_tiers = PastTiers(self._kernel, self._clock, self._limiters, self._overrides.lock)
+        if not self._kernel.alone:
+            self._lifecycle.followers += (self._erasing, self._past_tiers)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -304,6 +317,7 @@ class Agent:
         chosen = self._policy if policy is None else choose(policy)
         with self._overrides.lock:
             limiter = self._limiters.get(name)
+            self._past_tiers.keep(name)
             if limiter is None:
                 limiter = Limiter(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
                 limiter.set_agent_switch(self._switched)
@@ -312,6 +326,21 @@ class Agent:
             elif limiter.limit != limit:
                 raise LimitConflict(name, limiter.limit, limit)
         return limiter
+
+    def drop_tiers(self, names: Iterable[str]) -> None:
+        """Have limits go that `tier` declared and that are needed no more, each as soon as it has no key.
+
+        `stats()` tells of them until then. The last one of those that the hub knows by one name stays. To declare one
+        again keeps it, or makes it anew. Names of which there is no limit any more do no harm.
+
+        Raises InvalidSetting for the name of a limit that `limit` declared.
+        """
+        named = list(names)
+        for name in named:
+            table = self._kernel.tables.get(name)
+            if table is not None and table.reported_as == name:
+                raise InvalidSetting("names", name, "is no tier; a limit that `limit` declared stays with its agent")
+        self._past_tiers.add(named)
 
     def _check_switch_and_interval(
         self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]
@@ -534,17 +563,43 @@ class Agent:
             pairs += [(table, checked) for table in limiter.tables]
         if self._kernel.alone:
             raise HubUnavailable("unsupported", f"{self._lifecycle.hub_name} keeps no keys", applied=False)
-        usages = iter(
-            await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout)
-        )
-        return [
-            min((next(usages) for _ in limiter.tables), key=lambda usage: usage.left) for limiter, _ in asked
-        ]
+        usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout))
+        return [min((next(usages) for _ in limiter.tables), key=lambda usage: usage.left) for limiter, _ in asked]
 
     def _check_own(self, limiter: Limiter) -> None:
         """Raise InvalidSetting for what is no limiter of this agent."""
         if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
             raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
+
+    async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
+        """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.
+
+        The identity is a customer or whatever else limits count by: every key that is its name goes, and every key of
+        a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds until
+        none of them has the identity any more, and says in what it returns what is left.
+
+        What was used of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
+        requests first; while they go on it stays known, and what it uses goes on to count. Usage that was not exported
+        is not billed. Contracts are kept elsewhere; see `Book.forget`.
+
+        Raises:
+            InvalidKey: that is no identity.
+            HubUnavailable: the hub does not answer, may not be searched, or is none from which anything can be erased.
+                What was ordered by then stays ordered; do it again.
+        """
+        return await self._erasing.forget(
+            plain_identity(identity),
+            self._lifecycle,
+            wait_s=in_seconds(wait),
+            timeout_s=self._settings.exchange_timeout,
+        )
+
+    def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
+        """Have a bound method be called when an identity is erased, as long as its object lives.
+
+        It is handed what says of a name whether that is to be erased; it must not wait, nor fail.
+        """
+        self._erasing.listen(method)
 
     @property
     def in_doubt(self) -> str:
@@ -651,6 +706,7 @@ class Agent:
         for limiter in self._limiters.values():
             limiter.enforcement.start_over()
         self._overrides.start_over()
+        self._erasing.begin()
         self._lifecycle.begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
             self._pacing.forget_published()
@@ -664,6 +720,9 @@ class Agent:
         self._hook_dispatcher.stop()
 
     # ------------------------------------------------------------ inside
+
+    def _forget_keys(self, keys: set[tuple[str, str]]) -> None:
+        self.watch.forget(keys)
 
     def _apply(self, fleet_settings: FleetSettings | None) -> None:
         self._overrides.apply(fleet_settings, list(self._limiters.values()))

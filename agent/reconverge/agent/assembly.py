@@ -37,6 +37,8 @@ class Parts(NamedTuple):
     hub_name: str
     """What the hub is called where others see it."""
     kernel: Kernel
+    hasher: KeyHasher | None
+    """What hashes the keys that the hub sees, if anything does."""
 
 
 def assemble(
@@ -50,13 +52,14 @@ def assemble(
     key_secret: str | bytes | None,
 ) -> Parts:
     """Open the hubs, without connecting, and make the kernel. Raises InvalidSetting, UnknownHub, EventletPatched."""
+    hasher = hasher_of(key_secret, namespace=settings.namespace)
     opened = open_hubs(
         hub,
         fallback,
         HubSettings(settings.namespace, settings.exchange_timeout),
         clock,
         odd_cell=first_odd_cell,
-        hasher=hasher_of(key_secret, namespace=settings.namespace),
+        hasher=hasher,
     )
     if opened.hub is not None:
         refuse_eventlet()
@@ -82,7 +85,7 @@ def assemble(
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
     if shared_name:
         kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)
-    return Parts(opened.hub, opened.name, kernel)
+    return Parts(opened.hub, opened.name, kernel, hasher)
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:

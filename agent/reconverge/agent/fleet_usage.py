@@ -75,9 +75,7 @@ async def ask_fleet(
         raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
 
 
-async def read_fleet(
-    asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str
-) -> list[FleetUsage]:
+async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
     """What a hub knows of keys, each with the table that it is counted in; `kernel` need be no node's.
 
     Keys of one shard are told as of one moment, `READ_MAX` of them at a time. Raises HubUnavailable.

@@ -11,6 +11,7 @@ from reconverge.cli.bridge import bridge
 from reconverge.cli.contracts.group import contracts
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
+from reconverge.cli.forget import forget
 from reconverge.cli.hub import hub
 from reconverge.cli.replay.replay import replay
 from reconverge.cli.settings import settings
@@ -29,6 +30,7 @@ app.command()(bridge)
 app.add_typer(contracts)
 app.command()(demo)
 app.command()(doctor)
+app.command()(forget)
 app.add_typer(hub)
 app.command()(replay)
 app.add_typer(settings)

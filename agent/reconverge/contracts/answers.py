@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from reconverge.contracts.document import CUSTOMER, REFUSED, Word, said_of_limit
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision
+from reconverge.errors import InvalidKey, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
@@ -32,6 +33,14 @@ class UsageMeter(Protocol):
         address: str | None = None,
     ) -> None:
         """Count one request that several limits were charged for, each with its cost."""
+
+
+@runtime_checkable
+class ErasableMeter(Protocol):
+    """A meter that can forget identities; `reconverge.usage.Meter` is one."""
+
+    def erase(self, is_named: Callable[[str], bool]) -> None:
+        """Forget the identities that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,20 @@ def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
 def missing_fact(term: Term, facts: Mapping[str, str]) -> str | None:
     """The first fact that a limit counts by and a request does not name; None if it names all."""
     return next((fact for fact in term.by if fact != CUSTOMER and fact not in facts), None)
+
+
+def check_facts(term: Term, facts: Mapping[str, object]) -> None:
+    """Raise InvalidKey if a fact by which a limit counts is no text, or is empty: no key can be made of it."""
+    for fact in term.by:
+        value = facts[fact] if fact != CUSTOMER else fact
+        if not isinstance(value, str):
+            kind = "None" if value is None else type(value).__name__
+            raise InvalidKey(
+                f"the fact {fact!r}, by which the limit {term.name!r} counts, is text, not {kind}: turn {shown(value)}"
+                " into text first"
+            )
+        if not value:
+            raise InvalidKey(f"the fact {fact!r}, by which the limit {term.name!r} counts, is empty: name what it is")
 
 
 def hub_name(term: Term) -> str:

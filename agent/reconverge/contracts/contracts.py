@@ -26,12 +26,15 @@ from math import inf
 from typing import Final
 
 from reconverge.agent.agent import Agent
+from reconverge.agent.erasing import WAIT_S, Forgotten
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.contracts.answers import (
     Asked,
     ContractDecision,
+    ErasableMeter,
     Standing,
     UsageMeter,
+    check_facts,
     hub_name,
     identity_in,
     key_of,
@@ -53,13 +56,14 @@ from reconverge.contracts.store.reader import ContractsReader
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
-from reconverge.limiter.certainty import never_admitted
+from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 
 WITHIN_S: Final = 0.025
+ONLY_CUSTOMER: Final = (CUSTOMER,)
 STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
 
@@ -73,7 +77,8 @@ class Contracts:
         policy: "strict", "balanced" and so on, as for `Agent.limit`.
         caps: by the name of a limit, a limit string over the same window that no document can raise it beyond.
         meter: a `reconverge.usage.Meter`, which counts what each customer is charged by `hit`, `ask` and
-            `ask_blocking`, by limit. What rules of a guard charge by these contracts is not counted there.
+            `ask_blocking`, by limit. A guard whose rules are by these contracts has to have the same meter, and counts
+            in it what requests are charged, with their routes and settlements.
 
     Raises:
         InvalidContracts: the document makes no sense.
@@ -93,16 +98,19 @@ class Contracts:
         self.meter = meter
         """What is told of each request, if anything is."""
         self.reader: ContractsReader | None = None
-        """What reads the contracts that the hub keeps, once `follow_hub` has made it; its `stats()` tell what it did."""
+        """What reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._lock = threading.RLock()
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
+        self._declared: set[str] = set()
+        """The names of all limiters that were declared, and are not to go."""
         self.version = 0
         """Of the document in force."""
         self.replace(document)
+        agent.on_forget(self._forget)
 
     # ------------------------------------------------------------ what is in force
 
@@ -127,6 +135,7 @@ class Contracts:
             self._plans, self._standings = plans, {}
             self.version = version
             self._move(before, document)
+            self._drop_past()
 
     def terms(self, customer: str) -> Terms:
         """What holds for a customer now."""
@@ -141,6 +150,8 @@ class Contracts:
 
         Raises:
             MissingFact: a limit counts by a fact that is not named.
+            InvalidContracts: the customer is no text, is empty or too long, or holds NUL.
+            InvalidKey: a fact is no text, or is empty.
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `Limiter.hit` does.
         """
         standing = self.standing(customer)
@@ -205,6 +216,16 @@ class Contracts:
         for each in self._places(customer, self.standing(customer), facts, lenient=True):
             each.limiter.reset(each.key)
 
+    async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
+        """Erase all that limits and usage know of a customer, on all nodes and at the hub; see `Agent.forget`.
+
+        Its contract is kept elsewhere, and is erased there: `Book.forget`. Without that it is a customer as before,
+        of which nothing was used.
+
+        Raises InvalidContracts, and InvalidKey and HubUnavailable as `Agent.forget` does.
+        """
+        return await self.agent.forget(check_identity(customer, "customer"), wait=wait)
+
     def explain(self, customer: str, **facts: str) -> Explanation:
         """Whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
 
@@ -232,7 +253,7 @@ class Contracts:
 
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""
-        standing = self._standings.get(customer)
+        standing = self._standings.get(customer) if isinstance(customer, str) else None
         if standing is None or (standing.until < inf and self._now_s() >= standing.until):
             standing = self._stand(customer)
         return standing
@@ -259,6 +280,8 @@ class Contracts:
                 continue
             if missing is not None:
                 raise MissingFact(term.name, missing)
+            if term.by != ONLY_CUSTOMER:
+                check_facts(term, facts)
             key = key_of(term.by, customer, facts)
             switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
             places.append(Asked(term, limiter, fitting(key, limiter.key_bytes_max), switch))
@@ -314,12 +337,12 @@ class Contracts:
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
         """The same, after the meter was told what was charged."""
         if self.meter is not None and answer.known:
-            # A request that is refused is refused of all limits, and one in shadow may have charged nothing.
+            # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
             said = answer.decisions
             charges = [
-                (term.name, limiter.tables[0].cost_of(cost, kind if limiter.has_costs else None))
+                (term.name, cost_in_first_quota(limiter, cost, kind if limiter.has_costs else None))
                 for term, limiter in standing.parts
-                if term.name in said and not term.former and (said[term.name].allowed or not answer.allowed)
+                if term.name in said and not term.former and (has_charged(said[term.name]) or not answer.allowed)
             ]
             self.meter.add_request(answer.customer, charges, refused=not answer.allowed)
         return answer
@@ -339,6 +362,14 @@ class Contracts:
         return ContractDecision(
             allowed=False, customer=customer, plan=standing.plan, decisions=decisions, refused_by=by
         )
+
+    def _forget(self, is_named: Callable[[str], bool]) -> None:
+        """Forget what was worked out, and counted, of customers that are to be erased."""
+        for customer in [each for each in list(self._standings) if is_named(each)]:
+            self._standings.pop(customer, None)
+        meter: object = self.meter
+        if isinstance(meter, ErasableMeter):
+            meter.erase(is_named)
 
     def _stand(self, customer: str) -> Standing:
         """Work out what holds for a customer, and remember it."""
@@ -377,9 +408,11 @@ class Contracts:
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
             limit = within_cap(limit, cap, term.name)
-        name = hub_name(term)
+        hub_knows = hub_name(term)
+        name = f"{hub_knows}@{tier_name(limit)}"
+        self._declared.add(name)
         try:
-            return self.agent.tier(name, f"{name}@{tier_name(limit)}", limit, policy=self._policy)
+            return self.agent.tier(hub_knows, name, limit, policy=self._policy)
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
@@ -404,6 +437,14 @@ class Contracts:
                     for own, target in self._stand(identity).parts:
                         if (own.name, own.by, own.former) == (term.name, term.by, False):
                             target.take_over(key)
+
+    def _drop_past(self) -> None:
+        """Have the limiters of past quotas go; one that a customer has all the same is declared again when it comes."""
+        standing = [parts.parts for parts in list(self._standings.values())]
+        needed = {limiter.name for parts in (*self._plans.values(), *standing) for _, limiter in parts}
+        past = self._declared - needed
+        self._declared -= past
+        self.agent.drop_tiers(past)
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
         """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""

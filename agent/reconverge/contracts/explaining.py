@@ -245,7 +245,7 @@ def refill_s(limit: Limit) -> float:
 
 
 def printable(customer: str) -> str:
-    """A customer's name as a sentence may have it: what moves the cursor or turns the writing is shown, and not done."""
+    """A customer's name as a sentence may have it: what moves the cursor or turns the writing is shown."""
     return customer if customer.isprintable() else shown(customer)
 
 

@@ -15,15 +15,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from typing import Final
 
 from reconverge.agent.fleet_usage import FleetUsage, read_fleet
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.answers import Asked, hub_name, key_of, missing_fact, tier_name
-from reconverge.contracts.document import REFUSED, Document, InvalidContracts, check_identity
+from reconverge.contracts.document import Document, InvalidContracts, check_identity
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, switch_at, terms_of
 from reconverge.decision import Decision, Usage
@@ -114,7 +112,7 @@ class HubExplainer:
         return explained(customer, terms.plan, standings, fleetwide=True)
 
     def _place(self, term: Term, customer: str, facts: dict[str, str]) -> tuple[Table, str]:
-        """Where a limit counts a customer. Raises MissingFact, and InvalidContracts for a limit that no node can have."""
+        """Where a limit counts a customer. Raises MissingFact, and InvalidContracts if no node can have the limit."""
         missing = missing_fact(term, facts)
         if missing is not None:
             raise MissingFact(term.name, missing)

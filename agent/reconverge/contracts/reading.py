@@ -224,7 +224,10 @@ def read_moment(said: object, *path: str) -> float | None:
 
 def check_identity(identity: object, *path: str) -> str:
     """Return `identity` if it can name a customer. Raises InvalidContracts."""
-    if not isinstance(identity, str) or not identity or "\x00" in identity:
+    if not isinstance(identity, str):
+        kind = type(identity).__name__
+        raise InvalidContracts(f"{shown(identity)} names no customer: a customer is text, not {kind}", *path)
+    if not identity or "\x00" in identity:
         raise InvalidContracts(f"{shown(identity)} names no customer: a customer is text without NUL", *path)
     if len(identity.encode("utf-8", "surrogatepass")) > IDENTITY_BYTES_MAX:
         raise InvalidContracts(f"{shown(identity)} is longer than {IDENTITY_BYTES_MAX} bytes", *path)

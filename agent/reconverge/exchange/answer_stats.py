@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final
@@ -75,6 +75,16 @@ class AnswerStats:
         self._logged_full = LoggedOnce()
         """That the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def forget(self, keys: Container[tuple[str, str]]) -> None:
+        """Remember nothing of these keys, each named after its limit."""
+        for known in [each for each in list(self._seen) if each in keys]:
+            self._seen.pop(known, None)
+        for queue in (self.near_keys, self.refused_keys):
+            kept = [each for each in list(queue) if each not in keys]
+            if len(kept) < len(queue):
+                queue.clear()
+                queue.extend(kept)
 
     def look_at_room(self, kernel: Kernel) -> None:
         """Warn, once, if keys have found no room, and none of those that are counted may leave."""

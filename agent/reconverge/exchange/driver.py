@@ -169,13 +169,15 @@ class ExchangeDriver(Ownership):
             if self._reconnects:
                 self._reconnects = False
                 await self._let_go()
-            if len(self._syncers) > 1 or self._due_followers():
+            if len(self._syncers) > 1 or not all(each.brief for each in self._due_followers()):
                 await self._carry_out_side_by_side(going_on)
             else:
                 if self._are_due(self._syncers):
                     await self._exchange(self._syncers[0])
                 if self._reader is not None and self._reader.due_ns() <= self._clock.monotonic_ns():
                     await self._read(self._reader)
+                for follower in self._due_followers():
+                    await self._follow(follower)
                 if self.questions.waiting:
                     await self._answer_questions()
         except Exception as error:  # noqa: BLE001  # nothing here should fail; if it does, the loop must outlive it

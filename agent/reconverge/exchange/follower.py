@@ -14,6 +14,14 @@ class Follower(Protocol):
     is later than it was. Does not promise: to be quick. Exchanges go on meanwhile.
     """
 
+    @property
+    def brief(self) -> bool:
+        """Whether the next look is one small question at most.
+
+        Then it is asked between two exchanges, and not beside them, which takes a connection more.
+        """
+        ...
+
     def due_ns(self) -> int:
         """When to look next, by the monotonic clock."""
         ...

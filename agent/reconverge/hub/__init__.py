@@ -1,15 +1,19 @@
 """The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
 
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.erasing import Erased, Erasure, Erasures
 from reconverge.hub.port import (
+    AddressLedger,
     Adoptable,
     Bulletin,
     ContractStore,
+    Eraser,
     Hub,
     KeyMarker,
     KeyReader,
     Region,
     SettingsStore,
+    UsageEraser,
     UsageHub,
     UsageLedger,
     Working,
@@ -18,10 +22,15 @@ from reconverge.hub.reading import KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.registry import HubFactory, HubSettings, open_hub, redacted
 
 __all__ = [
+    "AddressLedger",
     "Adoptable",
     "Adoption",
     "Bulletin",
     "ContractStore",
+    "Erased",
+    "Eraser",
+    "Erasure",
+    "Erasures",
     "Hub",
     "HubData",
     "HubFactory",
@@ -33,6 +42,7 @@ __all__ = [
     "KeyReadings",
     "Region",
     "SettingsStore",
+    "UsageEraser",
     "UsageHub",
     "UsageLedger",
     "Working",

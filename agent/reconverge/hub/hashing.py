@@ -26,7 +26,8 @@ from typing import Final, overload
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.port import ContractStore, Hub, KeyMarker, KeyReader, SettingsStore, Working
+from reconverge.hub.erasing import Erased, Erasures
+from reconverge.hub.port import ContractStore, Eraser, Hub, KeyMarker, KeyReader, SettingsStore, Working
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, CellReport, Rows, Totals
 
@@ -68,6 +69,10 @@ class KeyHasher:
     def hashed(self, key: str) -> str:
         """The hash that stands for a key at the hub, in hexadecimal digits."""
         return blake2b(key.encode(), digest_size=HASH_BYTES, key=self._key, salt=self._salt).hexdigest()
+
+    def with_hashes(self, names: Sequence[str]) -> list[str]:
+        """These names, and after them the hashes that stand for them."""
+        return [*names, *map(self.hashed, names)]
 
     def __repr__(self) -> str:
         return "<KeyHasher>"
@@ -173,6 +178,32 @@ class _Reading(HashedHub):
         return await self._hub.read_keys(shard, hashed)
 
 
+class _Erasing(HashedHub):
+    """One from which identities can be erased."""
+
+    async def order_erasure(self, marks: Sequence[str]) -> int:
+        """See `Eraser.order_erasure`."""
+        return await self._eraser.order_erasure(marks)
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """See `Eraser.erasures`."""
+        return await self._eraser.erasures(since_us)
+
+    async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
+        """See `Eraser.drop_keys`."""
+        hashed = [question._replace(key=self._hasher.hashed(question.key)) for question in questions]
+        return await self._eraser.drop_keys(shard, hashed)
+
+    async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
+        """See `Eraser.erase`; by the names themselves, too, as keys may be from before they were hashed."""
+        return await self._eraser.erase(shard, identity, self._hasher.with_hashes(names), cursor=cursor)
+
+    @property
+    def _eraser(self) -> Eraser:
+        assert isinstance(self._hub, Eraser)
+        return self._hub
+
+
 class _Publishing(HashedHub):
     """One at which settings can be published."""
 
@@ -187,31 +218,31 @@ class _Publishing(HashedHub):
         return await self._hub.read(bytes_max=bytes_max)
 
 
-class _KeepingContracts(HashedHub):
-    """One at which contracts are kept, which name customers as they are: what hides keys does not hide these."""
+class _Contracting(HashedHub):
+    """One that keeps contracts, which name their customers in plain text."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """See `ContractStore.read_index`."""
-        return await self._store.read_index(bytes_max=bytes_max)
+        return await self._contracts.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
         """See `ContractStore.swap_index`."""
-        return await self._store.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
+        return await self._contracts.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
         """See `ContractStore.put_page`."""
-        await self._store.put_page(digest, payload, keep_s=keep_s)
+        await self._contracts.put_page(digest, payload, keep_s=keep_s)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
         """See `ContractStore.get_page`."""
-        return await self._store.get_page(digest, bytes_max=bytes_max)
+        return await self._contracts.get_page(digest, bytes_max=bytes_max)
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
         """See `ContractStore.keep_pages`."""
-        return await self._store.keep_pages(digests, keep_s=keep_s)
+        return await self._contracts.keep_pages(digests, keep_s=keep_s)
 
     @property
-    def _store(self) -> ContractStore:
+    def _contracts(self) -> ContractStore:
         assert isinstance(self._hub, ContractStore)
         return self._hub
 
@@ -230,8 +261,9 @@ def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
     """The hub, which sees hashes in place of keys from here on, and can do beside that what it could."""
     able = (
         (KeyReader, _Reading),
+        (Eraser, _Erasing),
         (SettingsStore, _Publishing),
-        (ContractStore, _KeepingContracts),
+        (ContractStore, _Contracting),
         (Working, _Working),
     )
     kinds = tuple(kind for port, kind in able if isinstance(hub, port))

@@ -9,7 +9,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.answers import OddCell, first_odd_cell
 from reconverge.hub.fallback import TwoHubs, two_hubs
 from reconverge.hub.hashing import KeyHasher, hashing
-from reconverge.hub.port import Hub, KeyReader
+from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 
@@ -66,6 +66,19 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
         problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot say what all nodes have used"
         raise HubUnavailable("unsupported", problem, applied=False)
     return at
+
+
+def hubs_in(hub: Hub) -> tuple[Hub, ...]:
+    """The hub, or both of two."""
+    return hub.both if isinstance(hub, TwoHubs) else (hub,)
+
+
+def eraser_in(hub: Hub, name: str) -> Eraser:
+    """The hub, from which an identity can be erased. Raises HubUnavailable for one that has no such port."""
+    if not isinstance(hub, Eraser):
+        problem = f"no identity can be erased from the hub {name}, which is no reconverge.hub.Eraser"
+        raise HubUnavailable("unsupported", problem, applied=False)
+    return hub
 
 
 def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:

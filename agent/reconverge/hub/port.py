@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.erasing import Erased, Erasures
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
-from reconverge.hub.usage import ExportMarks, NodeLoad, Period, Recorded, UsageBatch, UsageEvent, UsageRow
+from reconverge.hub.usage import (
+    AddressReport,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+)
 
 
 @runtime_checkable
@@ -208,6 +219,32 @@ class UsageLedger(Protocol):
 
 
 @runtime_checkable
+class AddressLedger(Protocol):
+    """A ledger that knows from how many addresses identities come to all nodes together; not every one need be.
+
+    Promises: a register of an identity's sketch keeps the highest rank that any node has told of it in that hour, so
+    that a report which is repeated or late changes nothing else. Whatever goes wrong is raised as `HubUnavailable`.
+    Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
+    after that.
+    """
+
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """The secret by which all nodes hash addresses: the first that was proposed; empty if none was.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """Merge what a node says; returns how many identities there was no room for. Raises HubUnavailable."""
+        ...
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """The registers of each identity in an hour. Raises HubUnavailable."""
+        ...
+
+
+@runtime_checkable
 class UsageHub(Protocol):
     """A hub that adds usage up, too; not every hub need be one. Usage has connections of its own loop and process."""
 
@@ -268,6 +305,58 @@ class Adoptable(Protocol):
         """Have a shard wait no longer, if its data are still called so. Raises HubUnavailable.
 
         If that fails half-way, some keys go on to wait until it is done again.
+        """
+        ...
+
+
+@runtime_checkable
+class Eraser(Protocol):
+    """A hub from which one identity can be erased; not every hub need be one. See `hub/erasing.py`.
+
+    Promises: an order that was left is read by all until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer
+    ones, or the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no
+    node whose lease runs has told of it and not forgotten it; a key is dropped whole, and with it what was used; all
+    that bears other names stays as it is; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that a key does not come back. A node that has yet to hear of the order may tell of it again.
+    """
+
+    @property
+    def shards(self) -> int:
+        """Into how many independent parts the keys are divided."""
+        ...
+
+    async def order_erasure(self, marks: Sequence[str]) -> int:
+        """Leave an order for each of these marks, and return the moment of the last one. Raises HubUnavailable."""
+        ...
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """The orders that were given after that moment of the hub's clock, and its time. Raises HubUnavailable."""
+        ...
+
+    async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
+        """Drop up to `READ_MAX` keys of one shard that no live node has, and return how many stay.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+    async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
+        """One step of a search for all that a shard has of an identity, which is dropped as in `drop_keys`.
+
+        Usage is found by the identity; keys of limits by any of the `names`, see `names_in`. The first step has the
+        cursor 0, each further one that of the step before. Raises HubUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
+class UsageEraser(Protocol):
+    """A ledger from which an account can take back what it has told; not every ledger need be one."""
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """Count as if the account had said nothing of these rows, of which there are at most about BATCH_ROWS_MAX.
+
+        A row of which no account has said anything then is gone, with its events. Raises HubUnavailable.
         """
         ...
 

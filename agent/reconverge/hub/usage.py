@@ -31,6 +31,16 @@ SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub remembers an account that is silent or gone; a message is later than that by no network."""
 LOAD_KEPT_US: Final = 120 * 1_000_000
 """A node that has told no load for so long counts as gone. A new account's first batch has the hub forget those."""
+REGISTERS: Final = 256
+"""Bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve the error."""
+SKETCHES_MAX: Final = 5000
+"""Identities of one hour whose addresses a node or a shard counts: 1.5 MB. Later ones are left out."""
+SKETCHES_TOLD_MAX: Final = 64
+"""Identities of one report of addresses, so that a script of a Redis is over within a few milliseconds."""
+SKETCHES_KEPT_HOURS: Final = 2
+"""For so long after its last change a hub keeps the sketches of an hour."""
+SECRET_KEPT_MS: Final = 2 * 86_400_000
+"""How long a hub keeps the secret by which addresses are hashed after a node has asked for it last."""
 OTHERS: Final = "(others)"
 """The identity under which what goes beyond a bound is counted."""
 
@@ -129,6 +139,18 @@ class Recorded(NamedTuple):
     """How many rows went to OTHERS, because the hub has no room for further ones."""
     done: Mapping[str, int]
     """By kind, up to which period all usage was exported and delivered."""
+
+
+class AddressReport(NamedTuple):
+    """What one node says to one shard of the addresses from which identities have come; at most SKETCHES_TOLD_MAX."""
+
+    hour: int
+    """Since 1970, by the node's clock."""
+    shard: int
+    secret: bytes
+    """By which the node hashes addresses; sketches with different secrets are kept apart."""
+    risen: Mapping[str, bytes]
+    """By identity, the registers that have risen: two bytes for each, its number and its rank."""
 
 
 class UsageEvent(NamedTuple):

@@ -19,12 +19,14 @@ from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.hub.registry import redacted
 from reconverge.integrations.web.bound_rule import quotas_of_fixed
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
+from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request.keys import plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
+from reconverge.usage.meter import Meter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +46,7 @@ def limited(
     wait: bool | Seconds = False,
     max_queue: int | None = None,
     in_doubt: str | None = None,
+    meter: Meter | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
 
@@ -60,6 +63,7 @@ def limited(
         max_queue: so many may wait for a key on this node; see `Limiter.wait`.
         in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
             decides ("refuse"). A call that waits for its turn does not ask.
+        meter: counts what each key is charged, and what it is refused; a `reconverge.usage.Meter`.
 
     Raises:
         InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; also for a fixed cost that exceeds the quota.
@@ -68,15 +72,13 @@ def limited(
     _check_agent(agent, needed=not isinstance(limits, Limiter))
     if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
         raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
-    asks_s = _asks_s(agent, in_doubt, waits=wait is not False)
-    for what, value in (("key", key), ("cost", cost)):
-        if callable(value) and inspect.iscoroutinefunction(value):
-            raise InvalidSetting(what, value, "is a coroutine function")
+    asks_s, meter = _asks_s(agent, in_doubt, waits=wait is not False), checked_meter(meter)
+    _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         check_of_call(limiter, cost, "cost")
-        call = _Call(limiter, key, cost, wait, max_queue, asks_s)
+        call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
         if wait is not False and inspect.isasyncgenfunction(function):
@@ -90,6 +92,12 @@ def _check_limits(limits: object) -> None:
     if callable(limits) and not isinstance(limits, Limiter):
         problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", limits, problem)
+
+
+def _check_functions(**found: object) -> None:
+    for what, value in found.items():
+        if callable(value) and inspect.iscoroutinefunction(value):
+            raise InvalidSetting(what, value, "is a coroutine function")
 
 
 def _check_agent(agent: object, *, needed: bool) -> None:
@@ -122,6 +130,7 @@ class _Call:
         wait: bool | float,  # noqa: FBT001  # private, and there is one caller
         max_queue: int | None,
         asks_s: float,
+        meter: Meter | None,
     ) -> None:
         self._limiter = limiter
         self._key = key
@@ -130,18 +139,20 @@ class _Call:
         self._timeout = None if isinstance(wait, bool) else wait
         self._max_queue = max_queue
         self._asks_s = asks_s
+        self._meter = meter
 
     def around(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            key, cost, kind = self._asked(args, kwargs)
+            asked = key, cost, kind = self._asked(args, kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
-                self._check(limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
+                decision = limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
             elif self._asks_s:
-                self._check(self._limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind))
+                decision = self._limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind)
             else:
-                self._check(self._limiter.hit(key, cost, kind))
+                decision = self._limiter.hit(key, cost, kind)
+            self._check(decision, asked)
             return function(*args, **kwargs)
 
         return call
@@ -149,14 +160,15 @@ class _Call:
     def around_coroutine(self, function: Callable[P, Any]) -> Callable[P, Any]:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            key, cost, kind = self._asked(args, kwargs)
+            asked = key, cost, kind = self._asked(args, kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
-                self._check(await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind))
+                decision = await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
             elif self._asks_s:
-                self._check(await self._limiter.ask(key, cost, within=self._asks_s, kind=kind))
+                decision = await self._limiter.ask(key, cost, within=self._asks_s, kind=kind)
             else:
-                self._check(self._limiter.hit(key, cost, kind))
+                decision = self._limiter.hit(key, cost, kind)
+            self._check(decision, asked)
             return await function(*args, **kwargs)
 
         return call
@@ -171,7 +183,10 @@ class _Call:
         cost, kind = kind_of_call(self._limiter, said)
         return fitting(plain(key), self._limiter.key_bytes_max), cost, kind
 
-    def _check(self, decision: Decision) -> None:
+    def _check(self, decision: Decision, asked: tuple[str, int, str | None]) -> None:
+        """Count the call in the meter, if there is one. Raises RateLimited if it may not go on."""
+        if self._meter is not None:
+            count_call(self._meter, self._limiter, *asked, decision)
         if not decision.allowed:
             grounds = "is used up" if decision.certain else "may have no room, which this process cannot tell"
             message = f"limit {decision.binding!r} {grounds}; try again in {decision.retry_after:.3g} s"

@@ -47,7 +47,7 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
     instead of lines; a limit that is paced has more to wait for than room. Before the hub's first answer nothing better
     is known.
     """
-    if decision.allowed or not isfinite(decision.retry_after):
+    if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
     for place, table in enumerate(limit.tables):
         if table.name == decision.binding and table.unit == 1 and not table.policy.keeps_lines:

@@ -5,6 +5,7 @@ No I/O, no clock and no randomness of its own: moments, answers and failures are
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Iterable
 
 from reconverge.clock import NEVER_NS, Clock
@@ -12,7 +13,7 @@ from reconverge.errors import InvalidLimit, LimitConflict
 from reconverge.hub.report import Answer, LimitReport
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
-from reconverge.kernel.engine import Reports, apply_answers, due_cells, rebase_cells, report_cells
+from reconverge.kernel.engine import Reentry, Reports, apply_answers, due_cells, rebase_cells, report_cells
 from reconverge.kernel.evicted import HASH_KEY_BYTES
 from reconverge.kernel.eviction import Room
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
@@ -23,6 +24,8 @@ from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
+from reconverge.kernel.table.dropping import Dropped
+from reconverge.kernel.table.erasing import let_leave
 from reconverge.kernel.table.lookup import drop
 from reconverge.kernel.table.state import NODES_LEASE_NS
 from reconverge.kernel.table.table import Table
@@ -86,6 +89,8 @@ class Kernel(Node):
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
+        self.dropped = Dropped(self, self._reported, forget=self.newcomers.forget)
+        self.take_in_again = self.dropped.take_in_again
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
@@ -116,8 +121,11 @@ class Kernel(Node):
             LimitConflict: the name stands for another limit, or the others of that name have another policy.
             InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
         """
-        known = self.tables.get(name)
+        known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
+            if known.dropped:
+                with contextlib.suppress(Reentry):  # it is taken in when it is asked
+                    known.lock.run(self.dropped.take_in_again, known)
             if (known.limit, known.reported_as) != (limit, reported_as):
                 raise LimitConflict(name, known.limit, limit)
             return known
@@ -126,7 +134,8 @@ class Kernel(Node):
         others = self._reported.get(reported_as, [])
         if not others and reported_as in self.tables:
             raise LimitConflict(reported_as, self.tables[reported_as].limit, limit)
-        first = next((each for each in others if each.counts_like(limit)), None)
+        held = self.dropped.held_of(reported_as)  # something may come back to them
+        first = next((each for each in (*others, *held) if each.counts_like(limit)), None)
         if first is not None and (problem := first.why_not(limit)) is not None:
             raise InvalidLimit(str(limit), f"{first.name!r} {problem}")
         if others and others[0].policy != policy:
@@ -194,10 +203,22 @@ class Kernel(Node):
         """Drop all cells, counts and lines: another process has them now."""
         for table in self.tables.values():
             table.start_over()
+        self.dropped.start_over()
         self.composites.start_over()
         self.room.start_over()
         self.newcomers.start_over()
         self.start_over()
+
+    @staticmethod
+    def let_leave(table: Table, key: str) -> bool:
+        """Have a key go for good, or begin to, whatever it has used; returns whether this node has it no more.
+
+        It takes some exchanges, so it is called again until it is. A key that requests are made for stays.
+        """
+        try:
+            return table.lock.run(let_leave, table, key, table.now_ns())
+        except Reentry:
+            return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
@@ -269,7 +290,7 @@ class Kernel(Node):
             news = apply_answers(reports, answer.cells, heard_ns, now_ns)
             self.room.hear(farewells, answer.cells, now_ns)
             self._tell(news)
-            for table in self.tables.values():
+            for table in list(self.tables.values()):
                 table.tallies[shard_index].confirm()
         except BaseException:  # likewise
             self._hear_again(self.shards[shard_index], reports)
@@ -321,7 +342,7 @@ class Kernel(Node):
 
     def open_account(self, shard_index: int) -> None:
         """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""
-        for table in self.tables.values():
+        for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
@@ -375,7 +396,7 @@ class Kernel(Node):
                 shard.early_ns = min(shard.early_ns, cell.early_ns)
 
     def _unconfirm_tallies(self, shard_index: int) -> None:
-        for table in self.tables.values():
+        for table in list(self.tables.values()):
             table.tallies[shard_index].unconfirm()
 
     def _drop(self, cell: Cell) -> None:

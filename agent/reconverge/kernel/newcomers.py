@@ -50,6 +50,13 @@ class Newcomers:
         """How many of each limit's keys are waiting because the budget was used up, by shard."""
         self._turn = 0
 
+    def forget(self, limit_name: str) -> None:
+        """Know nothing of a limit that has gone."""
+        self._credits.pop(limit_name, None)
+        self._busy.pop(limit_name, None)
+        for place in [each for each in self._left if each[0] == limit_name]:
+            del self._left[place]
+
     def waiting(self, shard: ShardState) -> int:
         """How many keys wait, of all limits."""
         return sum(len(table.tallies[shard.index].fresh) for table in list(self._kernel.tables.values()))

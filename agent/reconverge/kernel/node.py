@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from reconverge.clock import NEVER_NS, Clock
 from reconverge.kernel.algorithms.edges import solo_offset_ns
@@ -52,6 +53,8 @@ class Node(KernelFields):
         """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
         self.told_of_reentry: Callable[[str], None] = _ignore_reentry
         """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
+        self.take_in_again: Callable[[Any], None] = _know_all
+        """Called with a table that was dropped and is asked again, with its lock held; see `table/dropping.py`."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
         self._reentry_noted = False
@@ -115,6 +118,10 @@ class Node(KernelFields):
 
 def _no_loop() -> None:
     """No loop is running that could be woken."""
+
+
+def _know_all(table: object) -> None:
+    """In place of a function that takes a dropped table in again: there is none."""
 
 
 def _ignore_reentry(name: str) -> None:

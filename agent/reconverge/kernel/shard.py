@@ -94,6 +94,14 @@ class Tally(TallyFields):
         """The hub has forgotten them."""
         self._confirmed = (0, 0)
 
+    def absorb(self, other: Tally) -> None:
+        """Count what another one has counted, which counts from zero then: the hub keeps one account for both."""
+        self.charged, other.charged = self.charged + other.charged, 0
+        self.refunded, other.refunded = self.refunded + other.refunded, 0
+        self._reported = self._reported[0] + other._reported[0], self._reported[1] + other._reported[1]
+        self._confirmed = self._confirmed[0] + other._confirmed[0], self._confirmed[1] + other._confirmed[1]
+        other._reported = other._confirmed = (0, 0)
+
     def drop_confirmed(self) -> None:
         """Keep only what has not arrived."""
         self.charged -= self._confirmed[0]

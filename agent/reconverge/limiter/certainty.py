@@ -1,4 +1,4 @@
-"""What storages and guards want to know of a limit beside its decisions: what is left in doubt, and its keys."""
+"""What storages and guards want to know of a limit beside its decisions: what was charged or is in doubt, its keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import inf
 
 from reconverge.decision import Decision
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.switches import OFF
 
 
 def hit_at_once(limiter: Limiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
@@ -18,6 +19,16 @@ def hit_at_once(limiter: Limiter, key: str, cost: int, kind: str | None = None) 
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
     return limiter.hit(key, cost, kind)
+
+
+def has_charged(decision: Decision) -> bool:
+    """Whether a request was charged, by the decision about it: none is by a limit that is off, or that would refuse."""
+    return decision.allowed and decision.switch != OFF and not decision.would_refuse
+
+
+def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
+    """What a request costs, of several quotas by the first one's prices."""
+    return cost if kind is None else limiter.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -37,7 +37,7 @@ class Reservation:
     it: when, if ever, the interpreter finds that out is no moment to charge by.
     """
 
-    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "decision", "estimate")
+    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "_tell", "decision", "estimate")
 
     def __init__(
         self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
@@ -48,6 +48,7 @@ class Reservation:
         self._settled = False
         self._charged = estimate
         self._spent: int | None = None
+        self._tell: Callable[[int], None] | None = None
         self.estimate = estimate
         self.decision = decision
         """The answer to the estimate."""
@@ -83,6 +84,14 @@ class Reservation:
             self._correct(self._spent - self._charged)
             self._charged = self._spent
 
+    def on_correction(self, tell: Callable[[int], None]) -> None:
+        """Have `tell` called with each later correction: how much more was charged, or less if it is negative.
+
+        That is cost of the first quota, where several have other prices for the kind of the request. One function is
+        kept, and it must not fail.
+        """
+        self._tell = tell
+
     def _check(self, actual: int) -> None:
         """Raise InvalidCost unless it could be charged, to every quota."""
         Table.check_cost(actual)
@@ -95,6 +104,8 @@ class Reservation:
             settle(self._charges, self._key, difference)
             for charge in self._charges:
                 charge.table.tell(self._key)
+            if self._tell is not None:
+                self._tell(difference * self._charges[0].unit)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -1,13 +1,14 @@
-"""The promises of `reconverge.hub.KeyReader` and `Adoptable`, as tests that the tests of such a hub inherit."""
+"""The promises of `KeyReader`, `Adoptable` and `Eraser` of `reconverge.hub`, as tests that those of a hub inherit."""
 
 from __future__ import annotations
 
 from reconverge.testing.claims.adopting import AdoptingClaims
+from reconverge.testing.claims.erasing import ErasingClaims
 from reconverge.testing.claims.reading import ReadingClaims
 
 
-class ReaderContract(ReadingClaims, AdoptingClaims):
-    """What every hub promises that tells readers of keys, or can be ordered to go on after a loss.
+class ReaderContract(ReadingClaims, AdoptingClaims, ErasingClaims):
+    """What every hub promises that tells readers of keys, goes on after a loss by order, or forgets identities.
 
     To be inherited beside `HubContract`, which says what has to be given; claims of what the hub cannot do are skipped.
     """

@@ -6,7 +6,7 @@ from reconverge.usage.events import cloud_event, csv_lines, json_lines, stripe_m
 from reconverge.usage.export import Exporter, ExportRun
 from reconverge.usage.meter import Meter
 from reconverge.usage.periods import period_at, period_end_s, period_name, period_start_s
-from reconverge.usage.reading import fleet_load, top, totals
+from reconverge.usage.reading import fleet_load, from_many_addresses, top, totals
 from reconverge.usage.reporter import UsageReporter, UsageStats
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "cloud_event",
     "csv_lines",
     "fleet_load",
+    "from_many_addresses",
     "json_lines",
     "period_at",
     "period_end_s",

@@ -7,70 +7,135 @@
 # addresses follows from these bytes with a standard error of 1.04 / sqrt(REGISTERS), which is 6.5 % for 256; numbers
 # below 2.5 * REGISTERS are counted by empty registers, which is more exact: 20 addresses are told to about one.
 #
-# Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. Addresses are hashed with a secret of the process, so that a
-# client cannot choose addresses that look like few.
+# Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. Addresses are hashed with a secret, so that a client cannot
+# choose addresses that look like few. It begins as the process's own; a hub that merges the sketches of a fleet has all
+# nodes hash with the same one, and the book begins anew with that (`address_reports.py`).
 #
-# A book is about one hour, and about the requests that this node has served. Of IDENTITIES_MAX identities at most: the
+# A book is about one hour, and about the requests that this node has served. Of SKETCHES_MAX identities at most: the
 # ones that came first. Those beyond are counted as `unwatched`.
+#
+# Most requests come from an address that their identity has come from before, and are found in a set; so a hash is made
+# of new ones alone. The set is emptied when it is full, which costs hashes and changes no estimate.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from math import log
 from secrets import token_bytes
 from typing import Final
 
-REGISTERS: Final = 256
-"""Bytes of an identity. Four times as many would halve the error."""
+from reconverge.hub.usage import REGISTERS, SKETCHES_MAX
+
 ERROR: Final = 1.04 / REGISTERS**0.5
 """The standard error of a large estimate, as a fraction of it."""
-IDENTITIES_MAX: Final = 5000
-"""Identities that are watched: 1.5 MB."""
 MANY: Final = 100
 """From so many addresses in an hour comes no customer that has not said so."""
+SEEN_MAX: Final = 10_000
+"""Pairs of an identity and an address that are not hashed again: 1 MB, as long as addresses are short."""
+SECRET_BYTES: Final = 16
 _ALPHA: Final = 0.7213 / (1 + 1.079 / REGISTERS)
 _REST_BITS: Final = 56
 
 
 class AddressBook:
-    """Estimates the number of distinct addresses of each identity; see ERROR."""
+    """Estimates the number of distinct addresses of each identity; see ERROR. Threads may share it."""
 
-    def __init__(self, *, identities_max: int = IDENTITIES_MAX) -> None:
+    def __init__(self, *, identities_max: int = SKETCHES_MAX) -> None:
         self._identities_max = identities_max
-        self._secret = token_bytes(16)
-        self._registers: dict[str, bytearray] = {}
-        self.unwatched = 0
-        """Requests of identities that there was no room for."""
+        self._lock = threading.Lock()
+        self.secret = token_bytes(SECRET_BYTES)
+        """By which addresses are hashed."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as with each hour."""
+        with self._lock:
+            self._registers: dict[str, bytearray] = {}
+            self._risen: dict[str, set[int]] = {}
+            self._seen: set[tuple[str, str]] = set()
+            self.unwatched = 0
+            """Requests of identities that there was no room for."""
+
+    def begin_with(self, secret: bytes) -> None:
+        """Begin anew, and hash with that secret from now on."""
+        self.secret = secret
+        self.forget()
 
     def note(self, identity: str, address: str) -> None:
         """The identity has come from that address."""
-        registers = self._registers.get(identity)
-        if registers is None:
-            if len(self._registers) >= self._identities_max:
-                self.unwatched += 1
-                return
-            registers = self._registers.setdefault(identity, bytearray(REGISTERS))
-        digest = blake2b(address.encode("utf-8", "surrogatepass"), digest_size=8, key=self._secret).digest()
-        rank = _REST_BITS + 1 - int.from_bytes(digest[1:], "big").bit_length()
-        registers[digest[0]] = max(registers[digest[0]], rank)
+        pair = identity, address
+        if pair in self._seen:
+            return
+        digest = blake2b(address.encode("utf-8", "surrogatepass"), digest_size=8, key=self.secret).digest()
+        number, rank = digest[0], _REST_BITS + 1 - int.from_bytes(digest[1:], "big").bit_length()
+        with self._lock:
+            registers = self._registers.get(identity)
+            if registers is None:
+                if len(self._registers) >= self._identities_max:
+                    self.unwatched += 1
+                    return
+                registers = self._registers[identity] = bytearray(REGISTERS)
+            if rank > registers[number]:
+                registers[number] = rank
+                self._risen.setdefault(identity, set()).add(number)
+            if len(self._seen) >= SEEN_MAX:
+                self._seen = set()
+            self._seen.add(pair)
+
+    def take_risen(self) -> dict[str, bytes]:
+        """The registers that have risen since this was called last, as an `AddressReport` tells them."""
+        with self._lock:
+            risen, self._risen = self._risen, {}
+            return {
+                identity: bytes(
+                    byte for number in sorted(numbers) for byte in (number, self._registers[identity][number])
+                )
+                for identity, numbers in risen.items()
+            }
+
+    def raise_all(self) -> None:
+        """What was taken was lost, and is to be taken again as a whole."""
+        with self._lock:
+            for identity, registers in self._registers.items():
+                self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
+
+    def give_back(self, risen: Mapping[str, bytes]) -> None:
+        """What was taken could not be told, and is to be taken again."""
+        with self._lock:
+            for identity, pairs in risen.items():
+                if identity in self._registers:  # of this hour still
+                    self._risen.setdefault(identity, set()).update(pairs[::2])
 
     def estimate(self, identity: str) -> int:
         """From how many addresses it has come, about; 0 for an identity that is not watched."""
         registers = self._registers.get(identity)
-        return 0 if registers is None else _estimate(bytes(registers))
+        return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
         """The identities that have come from at least so many addresses, about, the most first."""
-        found = {identity: _estimate(bytes(each)) for identity, each in list(self._registers.items())}
-        return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
+        with self._lock:
+            sketches = {identity: bytes(each) for identity, each in self._registers.items()}
+        return unusual_of(sketches, least=least)
 
-    def forget(self) -> None:
-        """Begin anew, as with each hour."""
-        self._registers = {}
-        self.unwatched = 0
+    def erase(self, is_named: Callable[[str], bool]) -> None:
+        """Forget the identities that are named."""
+        with self._lock:
+            for identity in [each for each in self._registers if is_named(each)]:
+                del self._registers[identity]
+                self._risen.pop(identity, None)
+            self._seen = {pair for pair in self._seen if pair[0] in self._registers}
 
 
-def _estimate(registers: bytes) -> int:
+def unusual_of(sketches: Mapping[str, bytes], *, least: int) -> dict[str, int]:
+    """The identities with at least so many addresses, about, by their sketches; the most first."""
+    found = {identity: estimate_of(each) for identity, each in sketches.items()}
+    return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
+
+
+def estimate_of(registers: bytes) -> int:
+    """How many distinct addresses a sketch has met, about."""
     empty = registers.count(0)
     estimate = _ALPHA * REGISTERS**2 / sum(2.0**-each for each in registers)
     if estimate <= 2.5 * REGISTERS and empty:

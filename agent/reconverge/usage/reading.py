@@ -1,4 +1,4 @@
-"""Reads what a fleet has used: totals of a period, the largest consumers, the load of each node."""
+"""Reads what a fleet has used: totals, the largest consumers, identities with many addresses, the load of each node."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from reconverge.errors import InvalidSetting
-from reconverge.hub.port import UsageLedger
-from reconverge.hub.usage import NOTHING, PAGES, Counts, NodeLoad, Period, UsageKey, shard_of
+from reconverge.hub.port import AddressLedger, UsageLedger
+from reconverge.hub.usage import HOUR, NOTHING, PAGES, Counts, NodeLoad, Period, UsageKey, shard_of
+from reconverge.usage.addresses import MANY, unusual_of
 
 FIELDS: Final = UsageKey._fields
 """By what totals can be told apart."""
@@ -70,6 +71,29 @@ async def top(
     found = await totals(ledger, period, by=("identity",), limit=limit)
     largest: Callable[[tuple[UsageKey, Counts]], int] = lambda each: each[1][place]  # noqa: E731  # typed
     return [(key.identity, counts) for key, counts in heapq.nlargest(most, found.items(), key=largest)]
+
+
+async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int = MANY) -> dict[str, int]:
+    """The identities that have come to all nodes together from at least so many addresses in an hour, the most first.
+
+    The number of each is an estimate with a standard error of `reconverge.usage.addresses.ERROR`: an address that came
+    to several nodes counts once. A hub knows this hour and the one before, for up to 5,000 identities of a shard.
+
+    Raises:
+        InvalidSetting: the period is no hour, or the hub does not merge addresses.
+        HubUnavailable: the hub does not answer.
+    """
+    found: object = ledger
+    if not isinstance(found, AddressLedger):
+        problem = "belongs to a hub that does not merge addresses; each node's own are in UsageReporter.stats()"
+        raise InvalidSetting("ledger", type(ledger).__name__, problem)
+    if hour.kind != HOUR:
+        raise InvalidSetting("hour", str(hour), "is no hour, and addresses are counted by the hour")
+    secret = await found.address_secret()
+    unusual: dict[str, int] = {}
+    for shard in range(ledger.shards):
+        unusual |= unusual_of(await found.address_sketches(hour.number, shard, secret), least=least)
+    return dict(sorted(unusual.items(), key=lambda each: -each[1]))
 
 
 async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:

@@ -9,34 +9,30 @@
 # speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
+# Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is told of again.
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import os
-import socket
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from secrets import token_hex
 from types import TracebackType
 from typing import Any, Final, Self
 
-from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
+from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.opening import open_hubs
-from reconverge.hub.port import Hub, UsageHub, UsageLedger
+from reconverge.hub.port import Hub, UsageHub
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.usage import HOUR, Counts, NodeLoad, Period, Retention, UsageBatch, UsageKey
+from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
-from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Latch, WakeEvent, start_thread, thread_id
+from reconverge.usage.driver import UsageDriver
+from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
-from reconverge.usage.periods import period_at
-from reconverge.usage.reports import UsageReports
 
 logger = logging.getLogger("reconverge")
 
@@ -46,8 +42,6 @@ INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
 STOP_S: Final = 5.0
-ROUNDS_MAX: Final = 10_000
-"""Batches of one round: more than any node has rows for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,10 @@ class UsageStats:
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Rows that were never told and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
-    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about."""
+    """Identities that have come to this node from unusually many addresses in this hour, and from how many, about; see
+    `reconverge.usage.from_many_addresses` for the whole fleet."""
+    unwatched: int = 0
+    """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
 
 
 class UsageReporter:
@@ -87,6 +84,8 @@ class UsageReporter:
         timeout: seconds that the hub may take for one batch.
         kept: how many periods the hub keeps.
         node: what this node is called where the load of the fleet is shown; by default host and process.
+        key_secret: that of the fleet's agents, if they have one, so that orders to erase an identity are understood;
+            by default `RECONVERGE_KEY_SECRET`, if set. Identities are not hashed with it.
         sigterm: see `Agent`.
         clock: for tests.
 
@@ -105,6 +104,7 @@ class UsageReporter:
         timeout: Seconds = TIMEOUT_S,
         kept: Retention | None = None,
         node: str | None = None,
+        key_secret: str | bytes | None = None,
         sigterm: bool = True,
         clock: Clock | None = None,
     ) -> None:
@@ -121,6 +121,7 @@ class UsageReporter:
         found: object = opened.hub
         self._hub: UsageHub | None = found if isinstance(found, UsageHub) else None
         ledger = None if self._hub is None else self._hub.usage
+        self._orders = UsageErasing(opened.hub, self._clock, namespace=namespace, key_secret=key_secret)
         self._driver = UsageDriver(
             meter,
             ledger,
@@ -129,6 +130,7 @@ class UsageReporter:
             hub_name=opened.name,
             kept=kept or Retention(),
             node=node,
+            orders=self._orders,
         )
         self._running = False
         self._begin()
@@ -182,6 +184,13 @@ class UsageReporter:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Forget what was counted here of some identities, with the next report; for `Agent.on_forget`.
+
+        With a hub that is not needed: orders to erase an identity are read there.
+        """
+        self._orders.also(is_named)
+
     def totals(self, period: Period) -> dict[UsageKey, Counts]:
         """What this node alone has counted in a period, as of its last report; see `reconverge.usage.totals`."""
         return self._driver.reports.totals(period)
@@ -200,6 +209,7 @@ class UsageReporter:
             losses=reports.losses,
             dropped=dict(reports.dropped),
             from_many_addresses=self.meter.addresses.unusual(),
+            unwatched=driver.addresses.unwatched,
         )
 
     def start_over_after_fork(self) -> None:
@@ -241,127 +251,3 @@ class UsageReporter:
         if self._hub is not None:
             with contextlib.suppress(HubUnavailable):
                 await self._hub.close()
-
-
-class UsageDriver:
-    """Waits for the hub on behalf of a node's reports of usage. Without a ledger it only gathers."""
-
-    def __init__(
-        self,
-        meter: Meter,
-        ledger: UsageLedger | None,
-        *,
-        clock: Clock,
-        timeout_s: float,
-        hub_name: str,
-        kept: Retention,
-        node: str | None = None,
-        new_name: Callable[[], str] = lambda: token_hex(8),
-    ) -> None:
-        self.ledger = ledger
-        self._clock = clock
-        self._timeout_s = timeout_s
-        self._hub_name = hub_name
-        self._node = node
-        shards = 1 if ledger is None else ledger.shards
-        self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept, alone=ledger is None)
-        self._meter = meter
-        self._logged = LoggedOnce()
-        self.answered = 0
-        """Batches that were answered."""
-        self.failures: Counter[str] = Counter()
-        """How often the hub could not be told, by class."""
-        self.start_over()
-
-    def start_over(self) -> None:
-        """In a forked child."""
-        self.reports.start_over()
-        self._gathered_ns = self._clock.monotonic_ns()
-        self._complained = False
-        self._hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
-
-    def tell_where_it_is_counted(self) -> None:
-        """Log, once, that no hub adds usage up."""
-        if self.ledger is None and self._logged.is_new("no ledger"):
-            logger.warning(
-                "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
-                " of the fleet and nothing to export; name a hub on Redis, or embedded://",
-                self._hub_name,
-            )
-
-    async def report(self) -> bool:
-        """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
-        load = self._gather()
-        if self.ledger is None:
-            return True
-        told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
-        if all(told) and self._complained:
-            self._complained = False
-            logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
-        return all(told)
-
-    async def leave(self) -> bool:
-        """Tell all, and that the account ends; returns whether that was answered."""
-        if not await self.report() or self.ledger is None:
-            return False
-        for shard in range(self.ledger.shards):
-            await self._say(self.reports.last_word(shard))
-        # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
-        self.reports.start_over()
-        return True
-
-    def note_bug(self, error: Exception) -> None:
-        """Something failed that was not foreseen."""
-        self.failures[f"bug:{type(error).__name__}"] += 1
-        if self._logged.is_new("bug"):
-            logger.error("reconverge: reporting usage failed in a way that was not foreseen", exc_info=error)
-
-    def _gather(self) -> NodeLoad:
-        now_ns = self._clock.monotonic_ns()
-        elapsed_s = max(now_ns - self._gathered_ns, 1) / SECOND_NS
-        self._gathered_ns = now_ns
-        companions = self._meter.take_companions()
-        new = self.reports.gather()
-        hour = period_at(HOUR, self._clock.wall_ns() / SECOND_NS)
-        if hour != self._hour:
-            self._hour = hour
-            self._meter.addresses.forget()
-        requests = max(0, new.requests + new.refused - companions)
-        node = self._node or f"{socket.gethostname()}:{os.getpid()}"
-        return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
-
-    async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
-        batch = self.reports.batch(shard, load=load, speak=True)
-        for _ in range(ROUNDS_MAX):
-            if batch is None:
-                return True
-            if not await self._say(batch):
-                return False
-            batch = self.reports.batch(shard)
-        return False
-
-    async def _say(self, batch: UsageBatch) -> bool:
-        assert self.ledger is not None
-        try:
-            answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
-        except HubUnavailable as error:
-            self._complain(error.kind, str(error))
-        except TimeoutError:
-            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
-        else:
-            self.answered += 1
-            self.reports.recorded(batch, answer)
-            return True
-        return False
-
-    def _complain(self, kind: str, problem: str) -> None:
-        """Warn once per outage."""
-        self.failures[kind] += 1
-        if not self._complained:
-            self._complained = True
-            logger.warning(
-                "reconverge: the hub %s cannot be told usage (%s); this node keeps it and tells it later",
-                self._hub_name,
-                problem.rstrip("."),
-                extra={"kind": kind},
-            )

@@ -149,6 +149,25 @@ class UsageReports:
             state.sequence += 1
             return UsageBatch(self.account, shard, state.sequence, state.answered, rows, self._kept, load=load)
 
+    def erase(self, is_named: Callable[[str], bool]) -> dict[int, list[tuple[Period, UsageKey]]]:
+        """Forget the rows of the identities that are named; returns those that the hub may have, by shard.
+
+        The account has to take them back there before it tells of them again (`UsageEraser.retract`): from here on they
+        are counted from zero.
+        """
+        told: dict[int, list[tuple[Period, UsageKey]]] = {}
+        with self.lock:
+            self.meter.erase(is_named)
+            for period, rows in self._rows.items():
+                for key in [each for each in rows if is_named(each.identity)]:
+                    del rows[key]
+                    self._count -= 1
+                    shard = self._shard_of(key)
+                    self._shards[shard].dirty.pop(key, None)
+                    if not self._alone:
+                        told.setdefault(shard, []).append((period, key))
+        return told
+
     def last_word(self, shard: int) -> UsageBatch:
         """Tells a shard that the account ends; only when nothing is untold at any shard."""
         with self.lock:

@@ -20,6 +20,7 @@ from typing import IO, Final
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.erasing import Erased, Erasures
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
@@ -116,6 +117,26 @@ class EmbeddedHub:
         """See `Adoptable.adopt`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.adopt(shard, incarnation)
+
+    async def order_erasure(self, marks: Sequence[str]) -> int:
+        """See `Eraser.order_erasure`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.order_erasure(marks)
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """See `Eraser.erasures`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.erasures(since_us)
+
+    async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
+        """See `Eraser.drop_keys`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.drop_keys(shard, questions)
+
+    async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
+        """See `Eraser.erase`; starts the server if it does not run."""
+        await self.ensure_running()
+        return await self._redis.erase(shard, identity, names, cursor=cursor)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
         """See `KeyMarker.mark_keys`; starts the server if it does not run."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from reconverge.hub.report import WHOLE_MAX
 from reconverge.hub.usage import (
@@ -44,6 +44,7 @@ from reconverge.hub.usage import (
     page_of,
 )
 
+T = TypeVar("T")
 GONE: Final = WHOLE_MAX
 """In place of the sequence of an account that has left."""
 
@@ -141,6 +142,42 @@ class UsageShard:
         if late_mark is not None and self._late.get(period) == late_mark:
             del self._late[period]
 
+    def erase(self, identity: str) -> int:
+        """Forget an identity: its totals, its events, and what accounts have said; returns how many those were.
+
+        An account that goes on counting a row from where it was would have all of it count again: see `retract`.
+        """
+        own = [rows for periods in self._own.values() for rows in periods.values()]
+        pages = [page for pages in self._pages.values() for page in pages]
+        gone = sum(_without(rows, identity) for rows in own)
+        for page in pages:
+            totals = _without(page.totals, identity)
+            page.rows = max(0, page.rows - totals)
+            gone += totals + _without(page.issued, identity)
+            pending = [each for each in page.pending if each[0].identity == identity]
+            for each in pending:
+                del page.pending[each]
+            gone += len(pending)
+        return gone
+
+    def retract(self, account: str, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`."""
+        for period, key in rows:
+            said = self._own.get(account, {}).get(period, {}).pop(key, None)
+            page = self._page(period, page_of(field_of(key)))
+            total = page.totals.get(key)
+            if said is None or total is None:
+                continue
+            left = _less(total, said)
+            if left != NOTHING:
+                page.totals[key] = left
+                continue
+            del page.totals[key]
+            page.rows = max(0, page.rows - 1)
+            number, _ = page.issued.pop(key, (0, NOTHING))
+            for each in range(number):
+                page.pending.pop((key, each), None)
+
     def _page(self, period: Period, page: int) -> Page:
         return self._pages[period][page] if period in self._pages else Page()
 
@@ -177,6 +214,14 @@ class UsageShard:
             self._late.pop(period, None)
             for own in self._own.values():
                 own.pop(period, None)
+
+
+def _without(rows: dict[UsageKey, T], identity: str) -> int:
+    """Take the rows of an identity out; returns how many those were."""
+    found = [key for key in rows if key.identity == identity]
+    for key in found:
+        del rows[key]
+    return len(found)
 
 
 def _less(counts: Counts, other: Counts) -> Counts:

@@ -16,6 +16,7 @@ from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.erasing import Erased, Erasures
 from reconverge.hub.probe import TRIAL, scratch_namespace
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
@@ -49,6 +50,7 @@ from reconverge_sync.redis.contracts import (
     was_swapped,
 )
 from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
+from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, read_orders
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
@@ -254,6 +256,30 @@ class RedisHub:
         """See `Adoptable.adopt`. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
+
+    async def order_erasure(self, marks: Sequence[str]) -> int:
+        """See `Eraser.order_erasure`."""
+        return await give_orders(self._asking(0), self._erasures_key, marks, self._told_time())
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """See `Eraser.erasures`. Unless there are newer ones, one number is looked at."""
+        return await read_orders(self._asking(0), self._erasures_key, since_us, self._told_time())
+
+    async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
+        """See `Eraser.drop_keys`."""
+        check_questions(questions)
+        prefix = _prefix(self._settings.namespace, shard)
+        cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
+        return (await drop_cells(self._asking(shard), prefix, cells, self._told_time()))[1]
+
+    async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
+        """See `Eraser.erase`. The user needs the right to SCAN beside those of an agent."""
+        prefix = _prefix(self._settings.namespace, shard)
+        return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._told_time())
+
+    @property
+    def _erasures_key(self) -> str:
+        return f"{_prefix(self._settings.namespace, 0)}erasures"
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
         """See `KeyMarker.mark_keys`."""

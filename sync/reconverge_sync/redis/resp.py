@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from hashlib import sha1
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis.asyncio
 
@@ -26,6 +27,19 @@ def script(*names: str) -> bytes:
     """A script for a Redis, from the files in this folder with these names, in their order."""
     folder = files("reconverge_sync.redis")
     return b"".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
+
+
+class Script(NamedTuple):
+    """A script, and what a server knows it by once it has run."""
+
+    text: bytes
+    sha: str
+
+
+def script_of(*names: str) -> Script:
+    """As `script`, with its name."""
+    text = script(*names)
+    return Script(text, sha1(text, usedforsecurity=False).hexdigest())
 
 
 class Packed(bytes):

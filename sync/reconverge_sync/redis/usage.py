@@ -7,9 +7,9 @@ All keys of a shard share its hash tag, so that a batch is one script on one ser
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from hashlib import sha1
+from hashlib import sha256
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgpack
 from redis.exceptions import NoScriptError
@@ -19,10 +19,17 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import WHOLE_MAX
 from reconverge.hub.usage import (
     EVENTS_MAX,
+    HOUR,
+    LENGTH_MS,
     LOAD_KEPT_US,
     MONTH,
+    REGISTERS,
     ROWS_MAX,
+    SECRET_KEPT_MS,
     SEQUENCE_KEPT_MS,
+    SKETCHES_KEPT_HOURS,
+    SKETCHES_MAX,
+    AddressReport,
     Counts,
     ExportMarks,
     NodeLoad,
@@ -31,13 +38,15 @@ from reconverge.hub.usage import (
     Retention,
     UsageBatch,
     UsageEvent,
+    UsageKey,
     UsageRow,
     field_of,
     key_of,
     others_route,
     page_of,
 )
-from reconverge_sync.redis.resp import script
+from reconverge_sync.merge.addresses import RANK_MAX
+from reconverge_sync.redis.resp import Script, script_of
 
 T = TypeVar("T")
 
@@ -46,29 +55,21 @@ META_MS: Final = Retention().keep_ms(MONTH)
 """How long the marks of an export outlive the last batch."""
 EVENTS_KEPT_MS: Final = META_MS
 """How long is remembered what was issued: no less than any period may be kept, or it would be issued again as new."""
+SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
 Ask = Callable[..., Awaitable[Any]]
 """Has a command about a shard answered, as in `ask("GET", key, shard=0)`. Raises HubUnavailable."""
 
 
-class Script(NamedTuple):
-    """A script, and what a server knows it by once it has run."""
-
-    text: bytes
-    sha: str
-
-
-def _script(*names: str) -> Script:
-    text = script(*names)
-    return Script(text, sha1(text, usedforsecurity=False).hexdigest())
-
-
-RECORD: Final = _script("now", "usage_record")
-ISSUE: Final = _script("usage_issue")
-MARK: Final = _script("usage_mark")
-LEAD: Final = _script("now", "usage_lead")
-LOADS: Final = _script("now", "usage_loads")
+RETRACT: Final = script_of("usage_retract")
+RECORD: Final = script_of("now", "usage_record")
+ISSUE: Final = script_of("usage_issue")
+MARK: Final = script_of("usage_mark")
+LEAD: Final = script_of("now", "usage_lead")
+LOADS: Final = script_of("now", "usage_loads")
+NOTE: Final = script_of("usage_addresses")
+SECRET: Final = script_of("usage_secret")
 
 
 class RedisUsage:
@@ -96,6 +97,7 @@ class RedisUsage:
         self._shards = shards
         self._clock = clock
         self._rows_max = rows_max
+        self._addresses = RedisAddresses(ask, self._run, self._name)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
         """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
@@ -129,6 +131,21 @@ class RedisUsage:
         header += [*told, LOAD_KEPT_US]
         reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
         return _read(_recorded, reply)
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`."""
+        name = self._name(shard)
+        groups: dict[tuple[Period, int], list[bytes]] = {}
+        for period, key in rows:
+            field = field_of(key)
+            groups.setdefault((period, page_of(field)), []).append(field)
+        keys = [
+            each
+            for period, page in groups
+            for each in (*(name(f"{kind}:{period}:{page}") for kind in "tip"), name(f"o:{period}:{account}"))
+        ]
+        if keys:
+            await self._run(RETRACT, shard, keys, *map(_packed, groups.values()))
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
         """See `UsageLedger.totals`."""
@@ -171,6 +188,18 @@ class RedisUsage:
         """See `UsageLedger.finish`."""
         await self._mark(f"done:{period.kind}", period, shard, late_mark)
 
+    async def address_secret(self, proposed: bytes = b"") -> bytes:
+        """See `AddressLedger.address_secret`."""
+        return await self._addresses.secret(proposed)
+
+    async def note_addresses(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        return await self._addresses.note(report)
+
+    async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        return await self._addresses.sketches(hour, shard, secret)
+
     async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> None:
         late = f"late:{period.kind}:{period.number}", "" if late_mark is None else late_mark
         await self._run(MARK, shard, [self._name(shard)("meta")], mark, period.number, META_MS, *late)
@@ -189,6 +218,49 @@ class RedisUsage:
 
     def _told_time(self) -> str:
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
+
+
+class RedisAddresses:
+    """See `AddressLedger`. `ask` has a command answered, `run` a script, `name` says a key of a shard."""
+
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[Any]],
+        run: Callable[..., Awaitable[Any]],
+        name: Callable[[int], Callable[[str], bytes]],
+        *,
+        sketches_max: int = SKETCHES_MAX,
+    ) -> None:
+        self._ask = ask
+        self._run = run
+        self._name = name
+        self._sketches_max = sketches_max
+
+    async def secret(self, proposed: bytes) -> bytes:
+        """See `AddressLedger.address_secret`."""
+        return bytes(await self._run(SECRET, 0, [self._name(0)("secret")], proposed, SECRET_KEPT_MS))
+
+    async def note(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        # Identities as bytes: half of a pair of surrogates is no text to a server, and may stand in one.
+        told = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
+        packed = msgpack.packb(list(chain.from_iterable(told)), use_bin_type=False)
+        key = self._key(report.hour, report.shard, report.secret)
+        left_out = await self._run(NOTE, report.shard, [key], packed, self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX)
+        return int(left_out)
+
+    async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        found = await self._ask("HGETALL", self._key(hour, shard, secret), shard=shard)
+        pairs = found.items() if isinstance(found, Mapping) else zip(found[::2], found[1::2], strict=True)
+        try:
+            return {_identity(name): _checked_sketch(sketch) for name, sketch in pairs if name[:1] == b"i"}
+        except ValueError as error:
+            raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
+
+    def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
+        """The secret is told apart by a hash: names of keys are seen by whatever watches a server's commands."""
+        return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[bytes, int, int, int]]]:
@@ -256,3 +328,15 @@ def _marks(kind: str, fields: dict[bytes, bytes]) -> ExportMarks:
     begin = f"late:{kind}:".encode()
     late = {int(name[len(begin) :]): int(value) for name, value in fields.items() if name.startswith(begin)}
     return ExportMarks(mark("first"), mark("closed"), mark("done"), late)
+
+
+def _identity(field: bytes) -> str:
+    """The identity that a field of the sketches of an hour is about. Raises ValueError if it is no text."""
+    return field[1:].decode("utf-8", "surrogatepass")
+
+
+def _checked_sketch(sketch: bytes) -> bytes:
+    """The same. Raises ValueError if it is no sketch."""
+    if len(sketch) != REGISTERS:
+        raise ValueError(f"one has {len(sketch)} bytes instead of {REGISTERS}")
+    return bytes(sketch)

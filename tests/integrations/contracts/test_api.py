@@ -42,7 +42,7 @@ def test_an_identity_may_have_slashes(reader: ApiClient, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "identity", ["a b", "a%0Ab", "%F0%9F%A6%8A", "a%2F", "%2Fexplain", "x%2Freset", "%25", "%3F%23"]
+    "identity", ["a b", "a%0Ab", "%F0%9F%A6%8A", "a%2F", "%2Fexplain", "x%2Freset", "x%2Fforget", "%25", "%3F%23"]
 )
 def test_an_identity_is_any_text(writer: ApiClient, identity: str) -> None:
     """It is found again as it was written, line feeds, emoji and words of paths included."""
@@ -318,16 +318,51 @@ def test_a_customer_is_reset(writer: ApiClient, contracts: LocalContracts) -> No
     assert contracts.explain("globex/eu", user="ada").allowed
 
 
+def test_a_customer_is_forgotten(book: ListBook, agent: Agent) -> None:
+    """It stands in no contract and no version, has used nothing, and another customer stays as it was."""
+    contracts = Contracts(agent, TABLE)
+    writer = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts))
+    writer.put("/contracts/acme", "pro")
+    for customer in ("acme", "globex/eu"):
+        contracts.hit(customer, user="ada")
+
+    answer = writer.post("/customers/acme/forget")
+
+    said = {"version": 3, "complete": True, "cells": 2, "kept": 0, "rows": 0, "problem": ""}
+    assert (200, said) == (answer.status_code, answer.json())
+    assert "acme" not in writer.get("/history").text + writer.get("/document").text
+    assert 404 == writer.get("/contracts/acme").status_code
+    assert [0, 1] == [contracts.usages(name, user="ada")["burst"].total for name in ("acme", "globex/eu")]
+    assert [3, 3] == [writer.post(f"/customers/{name}/forget").json()["version"] for name in ("acme", "stranger")]
+
+
+def test_what_cannot_be_forgotten_is_said(book: ListBook) -> None:
+    """Without contracts in force the contract goes alone, and the answer says what stays and what erases it."""
+    said = ApiClient(contracts_api(book, tokens=TOKENS)).post("/customers/acme/forget").json()
+
+    assert (2, False) == (said["version"], said["complete"])
+    assert "reconverge forget" in said["problem"]
+
+
+def test_a_reader_can_have_no_customer_forgotten(reader: ApiClient) -> None:
+    """The token's role is what decides, and nothing has changed."""
+    answers = [reader.post("/customers/acme/forget"), reader.get("/contracts/acme")]
+
+    assert [403, 200] == [each.status_code for each in answers]
+
+
 def test_without_contracts_in_force_there_are_no_routes_about_them(book: ListBook) -> None:
-    """Neither served nor in the OpenAPI document."""
+    """Neither served nor in the OpenAPI document, but for the one that erases a customer from the contracts."""
     client = ApiClient(contracts_api(book, tokens=TOKENS))
 
+    paths = [path for path in client.get("/openapi.json").json()["paths"] if path.startswith("/customers")]
+
     assert 404 == client.get("/customers/acme/explain").status_code
-    assert [] == [path for path in client.get("/openapi.json").json()["paths"] if path.startswith("/customers")]
+    assert ["/customers/{identity}/forget"] == paths
 
 
 def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook) -> None:
-    """A forged index, an old one that is put there again, and one that is over; it goes on obeying the last good one."""
+    """A forged index, an old one that is put there again, and one that is over; the last good one is obeyed."""
     hub = MemoryHub()
     with Agent(hub, namespace="shop", sync_interval=0.02, exchange_timeout=5.0) as agent:
         contracts = Contracts(agent, {"plans": {"p": {"limits": {"calls": "1/day"}}}})
@@ -342,7 +377,7 @@ def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook
             payloads.append(hub._index[0])
         index = opened_index(payloads[1], Secrets(SECRET))
         assert not isinstance(index, Rejection)
-        over = seal_index(replace(index, version=3, issued=1.0, expires=2.0), Secrets(SECRET))
+        over = seal_index(replace(index, version=3, issued=1, expires=2), Secrets(SECRET))
         for payload, reason in ((payloads[1][:-1] + b"?", "forged"), (payloads[0], "old"), (over, "expired")):
             hub._index = payload, 1 << 62
             eventually(lambda reason=reason: reader.stats().rejected.get(reason) == 1, reason)  # type: ignore[misc]
@@ -377,8 +412,6 @@ def test_a_fact_by_which_no_limit_counts_is_refused(book: ListBook, reader: ApiC
     missing = reader.get("/customers/globex%2Feu/explain").json()
 
     assert (400, "usr") == (wrong.status_code, wrong.json()["parameter"])
-    assert (
-        "no limit counts by 'usr'; those that limits count by: user; did you mean 'user'?" == wrong.json()["detail"]
-    )
+    assert "no limit counts by 'usr'; those that limits count by: user; did you mean 'user'?" == wrong.json()["detail"]
     assert 200 == api.get("/customers/acme/explain?user=ada").status_code
     assert "limit 'by-user' counts by 'user', which the request does not name; add ?user=..." == missing["detail"]

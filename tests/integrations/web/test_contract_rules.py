@@ -6,6 +6,7 @@ Method: a guard with requests made of values; then FastAPI and Flask, as a clien
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import fastapi
@@ -103,6 +104,20 @@ def test_an_odd_customer_is_limited_as_any_other(guard: Guard, agent: Agent) -> 
 
     for name in ODD:
         assert [True, True, False] == told(guard, rule, *[request_of("small", name)] * 3), name
+
+
+def test_a_fact_that_is_no_text_is_told_by_its_name(
+    guard: Guard, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its type; the request is decided all the same, as one without the fact."""
+    contracts = Contracts(agent, DOCUMENT)
+    rule = Rule(limits=contracts, key_func=BY_CUSTOMER, facts={"user": lambda _request: {"name": "ada"}})
+
+    with caplog.at_level(logging.WARNING, "reconverge"):
+        answers = told(guard, rule, *[request_of("small")] * 3)
+
+    assert [True, True, False] == answers
+    assert "the fact 'user': a key is a text, a number, a date or a UUID, not dict" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,9 @@ def reset(
     if as_json:
         typer.echo(json.dumps({"version": version, "customer": identity, "reset": forgotten, "left_alone": left}))
         return
-    typer.echo(f"{printable(identity)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing, for it has no limits'}")
+    typer.echo(
+        f"{printable(identity)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing, for it has no limits'}"
+    )
     for name, missing in left.items():
         typer.echo(f"left alone: {name}; say {' '.join(f'--fact {each}=...' for each in missing)}", err=True)
 
@@ -124,7 +126,9 @@ def reset(
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
     """The limits of which all facts are known; and the others, each with the facts that are not."""
     missing = {term.name: [each for each in term.by if each not in (CUSTOMER, *facts)] for term in counted}
-    return [name for name, facts in missing.items() if not facts], {name: each for name, each in missing.items() if each}
+    return [name for name, facts in missing.items() if not facts], {
+        name: each for name, each in missing.items() if each
+    }
 
 
 def _wait_until_told(agent: Agent) -> None:

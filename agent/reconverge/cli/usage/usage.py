@@ -18,9 +18,10 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageHub, UsageLedger
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.hub.usage import DAY, HOUR, Counts, Period, UsageKey
+from reconverge.usage.addresses import MANY
 from reconverge.usage.export import GRACE_S, Exporter, ExportRun
 from reconverge.usage.periods import period_at, period_name, period_named
-from reconverge.usage.reading import FIELDS, TOP, fleet_load
+from reconverge.usage.reading import FIELDS, TOP, fleet_load, from_many_addresses
 from reconverge.usage.reading import top as top_of
 from reconverge.usage.reading import totals as totals_of
 
@@ -104,6 +105,26 @@ def load(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOp
     found = _ask(hub, namespace, fleet_load)
     rows = [{"node": each.node, "requests/s": each.requests_per_s, "cost/s": each.cost_per_s} for each in found]
     _print(f"load of {namespace}", rows, as_json=as_json)
+
+
+@usage.command()
+def addresses(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    period: Annotated[
+        str, typer.Option(help="Which hour: 2026-11-23T14Z, or hour for the present one.", metavar="HOUR")
+    ] = HOUR,
+    least: Annotated[int, typer.Option(help="From at least so many addresses.", min=1, metavar="N")] = MANY,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the customers that have come to all nodes together from many addresses in an hour, the most first.
+
+    The numbers are estimates, with a standard error of 6.5 %.
+    """
+    which = _period(period)
+    found = _ask(hub, namespace, lambda ledger: from_many_addresses(ledger, which, least=least))
+    rows = [{"identity": identity, "addresses": count} for identity, count in found.items()]
+    _print(f"from many addresses of {namespace} in {period_name(which)}", rows, as_json=as_json)
 
 
 @usage.command()

@@ -23,7 +23,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import Document, InvalidContracts, checked
+from reconverge.contracts.document import Document, InvalidContracts, check_identity, checked
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
@@ -33,6 +33,7 @@ from reconverge.contracts.store.changing import (
     with_customer,
     with_document,
 )
+from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, without_customer
 from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page
 from reconverge.contracts.store.index import (
     HISTORY_MAX,
@@ -48,6 +49,7 @@ from reconverge.contracts.store.pages import (
     Outline,
     digest_of,
     divided,
+    page_number,
     payload_of,
     table_in,
 )
@@ -59,6 +61,8 @@ TRIES_MAX: Final = 8
 """So often a change is made again because another one came first."""
 RETIRED_S: Final = 3600.0
 """For so long a page that no version is made of any more stays at the hub."""
+AT_ONCE_S: Final = 0.001
+"""How long a page stays that bears the name of an erased customer: the shortest time that there is."""
 LOST: Final = "lost"
 """Why contracts cannot be read whose index is valid: the hub has lost pages of them."""
 
@@ -156,11 +160,62 @@ class HubBook:
         """See `Book.history`."""
         _, index = await self._index()
         told = [] if index is None else await self._history(index)
-        changes = [
-            Change(each["version"], each["author"], each["when"], each["identity"], each["before"], each["after"])
-            for each in told
-        ]
+        changes = [_change_in(each) for each in told]
         return [each for each in changes if identity is None or each.identity == identity][:most]
+
+    async def forget(self, identity: str, *, author: str) -> int | None:
+        """See `Book.forget`. Pages that bear the name are deleted at once, but for two kinds.
+
+        A page that only versions beyond the history were made of stays for up to RETIRED_S, and so does one that a
+        writer has put whose change came too late.
+        """
+        check_author(author)
+        check_identity(identity, "identity")
+        found = 0
+        for _ in range(TRIES_MAX):
+            payload, index = await self._index()
+            if index is None:
+                return None
+            found = index.version
+            rewritten = await self._rewritten(index, identity)
+            before = await self._before(index)
+            after = without_customer(before, identity)
+            if after is before and not rewritten.changed:
+                return None
+            now_s = self._clock.wall_ns() / SECOND_NS
+            change = Change(max(found, self._minimum - 1) + 1, author, now_s, ERASED, None, None)
+            if await self._swap(payload, index, after, change, rewritten=rewritten):
+                self._pages, self._told = Pages(), {}
+                return change.version
+        _, index = await self._index()
+        raise VersionConflict(found, 0 if index is None else index.version)
+
+    async def _rewritten(self, index: Index, identity: str) -> Rewritten:
+        """The history without a customer."""
+        done = Rewritten([], {}, set(index.history) | set(index.outline.digests))
+        for said in await self._history(index):
+            outline = _outline_in(said)
+            done.former.update(outline.digests)
+            number = page_number(identity, len(outline.customers))
+            page = await self._customers_page(outline.customers[number])
+            if page is not None and identity in page:
+                payload = payload_of({name: each for name, each in page.items() if name != identity})
+                done.pages[digest_of(payload)] = payload
+                customers = [*outline.customers]
+                customers[number] = digest_of(payload)
+                outline = outline._replace(customers=tuple(customers))
+            told = _told_page(told_without(_change_in(said), identity), outline)
+            done.pages[digest_of(told)] = told
+            done.history.append(digest_of(told))
+        return done
+
+    async def _customers_page(self, digest: str) -> dict[str, Any] | None:
+        """What one page of a former version says; None if it is not there any more, or is damaged."""
+        try:
+            page = table_in(await fetched_page(self._store, digest), digest)
+        except (MissingPage, DamagedPage):
+            return None
+        return page if isinstance(page, dict) else None
 
     async def _change(
         self,
@@ -187,12 +242,26 @@ class HubBook:
         _, index = await self._index()
         raise VersionConflict(found, 0 if index is None else index.version)
 
-    async def _swap(self, payload: bytes | None, before: Index | None, after: Document, change: Change) -> bool:
-        """Put the pages of a change, then its index, and return whether that was still in time."""
+    async def _swap(
+        self,
+        payload: bytes | None,
+        before: Index | None,
+        after: Document,
+        change: Change,
+        *,
+        rewritten: Rewritten | None = None,
+    ) -> bool:
+        """Put the pages of a change, then its index, and return whether that was still in time.
+
+        With a history that was `rewritten`, what only the former one was made of is deleted at once.
+        """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
         told = _told_page(change, parts.outline)
         pages = {**parts.pages, digest_of(told): told}
-        former = () if before is None else before.history
+        former: Sequence[str] = () if before is None else before.history
+        if rewritten is not None:
+            former = rewritten.history
+            pages |= rewritten.pages
         lacking = set(await self._put(pages, also=former[: HISTORY_MAX - 1]))
         kept = takewhile(lambda each: each not in lacking, former[: HISTORY_MAX - 1])
         issued = int(change.when)
@@ -209,7 +278,13 @@ class HubBook:
         )
         if swapped:
             await self._put(pages)
-            await self._retire(former, index)
+            if rewritten is None:
+                await self._retire(former, index)
+            else:
+                kept_pages = {*pages, *index.history, *parts.outline.digests}
+                for each in await self._history(index):
+                    kept_pages.update(_outline_in(each).digests)
+                await self._store.keep_pages(sorted(rewritten.former - kept_pages), keep_s=AT_ONCE_S)
         return swapped
 
     async def _put(self, pages: dict[str, bytes], *, also: Sequence[str] = ()) -> list[str]:
@@ -307,3 +382,7 @@ def _told_page(change: Change, outline: Outline) -> bytes:
 
 def _outline_in(told: dict[str, Any]) -> Outline:
     return Outline(told["plans"], tuple(told["customers"]))
+
+
+def _change_in(told: dict[str, Any]) -> Change:
+    return Change(told["version"], told["author"], told["when"], told["identity"], told["before"], told["after"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import Document, checked
+from reconverge.contracts.document import Document, check_identity, checked
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
@@ -18,6 +19,7 @@ from reconverge.contracts.store.changing import (
     with_customer,
     with_document,
 )
+from reconverge.contracts.store.erasing import ERASED, told_without, without_customer
 from reconverge.contracts.store.index import HISTORY_MAX
 
 
@@ -73,6 +75,34 @@ class MemoryBook:
         with self._lock:
             changes = [each for each in self._changes if identity is None or each.identity == identity]
         return changes[:most]
+
+    async def forget(self, identity: str, *, author: str) -> int | None:
+        """See `Book.forget`."""
+        check_author(author)
+        check_identity(identity, "identity")
+        with self._lock:
+            documents = {each: without_customer(document, identity) for each, document in self._documents.items()}
+            changes = [told_without(each, identity) for each in self._changes]
+            told = all(one is other for one, other in zip(changes, self._changes, strict=True))
+            if told and all(documents[each] is document for each, document in self._documents.items()):
+                return None
+            self._documents = documents
+            self._changes = deque(changes, maxlen=HISTORY_MAX)
+            document = without_customer(self._document, identity)
+            version = self._become(document, Change(0, author, self._now_s(), ERASED, None, None))
+        self._told(version, document)
+        return version
+
+    def _become(self, document: Document, change: Change) -> int:
+        """Have the document be in force, by a change whose version is not known yet. The lock is held."""
+        self._version += 1
+        self._document = self._documents[self._version] = document
+        self._documents.pop(self._version - HISTORY_MAX, None)
+        self._changes.appendleft(replace(change, version=self._version))
+        return self._version
+
+    def _now_s(self) -> float:
+        return self._clock.wall_ns() / SECOND_NS
 
     def _change(
         self,

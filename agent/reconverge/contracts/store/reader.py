@@ -182,6 +182,9 @@ class ContractsReader:
 
     # ------------------------------------------------------------ as a follower
 
+    brief = False
+    """See `Follower.brief`: there may be many pages to read."""
+
     def due_ns(self) -> int:
         """See `Follower.due_ns`."""
         return self._next_ns

@@ -113,6 +113,11 @@ class TwoHubs:
     def _away(self) -> bool:
         return not any(shard.choice.primary for shard in self._shards)
 
+    @property
+    def both(self) -> tuple[Hub, Hub]:
+        """The primary and the fallback."""
+        return self._primary, self._fallback
+
     def hub_of(self, shard: int) -> Hub:
         """The hub that this node exchanges with about the keys of that shard."""
         return self._primary if self._shards[shard].choice.primary else self._fallback

@@ -298,7 +298,7 @@ class _Serving:
     """What was decided about one request, until it was answered."""
 
     def __init__(self, request: web.Request) -> None:
-        self._request = request
+        self._request: web.Request | None = request
         self.outcomes: list[Outcome] = []
         self._told: web.StreamResponse | None = None
 
@@ -306,10 +306,15 @@ class _Serving:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+        request, self._request = self._request, None  # which has this object; the collector would have to part them
         if isinstance(error, web.HTTPException):  # a response that is raised
             self.answered(error)
         elif error is not None:
-            gone = self._request.transport is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
+            gone = (
+                request is None
+                or request.transport is None
+                or isinstance(error, asyncio.CancelledError | GeneratorExit)
+            )
             self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:

@@ -5,30 +5,34 @@ app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
-from reconverge.integrations.web.fields import LISTS, Fields
+from reconverge.integrations.asgi.sending import (
+    Adding,
+    App,
+    Decided,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    Sending,
+    encoded,
+    field_name,
+)
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
-from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
-from reconverge.integrations.web.request.addresses import Addresses, Client, Located, single
+from reconverge.integrations.web.outcome import OUTCOME, Outcome
+from reconverge.integrations.web.request.addresses import Addresses, Client, Located
 from reconverge.integrations.web.request.paths import below_mount
-from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
+from reconverge.integrations.web.request.request import HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import UnmatchedRules
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 WEBSOCKET: Final = "WEBSOCKET"
 """What a rule calls the method of a websocket's connection."""
@@ -50,7 +54,7 @@ class AsgiRequest(Located):
     def __init__(
         self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
     ) -> None:
-        super().__init__(addresses)
+        self._addresses, self._client = addresses, ...  # as `Located` does; a call less of every request
         self.raw = scope
         self._router = router
         self._root = root
@@ -132,11 +136,16 @@ class AsgiRequest(Located):
 
     def single_header(self, name: str) -> str | None:
         """See `Request.single_header`."""
-        value = single(self._values(name))
-        return None if value is None else value.decode("latin-1")
+        wanted, found = field_name(name), None
+        for key, value in self.raw["headers"]:
+            if key == wanted:
+                if found is not None and value != found:
+                    return None
+                found = value
+        return None if found is None else found.decode("latin-1")
 
     def _values(self, name: str) -> list[bytes]:
-        wanted = name.lower().encode("latin-1", "replace")
+        wanted = field_name(name)
         return [value for key, value in self.raw["headers"] if key == wanted]
 
 
@@ -177,13 +186,25 @@ class RateLimitMiddleware:
         self._router: Any = None
         self._root = ""
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
+        if self.guard.meter is not None:  # whose routes are found by the router below
+            self._find_router()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
         if self._unmatched.wanted:
             send = self._look(scope, send)
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+            outcome = self.guard.at_once(request, self._rules)
+            if not isinstance(outcome, Outcome):
+                outcome = await self.guard.check_further(request, self._rules, outcome)
+            scope[OUTCOME] = outcome
+            if isinstance(outcome, Admitted):
+                await self.app(scope, receive, Adding(send, outcome))
+            elif outcome.allowed:
+                await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
+            else:
+                await refuse(outcome, scope, receive, send)
         elif scope["type"] == "websocket":
             await self._connect(scope, receive, send)
         else:
@@ -195,8 +216,7 @@ class RateLimitMiddleware:
         Where it is mounted, a server tells only with a request.
         """
         if self._router is None:
-            self._router = router_in(self.app)
-            self._root = root_of(self._router)
+            self._find_router()
         router, root = self._router, self._root
         if scope["type"] != "lifespan":
             self._unmatched.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
@@ -209,16 +229,9 @@ class RateLimitMiddleware:
 
         return begun
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
-        outcome = await self.guard.check_async(request, self._rules)
-        scope[OUTCOME] = outcome
-        if not outcome.allowed:
-            await refuse(outcome, scope, receive, send)
-            return
-        sending = Sending(send)
-        sending.add(outcome)
-        await sending.serve(self.app, scope, receive)
+    def _find_router(self) -> None:
+        self._router = router_in(self.app)
+        self._root = root_of(self._router)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
@@ -228,8 +241,7 @@ class RateLimitMiddleware:
             await receive()  # the event websocket.connect, which comes before a refusal may be sent
             await refuse_connection(outcome, scope, send)
             return
-        sending = Sending(send)
-        sending.add(outcome)
+        sending = Sending(send, Decided(outcome))
         if not self._messages:
             await sending.serve(self.app, scope, receive)
             return
@@ -247,81 +259,13 @@ class RateLimitMiddleware:
         await sending.serve(self.app, scope, receive_in_measure)
 
 
-class Sending:
-    """Sends what the application sends, with the fields of outcomes, and settles these when it has ended."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._outcomes: list[Outcome] = []
-        self._status = 0
-        self._headers: Headers = []
-        self._bytes = 0
-        self._closed = False
-
-    def add(self, outcome: Outcome) -> None:
-        """Add the fields of an outcome to the response, and settle it."""
-        self._outcomes.append(outcome)
-
-    def take_back(self) -> None:
-        """Charge nothing of what was added, and say nothing of it: the request does not go on after all."""
-        outcomes, self._outcomes = self._outcomes, []
-        for outcome in outcomes:
-            outcome.take_back()
-
-    async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
-        """Let the application answer; whatever becomes of it, what has to be settled is."""
-        status = FAILED
-        try:
-            await app(scope, receive, self)
-        except (asyncio.CancelledError, GeneratorExit):
-            status = CANCELLED
-            raise
-        finally:
-            self._finish(self._status or status, complete=False)
-
-    async def __call__(self, message: Message) -> None:
-        """Send one message on, as ASGI has it."""
-        kind = message["type"]
-        if self._closed:
-            return
-        if kind == "http.response.body":
-            await self._send(message)
-            self._bytes += len(message.get("body", b""))
-            if not message.get("more_body", False):
-                self._finish(self._status, complete=True)
-            return
-        if kind in {"http.response.start", "websocket.accept", "websocket.http.response.start"}:
-            self._status = message.get("status", 101)
-            self._headers = list(message.get("headers") or ())
-            refused = any(name.lower() == b"retry-after" for name, _ in self._headers)
-            fields = fields_together(self._outcomes, refused=refused)
-            if fields or self._headers:  # which may have come as a generator, and are used up then
-                message = {**message, "headers": merged(self._headers, fields)}
-        await self._send(message)
-        if kind == "http.response.pathsend":
-            self._finish(self._status, complete=True)
-
-    async def close(self, code: int) -> None:
-        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
-        self._closed = True
-        with suppress(OSError):
-            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
-
-    def _finish(self, status: int, *, complete: bool) -> None:
-        """Settle what has not been; before background tasks begin, if the response was complete."""
-        for outcome in self._outcomes:
-            if outcome.unsettled:
-                headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
-                outcome.finish(Response(status, headers, self._bytes, complete))
-
-
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
     if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return
     refusal = outcome.refusal
-    await send({"type": "http.response.start", "status": refusal.status, "headers": _encoded(refusal.fields)})
+    await send({"type": "http.response.start", "status": refusal.status, "headers": encoded(refusal.fields)})
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else refusal.body})
 
 
@@ -348,19 +292,8 @@ async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
     assert outcome.refusal is not None
     if "websocket.http.response" in (scope.get("extensions") or {}):
         refusal = outcome.refusal
-        head = {"status": refusal.status, "headers": _encoded(refusal.fields)}
+        head = {"status": refusal.status, "headers": encoded(refusal.fields)}
         await send({"type": "websocket.http.response.start", **head})
         await send({"type": "websocket.http.response.body", "body": refusal.body})
     else:
         await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit"})
-
-
-def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Header fields with ours. Lists add up; of the others, what is there stands."""
-    there = {name.lower() for name, _ in headers}
-    ours = [(name, value) for name, value in _encoded(fields) if name not in there or name.decode() in LISTS]
-    return [*headers, *ours]
-
-
-def _encoded(fields: Fields) -> Headers:
-    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]

@@ -14,23 +14,58 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.unmatched import Route, methods_in
 
 FULL_MATCH: Final = 2
 """How Starlette's routes say that they are about a request."""
+ROUTES_MAX: Final = 4096
+"""So many routes are known by their address in memory: more than applications have."""
 DEPTH_MAX: Final = 32
 """So many middlewares or mounted applications are looked into, one within the other."""
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
     """The pattern of the route with all its prefixes; looked for among the application's, if it was not found yet."""
+    route = scope.get("route")
+    if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
+        context = (scope.get("fastapi") or {}).get("effective_route_context")
+        known = _known.get((id(route), id(context)))
+        if known is not None and known.regex.match(scope["path"]) is not None:
+            return known.path
+        _remember(route, context)
     found = _found(scope)
     if found is None:
         found = next(_fitting(scope), None)
     return "" if found is None else f"{_prefix(scope, found)}{found}"
+
+
+class _Known(NamedTuple):
+    """A route that is mounted nowhere, which is known by its address in memory as long as this keeps it."""
+
+    regex: re.Pattern[str]
+    path: str
+    kept: tuple[Any, Any]
+
+
+_known: dict[tuple[int, int], _Known] = {}
+
+
+def _remember(route: Any, context: Any) -> None:
+    """Keep what tells a route, if the first object that has a pattern says which paths it is about.
+
+    One route may stand for several patterns, so each request is compared with the pattern that is kept.
+    """
+    for holder in (getattr(context, "starlette_route", None), context, route):
+        path, regex = _path_of(holder), getattr(holder, "path_regex", None)
+        if path is not None:
+            if isinstance(regex, re.Pattern):
+                if len(_known) >= ROUTES_MAX:
+                    _known.clear()
+                _known[id(route), id(context)] = _Known(cast("re.Pattern[str]", regex), path, (route, context))
+            return
 
 
 def router_in(app: Any) -> Any:

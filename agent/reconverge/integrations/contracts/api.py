@@ -20,10 +20,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
+from reconverge.agent.erasing import Forgotten
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import (
@@ -101,6 +102,21 @@ UNUSABLE: Final = "unusable"
 """The kind of a failure of a book that is none of reaching its hub."""
 _ONE: Final = "/contracts/"
 _CUSTOMER: Final = "/customers/"
+
+
+USE_STAYS: Final = Forgotten(
+    0, 0, 0, "what was used stays, as no contracts are in force beside this API: erase it with `reconverge forget`"
+)
+"""What an API answers that has no contracts in force, and so no agent with which use could be erased."""
+
+
+@runtime_checkable
+class CustomerEraser(Protocol):
+    """Erases what a customer has used, on all nodes; `Contracts` is one."""
+
+    async def forget(self, customer: str) -> Forgotten:
+        """See `Contracts.forget`. Raises HubUnavailable, and InvalidKey for what can be no key."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +402,19 @@ class _Api:
             raise Problem(422, str(error)) from None
         return Response(status_code=204)
 
+    async def forget_customer(self, asked: _Asked) -> Response:
+        """POST /customers/{identity}/forget."""
+        version = await self._book.forget(asked.identity, author=asked.author)
+        if version is None:
+            version, _ = await self._book.read()
+        contracts: object = self._contracts
+        done = USE_STAYS
+        if isinstance(contracts, CustomerEraser):
+            try:
+                done = await contracts.forget(asked.identity)
+            except InvalidKey as error:
+                raise Problem(422, str(error)) from None
+        return told({"version": version, "complete": done.complete, **asdict(done)}, version)
 
     async def read_status(self, _asked: _Asked) -> Response:
         """GET /status."""
@@ -434,7 +463,9 @@ def _check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
     known = sorted({fact for limit in limits for fact in limit.by if fact != CUSTOMER})
     for name in facts:
         if name not in known:
-            told_known = f"those that limits count by: {', '.join(known)}" if known else "they count by the customer alone"
+            told_known = (
+                f"those that limits count by: {', '.join(known)}" if known else "they count by the customer alone"
+            )
             problem = f"no limit counts by {name!r}; {told_known}{meant(name, known)}"
             raise Problem(400, problem, parameter=name)
 

@@ -158,6 +158,12 @@ OPERATIONS: Final = (
         "read_status", "GET", "/status", "Which contracts this node obeys, and what it has refused to obey.",
         explains=True, answers=((200, "Status"),),
     ),
+    Operation(
+        "forget_customer", "POST", "/customers/{identity}/forget",
+        "Erase a customer from the contracts and all their versions, and with them in force what it has used, on all"
+        " nodes and at the hub. This cannot be undone.",
+        role="write", answers=((200, "Forgotten"),),
+    ),
     Operation("read_openapi", "GET", "/openapi.json", "This document.", role=None, answers=((200, ""),)),
 )  # fmt: skip
 

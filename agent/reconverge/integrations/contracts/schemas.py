@@ -1,7 +1,7 @@
 """The JSON Schemas of what the API takes and gives: documents, plans, customers, switches, changes, explanations."""
 
-# What contracts are is said once, in `contracts/schema.py`, whose parts stand here under the names that clients made of
-# the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting goes
+# What contracts are is said once, in `contracts/schema.py`, whose parts stand here under the names that clients made
+# of the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting goes
 # with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. The tests
 # compare the fields with those of the format, and have answers checked against these schemas.
 
@@ -140,9 +140,9 @@ def _of_explaining() -> dict[str, Schema]:
     yes = {"type": "boolean"}
     wait = _optional({**number, "description": "In seconds; null if no moment is known."})
     limit_members: dict[str, Schema] = {
-        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "in_force": whole, "used": whole,
-        "remaining": whole, "lines": whole, "refill_s": number, "wait_s": wait, "by": names, "switch": {"enum": [*WORDS]},
-        "certain": yes, "former": yes,
+        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "in_force": whole,
+        "used": whole, "remaining": whole, "lines": whole, "refill_s": number, "wait_s": wait, "by": names,
+        "switch": {"enum": [*WORDS]}, "certain": yes, "former": yes,
     }  # fmt: skip
     explained: dict[str, Schema] = {
         "customer": ref("Identity"), "plan": {"type": "string"}, "allowed": yes, "refused_by": names, "wait_s": wait,
@@ -160,6 +160,16 @@ def _of_explaining() -> dict[str, Schema]:
         "Facts": facts,
         "Reset": table("Facts of a request by which limits count.", [], facts=ref("Facts")),
         "LimitExplained": table("How a customer stands with one limit.", list(limit_members), **limit_members),
+        "Forgotten": table(
+            "What was erased of a customer.",
+            ["version", "complete", "cells", "kept", "rows", "problem"],
+            version={**_VERSION, "description": "Of the contracts since."},
+            complete={**yes, "description": "Whether nothing is left of it, as far as it could be looked for."},
+            cells={**whole, "description": "Keys of limits that were taken from the hub."},
+            kept={**whole, "description": "Keys that stay, because nodes use them or do not answer; ask again."},
+            rows={**whole, "description": "Rows and events of usage that were taken from the hub."},
+            problem={"type": "string", "description": "What could not be done; empty if all was."},
+        ),
         "Explanation": table("Whether a customer may go on, why not, and when.", list(explained), **explained),
     }
 

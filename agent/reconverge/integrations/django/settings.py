@@ -41,8 +41,10 @@ OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).pa
 OF_GUARD: Final = frozenset(name.upper() for name in GuardSettings.__annotations__) - {"AGENT", "PASSES"}
 OF_RULE: Final = frozenset(name.upper() for name in RuleSettings.__annotations__) | {"LIMITS", "VIEWS"}
 OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
-FUNCTIONS: Final = frozenset({"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "ON_BREACH", "SETTLE"})
-"""What may be the dotted path of a function. Nothing else that these may be looks like one."""
+FUNCTIONS: Final = frozenset(
+    {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
+)
+"""What may be the dotted path of a function, or of a meter. Nothing else that these may be looks like one."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
 """What errors call otherwise than settings do."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")

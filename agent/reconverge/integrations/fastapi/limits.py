@@ -20,8 +20,9 @@ from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, told
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.asgi.middleware import App, AsgiRequest, Receive, Scope, Send, Sending, refuse
+from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
+from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, Sending
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
 from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
@@ -44,8 +45,8 @@ except ModuleNotFoundError as error:
 
 logger = logging.getLogger("reconverge")
 
-SENDING: Final = "reconverge.sending"
-"""The scope's entry for the middleware that adds fields to the response."""
+DECIDED: Final = "reconverge.decided"
+"""The scope's entry for what was decided, if a middleware adds the fields of that to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
 """The scope's entry for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
@@ -243,8 +244,8 @@ class _Fields:
         if not self._looked:  # all routes are there
             self._looked = True
             tell_of_endpoints(scope.get("app"), self._functions)
-        sending = scope[SENDING] = Sending(send)
-        await sending.serve(self.app, scope, receive)
+        decided = scope[DECIDED] = Decided()
+        await Sending(send, decided).serve(self.app, scope, receive)
 
 
 class _Refused(Response):
@@ -297,6 +298,7 @@ class _Asked:
     def __init__(self, guard: Guard, declared: Declared) -> None:
         self._guard = guard
         self._declared = declared
+        self._rules = [declared]
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
         """What routes depend on."""
@@ -312,21 +314,23 @@ class _Asked:
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
         request = AsgiRequest(scope, self._guard.addresses, connection=connection)
-        outcome = await self._guard.check_async(request, [self._declared])
+        outcome = self._guard.at_once(request, self._rules)
+        if not isinstance(outcome, Outcome):
+            outcome = await self._guard.check_further(request, self._rules, outcome)
         scope[OUTCOME] = outcome
-        sending = scope.get(SENDING)
+        decided = scope.get(DECIDED)
+        if isinstance(decided, Decided) and outcome.allowed:
+            decided.add(outcome)
+            return outcome
         before: list[Outcome] = scope.setdefault(OUTCOMES, [])
         if not outcome.allowed:
-            if isinstance(sending, Sending):
-                sending.take_back()
+            if isinstance(decided, Decided):
+                decided.take_back(outcome)
             go_on(before, outcome)
             if scope["type"] == "websocket":
                 raise WebSocketException(POLICY_VIOLATION, "rate limit")
             raise TooManyRequests(outcome)
-        if isinstance(sending, Sending):
-            sending.add(outcome)
-            return outcome
-        before.append(outcome)
+        go_on(before, outcome)
         if outcome.unsettled:
             for each in before:
                 each.take_back()

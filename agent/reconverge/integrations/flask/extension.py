@@ -81,6 +81,9 @@ class ServiceUnavailable(exceptions.ServiceUnavailable):
     outcome: Outcome
 
 
+_ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: TooManyRequests, 503: ServiceUnavailable}
+
+
 @dataclass(slots=True)
 class _Mark:
     """What decorators say of a view or a blueprint."""
@@ -332,11 +335,15 @@ class Limits:
         outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
         if go_on(_outcomes(), outcome):
             return
+        # Not by a name in this frame: the error knows the frame, and the collector would have to part them.
+        raise self._error_of(outcome)
+
+    def _error_of(self, outcome: Outcome) -> TooManyRequests | ServiceUnavailable:
+        """What a refusal is raised as."""
         assert outcome.refusal is not None
-        kind = TooManyRequests if outcome.refusal.status == TooManyRequests.code else ServiceUnavailable
-        error = kind(outcome.refusal.detail, self._response_of(outcome))
+        error = _ERRORS[outcome.refusal.status](outcome.refusal.detail, self._response_of(outcome))
         error.outcome = outcome
-        raise error
+        return error
 
     def _response_of(self, outcome: Outcome) -> flask.Response:
         """What a refusal is answered: what `on_breach` wants to be, if Flask can make a response of it."""

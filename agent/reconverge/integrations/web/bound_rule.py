@@ -13,7 +13,7 @@ from reconverge.agent.agent import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.contracts.explaining import MissingFact
-from reconverge.errors import InvalidLimit, InvalidSetting, ReconvergeError, shown
+from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
@@ -33,6 +33,7 @@ from reconverge.integrations.web.request.keys import (
     joined,
     name_of_function,
     plain,
+    waits,
     written,
 )
 from reconverge.integrations.web.request.paths import Places
@@ -62,6 +63,8 @@ NO_USER: Final = (
 MISSED_MAX: Final = 10
 """A key function that finds nothing in any of so many requests is told of."""
 ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
+NO_IDENTITY: Final = "(no key)"
+"""The identity under which a meter counts what was charged to requests without a key."""
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
 IN_DOUBT: Final = "is taken for one that the rule is about"
@@ -113,6 +116,14 @@ class NoKey(ReconvergeError):
 
 
 @dataclass(slots=True)
+class Found:
+    """What the key function of a rule has returned for a request, or the error that it has failed with."""
+
+    value: object = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
 class Claim:
     """What one request asks of one limit."""
 
@@ -124,6 +135,12 @@ class Claim:
     """See `Price.kind`."""
     shadow: bool = False
     """Whether it decides and counts, and never refuses."""
+    identity: str = ""
+    """As whose use a meter counts it, where that is not the key."""
+    label: str = ""
+    """Under what name a meter counts it, where that is not the limit's."""
+    metered: bool = True
+    """Whether a meter counts it: not a former limit of a contract, beside which another charges the same request."""
 
 
 class Declared:
@@ -176,6 +193,45 @@ class Declared:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
 
+    @property
+    def only_limiter(self) -> Limiter | None:
+        """The limiter, of a rule that asks no other, and nothing but a plain function for the key; else None.
+
+        So nothing of it depends on a response, on a path, or on a function that may have to be awaited.
+        """
+        rule = self.rule
+        plain = (
+            self.places is None
+            and self._exempt is None
+            and not self.settles
+            and not rule.shadow
+            and type(rule.cost) is int
+            and not waits(self._key)
+            and (not self._parts or (rule.per_route and len(self._parts) == 1))
+        )
+        return self._limiter if plain else None
+
+    @property
+    def key_function(self) -> Asked:
+        """What finds the key of a request."""
+        return self._key
+
+    @property
+    def part_of_route(self) -> Callable[[Request], Any] | None:
+        """What finds the part of a key that tells routes apart, where they count on their own."""
+        return self._parts[0] if self.rule.per_route else None
+
+    @property
+    def fixed_cost(self) -> int:
+        """What every request costs, of a rule that says a number."""
+        assert isinstance(self.rule.cost, int)
+        return self.rule.cost
+
+    def has_found_keys(self) -> None:
+        """Note that the key function has found a key."""
+        if self._missed >= 0:
+            self._missed = -1
+
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
         if self.methods is not None and request.method not in self.methods:
@@ -188,8 +244,10 @@ class Declared:
             mend(error, self, IN_DOUBT)
             return True
 
-    def claim(self, request: Request, mend: Mend) -> Steps[Claim | None]:
+    def claim(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[Claim | None]:
         """What the request asks for; None when nothing is limited. Raises NoKey, NoTier, and what `mend` raises.
+
+        `found` is what the key function has said, if it was asked already.
 
         What a function has failed to say is replaced: a key by the request's address, unless the rule refuses requests
         without a key or counts them together; a limit by the strictest one that the function has given so far; a cost
@@ -202,25 +260,26 @@ class Declared:
             limiter = yield from self._limiter_by_request(request, mend)
             if limiter is None:
                 return None
-        key = yield from self._key_of(request, mend)
+        key = yield from self._key_of(request, mend, found)
         if key is None:
             return None
+        identity = _identity_in(key) if key[0] == OURS else ""
         if self._parts:
             parts = yield from self._scope_of(request, mend)
-            key = joined([*parts, key]) or key
+            identity, key = identity or key, joined([*parts, key]) or key
         cost: int | str = cast("int | str", self.rule.cost)
         if self._cost is not None:
             cost = yield from self._cost_by_request(request, limiter, mend)
         key = fitting(key, limiter.key_bytes_max)
         if type(cost) is int and not limiter.has_costs:
-            return Claim(self, limiter, key, cost, shadow=self.rule.shadow)
+            return Claim(self, limiter, key, cost, None, self.rule.shadow, identity)
         price = self._price(limiter, cost, request, mend)
-        return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow)
+        return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
-    def claims(self, request: Request, mend: Mend) -> Steps[list[Claim]]:
+    def claims(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[list[Claim]]:
         """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
         if self._contracts is None:
-            claim = yield from self.claim(request, mend)
+            claim = yield from self.claim(request, mend, found)
             return [] if claim is None else [claim]
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return []
@@ -231,6 +290,7 @@ class Declared:
         if "\x00" in customer:
             customer = plain(f"{OURS}{customer}")  # a hash of it: contracts are for text without NUL
         customer = fitting(customer, IDENTITY_BYTES_MAX)
+        identity = _identity_in(customer)
         standing = contracts.standing(customer)
         if standing.plan == REFUSED:
             raise NoKey(self.name)
@@ -246,14 +306,18 @@ class Declared:
                 cost = yield from self._cost_by_request(request, each.limiter, mend)
             price = self._price(each.limiter, cost, request, mend)
             key = fitting(each.key, each.limiter.key_bytes_max)
-            claims.append(Claim(self, each.limiter, key, price.cost, price.kind, self.rule.shadow or each.shadow))
+            shadow, term = self.rule.shadow or each.shadow, each.term
+            asked = Claim(self, each.limiter, key, price.cost, price.kind, shadow, identity, term.name, not term.former)
+            claims.append(asked)
         return claims
 
-    def _key_of(self, request: Request, mend: Mend) -> Steps[str | None]:
+    def _key_of(self, request: Request, mend: Mend, asked: Found | None = None) -> Steps[str | None]:
         """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""
         missing = self.missing
         try:
-            found = self._key(request)
+            if asked is not None and asked.error is not None:
+                raise asked.error
+            found: Any = self._key(request) if asked is None else asked.value
             if inspect.isawaitable(found):
                 found = yield found
             key = written(found)
@@ -272,6 +336,9 @@ class Declared:
         for name, function in self._facts.items():
             try:
                 facts[name] = written((yield from _come(function(request)))) or NOWHERE
+            except InvalidKey as error:
+                mend(InvalidKey(f"the fact {name!r}: {error}"), self, NO_SCOPE)
+                facts[name] = NOWHERE
             except Exception as error:  # noqa: BLE001  # of the application's function
                 mend(error, self, NO_SCOPE)
                 facts[name] = NOWHERE
@@ -357,7 +424,13 @@ class Declared:
         function = self._key if what == "key_func" else getattr(self.rule, what)
         return f"{self.name}: {what} {name_of_function(function)}" if callable(function) else self.name
 
-    def _path_of(self, request: Request) -> str | None:
+    @property
+    def watches_addresses(self) -> bool:
+        """Whether its keys are identities that may come from several addresses."""
+        return self._key not in ALWAYS_FIND
+
+    def path_of(self, request: Request) -> str | None:
+        """The rule's own path that the request takes; None if the rule names none."""
         return None if self.places is None else self.places.find(request)
 
     # ------------------------------------------------------------ inside
@@ -370,7 +443,7 @@ class Declared:
         elif rule.scope is not None:
             parts.append(asks(rule.scope, "scope"))
         if rule.per_route:
-            parts.append(lambda request: request.route or self._path_of(request) or NOWHERE)
+            parts.append(lambda request: request.route or self.path_of(request) or NOWHERE)
         if rule.per_method:
             parts.append(self._method_of)
         return parts
@@ -411,6 +484,14 @@ class Declared:
         if isinstance(limits, Limiter):
             return limits
         return self.agent.limit(name, quotas_of_fixed(limits))
+
+
+def _identity_in(key: str) -> str:
+    """As whose use a meter counts a request with this key; those without a key of their own are one identity.
+
+    Else a client that leaves its key out would make a row of each of its addresses.
+    """
+    return NO_IDENTITY if key == SHARED_KEY or key.startswith(f"{OURS}{ADDRESS}:") else key
 
 
 def _rate(limiter: Limiter) -> tuple[float, int]:

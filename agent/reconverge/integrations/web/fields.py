@@ -114,14 +114,14 @@ def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
     for decision, quotas in told:
         name = decision.binding
         if name in quotas:
-            policies[name] = _policy_11(name, quotas[name])
+            policies[name] = policy_11(name, quotas[name])
         item = f"{sf_string(name)};r={_integer(decision.remaining)}"
         # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
         after_s = None if refused and decision.allowed else _after_s(decision)
         services.append(item if after_s is None else f"{item};t={after_s}")
     for _, quotas in told:
         for name, limit in quotas.items():
-            policies.setdefault(name, _policy_11(name, limit))
+            policies.setdefault(name, policy_11(name, limit))
     return [("RateLimit-Policy", ", ".join(policies.values())), ("RateLimit", ", ".join(services))]
 
 
@@ -148,7 +148,8 @@ def _x_ratelimit(told: Sequence[Told], wall_s: float) -> Fields:
 
 
 @lru_cache(maxsize=1024)
-def _policy_11(name: str, limit: Limit) -> str:
+def policy_11(name: str, limit: Limit) -> str:
+    """What `ietf-11` says of a quota."""
     return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"
 
 

@@ -24,10 +24,11 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, NoKey, NoTier, Steps
+from reconverge.integrations.web.bound_rule import Claim, Declared, Found, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.former_cold import checked_in_doubt
+from reconverge.integrations.web.metering import Metering, check_contracts, checked_meter
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import refusal_of
 from reconverge.integrations.web.request.addresses import X_FORWARDED_FOR, Addresses
@@ -51,11 +52,13 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
+from reconverge.integrations.web.straight import Straight, straight_for
 from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.threads import Total
+from reconverge.usage.meter import Meter
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -100,6 +103,8 @@ class Guard:
             says, which is "ask:25ms" unless it is told otherwise. `cold` is the former word.
         on_breach: see `Rule.on_breach`, for rules without.
         passes: exceptions of key functions and the like that are meant for the framework, and not failures.
+        meter: counts what each identity is charged, by limit and route, with all that is given back or settled later;
+            a `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
         enabled: False to decide nothing at all.
 
     Raises:
@@ -123,6 +128,7 @@ class Guard:
         cold: str | None = None,
         on_breach: Callable[..., Any] | None = None,
         passes: tuple[type[BaseException], ...] = (),
+        meter: Meter | None = None,
         enabled: bool = True,
     ) -> None:
         if fail not in (OPEN, CLOSED):
@@ -149,7 +155,11 @@ class Guard:
         self._fails_closed = fail == CLOSED
         self._on_breach = on_breach
         self._passes = passes
+        self.meter = checked_meter(meter)
+        self._metering = None if meter is None else Metering(meter, self.failed)
         self._filters: list[Asked] = []
+        self._straight: dict[Declared, Straight] = {}
+        """Of the rules that have such a path."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
         """Whether those limits can decide together, of as many as requests have met."""
         self._names: dict[str, object] = {}
@@ -168,15 +178,22 @@ class Guard:
         """Make a rule ready to be asked; `owner` is what it is named after if it has no name, else `name`.
 
         Raises:
-            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
+            InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`; InvalidSetting, too, for contracts that have
+                a meter, if it is not the guard's.
         """
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
+        check_contracts(rule.limits, self.meter)
         chosen = fitting_name(rule.name) if rule.name else None
         if chosen is None:
             chosen = self._new_name(name or (DEFAULT_NAME if owner is None else name_of(owner)))
         settings: dict[str, Any] = self._defaults
-        return Declared(self.agent, rule, name=chosen, key=self._key, **settings)
+        declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
+        metered = self._metering is not None  # which counts what the general way has decided
+        straight = None if metered else straight_for(self, declared, answered=self._on_breach is not None)
+        if straight is not None:
+            self._straight[declared] = straight
+        return declared
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator, too."""
@@ -192,13 +209,23 @@ class Guard:
 
     # ------------------------------------------------------------ deciding
 
+    def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
+        """The outcome, if the only rule has a straight path that leads to one; else what `check` goes on with."""
+        if len(rules) != 1 or self._filters or not self.enabled:
+            return None
+        straight = self._straight.get(rules[0])
+        return None if straight is None else straight.decide(request)
+
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
 
         In doubt it waits on this thread; never on one that runs an event loop. Never fails, except with what `passes`
         says.
         """
-        steps = self._steps(request, rules, blocking=True)
+        found = self.at_once(request, rules)
+        if isinstance(found, Outcome):
+            return found
+        steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
             while True:
@@ -210,7 +237,12 @@ class Guard:
 
     async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """As `check`, for rules that may have coroutine functions; the event loop is never held up."""
-        steps = self._steps(request, rules, blocking=False)
+        found = self.at_once(request, rules)
+        return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
+
+    async def check_further(self, request: Request, rules: Sequence[Declared], found: Found | None) -> Outcome:
+        """As `check_async`, after `at_once` has found no outcome."""
+        steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
             while True:
@@ -225,7 +257,9 @@ class Guard:
         finally:
             steps.close()
 
-    def _steps(self, request: Request, rules: Sequence[Declared], *, blocking: bool) -> Steps[Outcome]:
+    def _steps(
+        self, request: Request, rules: Sequence[Declared], found: Found | None, *, blocking: bool
+    ) -> Steps[Outcome]:
         if not self.enabled or not rules:
             return Outcome(self)
         if (yield from self._is_exempt(request)):
@@ -234,7 +268,7 @@ class Guard:
         for declared in rules:
             try:
                 if declared.concerns(request, self._mend):
-                    claims += yield from declared.claims(request, self._mend)
+                    claims += yield from declared.claims(request, self._mend, found)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
@@ -244,7 +278,8 @@ class Guard:
                 self._let_pass(error, declared.name)
                 if self._fails_closed and not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), None))
-        return (yield from self._decide(claims, blocking=blocking))
+        outcome = yield from self._decide(claims, blocking=blocking)
+        return outcome if self._metering is None else self._metering.counted(request, claims, outcome)
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
         """Whether a request filter lets the request pass."""
@@ -405,15 +440,22 @@ class Guard:
             decision = never_admitted(limiter, key)
         return self._ruled(claim, decision, reservation, charged=patience is not None)
 
-    @staticmethod
-    def _ruled(claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
-        """What a limit's decision means to a client, that may meet another node when it comes again."""
+    @classmethod
+    def _ruled(cls, claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
+        """What a limit's decision means to a client."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
+        return cls.told_to_clients(Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged))
+
+    @staticmethod
+    def told_to_clients(ruling: Ruling) -> Ruling:
+        """See `Answering.told_to_clients`."""
+        decision, limiter, key = ruling.decision, ruling.limiter, ruling.key
         if not decision.allowed:
-            decision = limiter.for_any_node(decision, key, cost, kind)
+            decision = limiter.for_any_node(decision, key, ruling.cost, ruling.kind)
             if not decision.certain:
                 decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
-        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged)
+            ruling.decision = decision
+        return ruling
 
     @staticmethod
     def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
@@ -467,6 +509,13 @@ class Guard:
 
     # ------------------------------------------------------------ answering
 
+    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
+        """See `Answering.refuse_for`."""
+        outcome = Outcome(self, (ruling,))
+        self._refused.add()
+        outcome.refusal = self._refusal(outcome.rulings, ruling.declared, fields)
+        return outcome
+
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
         """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""
         self._refused.add()
@@ -482,13 +531,15 @@ class Guard:
                 self._let_pass(error, ON_BREACH, REFUSED)
         return outcome
 
-    def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None) -> Refusal:
+    def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None, fields: Fields | None = None) -> Refusal:
         told = [ruling.told for ruling in rulings]
+        if fields is None:
+            fields = self.fields(rulings)
         try:
-            return refusal_of(told, declared, self.fields(rulings))
+            return refusal_of(told, declared, fields)
         except Exception as error:  # of a message that the application makes up
             self._let_pass(error, "error_message", REFUSED)
-            return refusal_of(told, declared, self.fields(rulings), silent=True)
+            return refusal_of(told, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """What a response should say of rulings; `refused` if others have refused it."""

@@ -14,6 +14,7 @@ from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings
+from reconverge.usage.meter import Meter
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.guard import Guard
@@ -35,6 +36,7 @@ class CommonSettings(TypedDict, total=False):
     cold: str | None
     on_breach: Callable[..., Any] | None
     passes: tuple[type[BaseException], ...]
+    meter: Meter | None
     enabled: bool
 
 

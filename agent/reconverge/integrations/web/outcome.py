@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
@@ -12,6 +12,7 @@ from reconverge.integrations.web.fields import OF_CONTENT, Fields, Told
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
+from reconverge.limiter.certainty import has_charged
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 
@@ -53,9 +54,14 @@ class Ruling:
         """What response fields are made of."""
         return Told(self.decision, self.limiter.quotas)
 
+    @property
+    def has_charged(self) -> bool:
+        """Whether the request was charged: not by a limit that is off, or in shadow and out of room."""
+        return self.charged and has_charged(self.decision)
+
     def give_back(self) -> None:
         """The request does not go on: nothing is charged for it."""
-        if self.decision.allowed and self.charged:
+        if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
             elif self.cost:
@@ -91,25 +97,48 @@ class Judge(Protocol):
         ...
 
 
-@dataclass(slots=True)
+class Metered(Protocol):
+    """What a meter of usage was told of one request; see `metering.py`."""
+
+    def is_about_the_same_request(self) -> None:
+        """What was counted is of a request that was counted before."""
+        ...
+
+    def take_back(self) -> None:
+        """The request does not go on after all."""
+        ...
+
+
 class Outcome:
     """Whether a request may go on. True when it may.
 
-    An integration adds `fields` to the response, and calls `finish` once that has ended, whatever way.
+    An integration adds `fields` to the response, and calls `finish` once that has ended, whatever way. `refusal` is the
+    response to a request that may not go on, and `response` what `on_breach` wants to be answered instead, in the
+    framework's own terms. `shadows` are the rulings of limits that work in the shadow.
     """
 
-    guard: Judge
-    rulings: Sequence[Ruling] = ()
-    """Of all limits that do not work in the shadow."""
-    shadows: Sequence[Ruling] = ()
-    refusal: Refusal | None = None
-    response: Any = None
-    """What `on_breach` wants to be answered instead, in the framework's own terms."""
-    _unsettled: list[Ruling] = field(default_factory=list[Ruling])
+    __slots__ = ("_rulings", "_unsettled", "guard", "metered", "refusal", "response", "shadows")
 
-    def __post_init__(self) -> None:
-        if self.refusal is None:
-            self._unsettled = [ruling for ruling in (*self.rulings, *self.shadows) if ruling.reservation is not None]
+    def __init__(self, guard: Judge, rulings: Sequence[Ruling] = (), shadows: Sequence[Ruling] = ()) -> None:
+        self.guard = guard
+        self.shadows = shadows
+        self.refusal: Refusal | None = None
+        self.response: Any = None
+        self.metered: Metered | None = None
+        """What a meter of usage was told of the request, if there is one."""
+        self._rulings = rulings
+        self._unsettled: Sequence[Ruling] = [
+            ruling for ruling in (*rulings, *shadows) if ruling.reservation is not None
+        ]
+
+    def __repr__(self) -> str:
+        said = [*self.rulings, *self.shadows]
+        return f"<{type(self).__name__}: {'goes on' if self.allowed else 'refused'}, {said}>"
+
+    @property
+    def rulings(self) -> Sequence[Ruling]:
+        """Of all limits that do not work in the shadow."""
+        return self._rulings
 
     @property
     def allowed(self) -> bool:
@@ -122,7 +151,11 @@ class Outcome:
     @property
     def fields(self) -> Fields:
         """What the response should say of the limits, whether it is a refusal or not."""
-        return self.guard.fields(self.rulings)
+        return self.fields_beside(refused=False)
+
+    def fields_beside(self, *, refused: bool) -> Fields:
+        """The same, beside what others have decided: `refused` if that is a refusal."""
+        return self.guard.fields(self.rulings, refused=refused)
 
     @property
     def unsettled(self) -> bool:
@@ -146,16 +179,18 @@ class Outcome:
 
     def take_back(self) -> None:
         """Charge nothing, as the request does not go on after all. Never fails."""
-        self._unsettled = []
+        self._unsettled = ()
         for ruling in (*self.rulings, *self.shadows):
             try:
                 ruling.give_back()
             except Exception as error:  # noqa: BLE001  # as below
                 self.guard.failed(error, ruling.name)
+        if self.metered is not None:
+            self.metered.take_back()
 
     def finish(self, response: Response) -> None:
         """Settle what depends on the response. Only the first call counts; never fails."""
-        unsettled, self._unsettled = self._unsettled, []
+        unsettled, self._unsettled = self._unsettled, ()
         for ruling in unsettled:
             assert ruling.reservation is not None
             rule = ruling.declared.rule
@@ -172,6 +207,8 @@ class Outcome:
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
     """What a response should say of all that was decided about its request; `refused` if it is a refusal already."""
+    if len(outcomes) == 1:
+        return outcomes[0].fields_beside(refused=refused)
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
     fields: Fields = []
     for judge in judges.values():
@@ -190,6 +227,8 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
     """Whether a request may go on; `outcome` comes after those that are known, or takes all of them back."""
+    if outcomes and outcome.metered is not None:
+        outcome.metered.is_about_the_same_request()
     if outcome.allowed:
         outcomes.append(outcome)
         return True

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 from reconverge.integrations.web.fields import RETRY_AFTER, Fields, Told, retry_after_of
 from reconverge.integrations.web.outcome import Refusal
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
-import json
-from typing import Any, Final
+
+_json: Final = json.JSONEncoder(separators=(",", ":"))
 
 PROBLEM_JSON: Final = "application/problem+json"
 QUOTA_EXCEEDED: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 UNSPECIFIC: Final = "about:blank"
 TITLES: Final = {429: "Too Many Requests", 503: "Service Unavailable"}
+PROBLEMS_MAX: Final = 1024
+"""So many refusals in our own words are kept: they differ in the limit, and in the whole seconds until the next try."""
 DETAIL_CHARACTERS_MAX: Final = 2000
 """Of what an application says in a refusal; more is cut off."""
 
@@ -61,12 +65,22 @@ def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
 
 def encoded(problem: dict[str, Any]) -> bytes:
     """The body, in ASCII, so that whatever it says it is valid in any encoding."""
-    return json.dumps(problem, separators=(",", ":")).encode("ascii")
+    return _json.encode(problem).encode("ascii")
 
 
-BROKEN_STATUS = 503
-BROKEN = "This request could not be checked against its limits."
-NO_KEY = "This request does not identify its sender."
+@lru_cache(maxsize=PROBLEMS_MAX)
+def _usual(
+    status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None
+) -> tuple[dict[str, Any], bytes, str]:
+    """A refusal in our own words: its problem details, its body, and how long that is."""
+    problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after)
+    body = encoded(problem)
+    return problem, body, str(len(body))
+
+
+BROKEN_STATUS: Final = 503
+BROKEN: Final = "This request could not be checked against its limits."
+NO_KEY: Final = "This request does not identify its sender."
 
 
 def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, *, silent: bool = False) -> Refusal:
@@ -86,11 +100,16 @@ def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, 
     elif not refused:
         detail = NO_KEY
     status = BROKEN_STATUS if declared is None else declared.status
-    violated = list(dict.fromkeys(decision.binding for decision in refused))
-    used_up = [name for name in violated if any(each.certain for each in refused if each.binding == name)]
-    problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
-    body = encoded(problem)
-    head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
+    violated = tuple(dict.fromkeys([decision.binding for decision in refused]))
+    used_up = tuple([name for name in violated if any(each.certain for each in refused if each.binding == name)])
+    if detail is None:
+        usual, body, length = _usual(status, violated, used_up, retry_after)
+        problem = usual.copy()
+    else:
+        problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
+        body = encoded(problem)
+        length = str(len(body))
+    head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", length)]
     if retry_after is not None:
         head.append((RETRY_AFTER, str(retry_after)))
     return Refusal(status, problem, body, head + fields)

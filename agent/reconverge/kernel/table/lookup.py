@@ -40,7 +40,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
         cell = table.cells.get(key)
         if cell is not None:
             return cell
-    if len(table.tiers) > 1:
+    if len(table.tiers) > 1 or table.dropped:
         cell = fetch(table, key, now_ns)
         if cell is not None:
             return cell
@@ -99,14 +99,14 @@ def _drop_two(table: LimitState, now_ns: int) -> None:
     if node.alone:
         # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
         keep = table.withheld > 0 and node.keys < node.keys_max
-        node.keys -= _drop_unused(table, now_ns, 2, keep)
+        node.keys -= drop_unused(table, now_ns, 2, keep)
         return
     for cell in table.cells.pass_by(2):
         if is_idle(table, cell, used_now(cell, now_ns), now_ns):
             let_go(table, cell, now_ns)
 
 
-def _drop_unused(table: LimitState, now_ns: int, count: int, keep: bool) -> int:
+def drop_unused(table: LimitState, now_ns: int, count: int, keep: bool) -> int:
     """Drop those of the next few keys about which there is nothing to remember; returns how many were.
 
     With `keep` none is dropped, but all are looked at.
@@ -144,6 +144,7 @@ def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
     """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
+        table.let_go_ns = now_ns
     if cell.leaving:
         cell.shard.leaving -= 1
     cell.leaving = cell.fresh = cell.dirty = cell.urgent = False

@@ -61,7 +61,8 @@ def serve(table: LimitState) -> None:
 
 def _known(table: LimitState) -> bool:
     return (
-        not table.edges.by_charge
+        not table.dropped
+        and not table.edges.by_charge
         and type(table.meter) in KINDS
         and table.calendar is None
         and not table.limit.count_refused

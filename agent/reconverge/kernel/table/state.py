@@ -53,6 +53,10 @@ class LimitState:
     """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
     compiled = False
     """Whether the compiled kernel decides about it; see `native.serve`."""
+    dropped = False
+    """Whether the node does without it until it is asked again; see `dropping.py`."""
+    let_go_ns = -NEVER_NS
+    """When a key left it last that could come back while its use counts; see `kernel/evicted.py`."""
 
     def __init__(
         self,

@@ -396,6 +396,10 @@ class Table(LimitState):
     def join_tiers(self) -> None:
         """Be one of the tables between which keys move."""
         self.tiers.extend(() if self in self.tiers else (self,))
+        self.tell_tiers()
+
+    def tell_tiers(self) -> None:
+        """Have each of the tables between which keys move know the stores of all."""
         stores = tuple(each.cells for each in self.tiers)
         for each in self.tiers:
             each.cells.beside = stores

@@ -33,7 +33,9 @@ from reconverge.kernel.table.state import LimitState
 
 
 def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
-    """The cell of a key, moved here from the table that has it; None if none has."""
+    """The cell of a key, moved here from the table that has it; None if none has. A dropped table is one again."""
+    if table.dropped:
+        table.kernel.take_in_again(table)
     for other in table.tiers:
         cell = None if other is table else other.cells.get(key)
         if cell is not None:
@@ -44,7 +46,7 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
 
 def home_of(table: LimitState, key: str) -> LimitState:
     """Of the tables that count with this one, the one that has the key; this one if none has."""
-    if len(table.tiers) > 1 and key not in table.cells:
+    if (len(table.tiers) > 1 or table.dropped) and key not in table.cells:
         for other in table.tiers:
             if key in other.cells:
                 return other

@@ -25,6 +25,8 @@ FIELD_CHARACTERS_MAX: Final = 8192
 """A longer `Forwarded` is not read: its proxy is then taken for the client."""
 ADDRESS_CHARACTERS_MAX: Final = 64
 """Longer than any address with its port."""
+PEERS_MAX: Final = 4096
+"""Of so many connections' addresses it is remembered what they are: most come again before long."""
 IPV6_PREFIX: Final = 64
 """The smallest network that one subscriber is given: an attacker with one of its addresses has all of them."""
 
@@ -65,12 +67,12 @@ class Addresses:
 
         `peer` is the address at the other end of the connection, `header` looks a field up by its name. Never fails.
         """
-        address = None if peer is None else _address(peer)
+        address, text = (None, None) if peer is None else _read(peer)
         if address is None:
             if not self._trusts_unix:
                 return peer or None
-        elif not self._is_trusted(address):
-            return str(address)
+        elif not self._networks or not self._is_trusted(address):
+            return text
         said = header(self.header)
         if said:
             for hop in _x_forwarded_for(said) if self.header == X_FORWARDED_FOR else _forwarded(said):
@@ -217,6 +219,13 @@ def _address(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
+
+
+@lru_cache(maxsize=PEERS_MAX)
+def _read(peer: str) -> tuple[Address | None, str | None]:
+    """The address of a connection's other end, and that as a text; nothing if it is none."""
+    address = _address(peer)
+    return address, None if address is None else str(address)
 
 
 def single(values: Sequence[Text]) -> Text | None:

@@ -278,8 +278,13 @@ def joined(parts: Iterable[object]) -> str | None:
         text = written(part)
         if text is None:
             return None
-        texts.append(text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text)
+        texts.append(escaped(text))
     return "|".join(texts) or None
+
+
+def escaped(text: str) -> str:
+    """A part of a key, so that it cannot be mistaken for several."""
+    return text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text
 
 
 def plain(key: str) -> str:

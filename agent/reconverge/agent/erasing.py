@@ -1,0 +1,326 @@
+"""Erases an identity: the order to all nodes, and what this node does when it reads one. See `hub/erasing.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar
+from weakref import WeakMethod
+
+from reconverge.agent.lifecycle import Lifecycle
+from reconverge.clock import NEVER_NS, SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.erasing import LOOK_NS, NAME_BYTES_MAX, Erased, OrderLog, erasure_mark, names_in, names_of
+from reconverge.hub.hashing import KeyHasher
+from reconverge.hub.opening import eraser_in, hubs_in
+from reconverge.hub.port import Eraser, Hub
+from reconverge.hub.reading import READ_MAX, KeyQuestion
+from reconverge.kernel import Kernel, Table
+from reconverge.kernel.keys import plain_key
+from reconverge.runtime.log_throttle import LoggedOnce
+
+logger = logging.getLogger("reconverge")
+
+T = TypeVar("T")
+
+WAIT_S: Final = 10.0
+"""For so long `Agent.forget` waits for all nodes: each looks once in a second, and then needs some exchanges."""
+AGAIN_S: Final = 0.25
+"""Between two searches of a hub that keeps keys which nodes have."""
+ANSWERS: Final = 2
+"""So many times as long as an exchange may take an answer is waited for: the runner may be in the midst of one."""
+IDLE_LOOK_NS: Final = 10 * SECOND_NS
+"""How often a node looks for orders that has no keys."""
+IN_USE_NS: Final = 60 * SECOND_NS
+"""For so long a node tries to have a key go that requests are made for; then it stays, which is logged."""
+KEYS_AT_ONCE: Final = 1000
+"""So many keys are compared with orders before the loop does something else: about a millisecond."""
+STEPS_MAX: Final = 1_000_000
+"""After so many steps something is wrong: a hub would have a thousand million keys."""
+Names = Callable[[str], bool]
+"""Whether an identity is one of those that are to be erased."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What has become of the order to forget an identity."""
+
+    cells: int
+    """Keys of limits that were found at the hub and taken from it; without a hub, from this node.
+
+    Nodes take the keys that they have let go of from the hub themselves, and may be faster.
+    """
+    kept: int
+    """Keys of limits that the hub keeps, because nodes that may still use them have not let go of them."""
+    rows: int
+    """Rows and events of usage that were taken from the hub."""
+    problem: str = ""
+    """What could not be done, in a sentence; empty if all was."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left of the identity at the hub, as far as it could be looked for."""
+        return not (self.kept or self.problem)
+
+
+class Erasing:
+    """The orders that one node has heard, and the keys that are on their way out. See `Follower`."""
+
+    def __init__(
+        self, kernel: Kernel, clock: Clock, *, namespace: str, hasher: KeyHasher | None, interval_ns: Callable[[], int]
+    ) -> None:
+        self._kernel = kernel
+        self._clock = clock
+        self._namespace = namespace
+        self._hasher = hasher
+        self._interval_ns = interval_ns
+        self._logged = LoggedOnce()
+        self._listeners: list[WeakMethod[Callable[[Names], None]]] = []
+        self.forget_keys: Callable[[set[tuple[str, str]]], None] = lambda _keys: None
+        """Told of keys that go, each after its limit."""
+        self.leaving: dict[tuple[str, str], int] = {}
+        """Keys that are to go, each after its limit, and until when that is tried."""
+        self._to_drop: list[tuple[str, str]] = []
+        """Keys that this node has no more, and that are to be dropped at the hub."""
+        self._tables: dict[str, Table] = {}
+        """The limits of both, which the node may do without meanwhile."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Know nothing, as in a forked child."""
+        self.leaving.clear()
+        self._to_drop.clear()
+        self._tables.clear()
+        self._marks: set[str] = set()
+        """Of orders that were read, and that no key was compared with yet."""
+        self._hubs = 1
+        """How many there are."""
+        self._began_ns = self._clock.monotonic_ns()
+        self._logs: dict[int, OrderLog] = {}
+        """By number of the hub: of two, each has orders of its own."""
+        self.start_over()
+
+    def start_over(self) -> None:
+        """See `Follower.start_over`."""
+        self._next_ns = self._clock.monotonic_ns()
+
+    def listen(self, method: Callable[[Names], None]) -> None:
+        """Have a bound method be called with what tells which identities are to be erased, while its object lives."""
+        self._listeners = [each for each in self._listeners if each() is not None]
+        self._listeners.append(WeakMethod(method))
+
+    def _mark(self, name: str) -> str:
+        return erasure_mark(name if self._hasher is None else self._hasher.hashed(name), self._namespace)
+
+    # ------------------------------------------------------------ here
+
+    def begin_here(self, is_named: Names) -> int:
+        """Have all go that this node knows of some identities; returns how many keys that are."""
+        keys = [
+            (table, key)
+            for table in list(self._kernel.tables.values())
+            for key in list(table.cells)
+            if any(map(is_named, names_in(key)))
+        ]
+        self._begin(keys, is_named)
+        return len(keys)
+
+    async def _begin_slowly(self, marks: frozenset[str]) -> None:
+        """The same for orders that were read, which takes a hash of each key."""
+
+        def is_named(name: str) -> bool:
+            return self._mark(name) in marks
+
+        keys: list[tuple[Table, str]] = []
+        for table in list(self._kernel.tables.values()):
+            for number, key in enumerate(list(table.cells), start=1):
+                if any(map(is_named, names_in(key))):
+                    keys.append((table, key))
+                if number % KEYS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        self._begin(keys, is_named)
+
+    def _begin(self, keys: list[tuple[Table, str]], is_named: Names) -> None:
+        until_ns = self._clock.monotonic_ns() + IN_USE_NS
+        self._tables.update((table.name, table) for table, _ in keys)
+        self.leaving.update(((table.name, key), until_ns) for table, key in keys)
+        self._let_leave()
+        for reference in list(self._listeners):
+            listener = reference()
+            if listener is not None:
+                listener(is_named)
+
+    def _let_leave(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        gone = [each for each in list(self.leaving) if self._kernel.let_leave(self._tables[each[0]], each[1])]
+        given_up = [each for each, until_ns in list(self.leaving.items()) if until_ns <= now_ns and each not in gone]
+        for each in (*gone, *given_up):
+            self.leaving.pop(each, None)
+        self.forget_keys({*gone})
+        if not self._kernel.alone:
+            self._to_drop += gone
+        if not self.leaving and not self._to_drop:
+            self._tables.clear()
+        if given_up and self._logged.is_new("in use"):
+            logger.warning(
+                "reconverge: %d keys are in use on this node and stay here and at the hub, although their identity is"
+                " to be erased; end its requests, and order it again. From now on that is not logged any more",
+                len(given_up),
+            )
+
+    # ------------------------------------------------------------ what others have ordered
+
+    @property
+    def brief(self) -> bool:
+        """See `Follower.brief`. A second hub may be the one that does not answer, and must not hold up the first."""
+        return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
+
+    def due_ns(self) -> int:
+        """See `Follower.due_ns`."""
+        return self._next_ns
+
+    async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
+        """See `Follower.follow`."""
+        now_ns = self._clock.monotonic_ns()
+        hubs = [each for each in hubs_in(hub) if isinstance(each, Eraser)]
+        if not hubs:
+            self._next_ns = NEVER_NS
+            return
+        self._next_ns = now_ns + (LOOK_NS if self._kernel.keys else IDLE_LOOK_NS)
+        if cut_off:
+            return
+        self._hubs, was_brief = len(hubs), self.brief
+        for number, each in enumerate(hubs):
+            # Exchanges tell of a hub that does not answer, and the next look is soon.
+            with contextlib.suppress(HubUnavailable, TimeoutError):
+                await asyncio.wait_for(self._look(number, each), timeout_s)
+        if was_brief and not self.brief:
+            self._next_ns = now_ns  # what takes longer is done beside exchanges
+            return
+        if self._marks:
+            marks = frozenset(self._marks)
+            await self._begin_slowly(marks)
+            self._marks -= marks
+        self._let_leave()
+        with contextlib.suppress(HubUnavailable, TimeoutError):
+            await asyncio.wait_for(self._drop(hubs), timeout_s)
+        if self.leaving or self._to_drop:
+            self._next_ns = self._clock.monotonic_ns() + min(LOOK_NS, self._interval_ns())
+
+    async def _look(self, number: int, hub: Eraser) -> None:
+        log = self._logs.setdefault(number, OrderLog(self._began_ns))
+        self._marks |= await log.news(hub, self._clock.monotonic_ns())
+
+    async def _drop(self, hubs: Sequence[Eraser]) -> None:
+        """Drop at the hub what this node has no more. Raises HubUnavailable, and tries again later."""
+        by_shard: dict[int, list[tuple[str, str]]] = {}
+        for name, key in self._to_drop:
+            shard = self._kernel.shard_of(self._tables[name].reported_as, key)
+            by_shard.setdefault(shard.index, []).append((name, key))
+        for index, keys in by_shard.items():
+            for first in range(0, len(keys), READ_MAX):
+                some = [self._question(index, *each) for each in keys[first : first + READ_MAX]]
+                for hub in hubs:
+                    await hub.drop_keys(index, some)
+        dropped = {each for keys in by_shard.values() for each in keys}
+        self._to_drop = [each for each in self._to_drop if each not in dropped]
+
+    def _question(self, shard: int, table_name: str, key: str) -> KeyQuestion:
+        return KeyQuestion(self._kernel.declared(self._tables[table_name], shard), key)
+
+    # ------------------------------------------------------------ what is ordered here
+
+    async def forget(self, identity: str, lifecycle: Lifecycle, *, wait_s: float, timeout_s: float) -> Forgotten:
+        """See `Agent.forget`."""
+        names = names_of(identity)
+        here = self.begin_here(lambda name: name in names)
+        if lifecycle.hub is None:
+            kept = len(self.leaving.keys() & {each for each in self.leaving if each[1] in names})
+            return Forgotten(here - kept, kept, 0, "a call waits for room under it on this node" if kept else "")
+        hub = lifecycle.hub
+        for each in hubs_in(hub):
+            eraser_in(each, lifecycle.hub_name)
+
+        async def ask(number: int, question: Callable[[Eraser], Awaitable[T]]) -> T:
+            def put(hub: Hub) -> Awaitable[T]:
+                return question(eraser_in(hubs_in(hub)[number], lifecycle.hub_name))
+
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(put)), ANSWERS * timeout_s)
+            except TimeoutError:
+                raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
+
+        return await erase_at(
+            [partial(ask, number) for number in range(len(hubs_in(hub)))],
+            hub.shards,
+            identity,
+            namespace=self._namespace,
+            hasher=self._hasher,
+            wait_s=wait_s,
+        )
+
+
+class Asking(Protocol):
+    """Has a hub answer a question. Raises HubUnavailable."""
+
+    def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
+        """See there."""
+        ...
+
+
+def plain_identity(identity: object) -> str:
+    """The identity as a plain string. Raises InvalidKey for what is none."""
+    return plain_key(identity, NAME_BYTES_MAX)
+
+
+async def erase_at(
+    hubs: Sequence[Asking],
+    shards: int,
+    identity: str,
+    *,
+    namespace: str,
+    hasher: KeyHasher | None,
+    wait_s: float,
+) -> Forgotten:
+    """Order an identity to be erased, and search the hubs until no key of it is left, for `wait_s` seconds or once.
+
+    Raises HubUnavailable.
+    """
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    names = names_of(identity)
+    marks = [erasure_mark(name if hasher is None else hasher.hashed(name), namespace) for name in names]
+    for ask in hubs:
+        await ask(lambda hub: hub.order_erasure(marks))
+    cells = rows = 0
+    while True:
+        found = [await erase_all(ask, shards, identity) for ask in hubs]
+        cells, rows = cells + sum(each.cells for each in found), rows + sum(each.rows for each in found)
+        kept = sum(each.kept for each in found)
+        if not kept or loop.time() >= until_s:
+            return Forgotten(cells, kept, rows)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def erase_all(ask: Asking, shards: int, identity: str) -> Erased:
+    """Go through a hub once, shard by shard and step by step. Raises HubUnavailable."""
+    names, done = names_of(identity), Erased(0, 0, 0, 0)
+    for shard in range(shards):
+        cursor = 0
+        for _ in range(STEPS_MAX):
+            step = await ask(partial(_erase, shard, identity, names, cursor))
+            cursor = step.cursor
+            done = Erased(0, done.cells + step.cells, done.kept + step.kept, done.rows + step.rows)
+            if cursor == 0:
+                break
+        else:
+            raise HubUnavailable("protocol", f"the hub's keys have no end after {STEPS_MAX} steps")
+    return done
+
+
+def _erase(shard: int, identity: str, names: Sequence[str], cursor: int, hub: Eraser) -> Awaitable[Erased]:
+    return hub.erase(shard, identity, names, cursor=cursor)

@@ -1,0 +1,67 @@
+"""Drops limits of past quotas once no key is left in them; see `kernel/table/dropping.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import RLock
+from typing import Final
+
+from reconverge.clock import NEVER_NS, SECOND_NS, Clock
+from reconverge.hub.port import Hub
+from reconverge.kernel import Kernel
+from reconverge.limiter.limiter import Limiter
+
+LOOK_NS: Final = SECOND_NS
+"""How often it is looked whether a key is left: each look goes through all past limits."""
+
+
+class PastTiers:
+    """The limits that one agent has declared as tiers and needs no more. See `Follower`.
+
+    Tables go in the thread of the exchanges, between two of them; on a node without a hub at once.
+    """
+
+    brief = True
+    """See `Follower.brief`: the hub is asked nothing."""
+
+    def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
+        self._kernel = kernel
+        self._clock = clock
+        self._limiters = limiters
+        self._lock = lock
+        """Held while limits are declared."""
+        self._names: dict[str, None] = {}
+        self.start_over()
+
+    def start_over(self) -> None:
+        """See `Follower.start_over`."""
+        self._next_ns = self._clock.monotonic_ns()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Have these go, each as soon as it has no key."""
+        with self._lock:
+            self._names.update(dict.fromkeys(names))
+        if self._kernel.alone:
+            self.look()
+
+    def keep(self, name: str) -> None:
+        """Have one stay that is declared again. The lock is held."""
+        self._names.pop(name, None)
+
+    def look(self) -> None:
+        """Drop those that have no key."""
+        with self._lock:
+            while self._kernel.dropped.back:
+                self._names.setdefault(self._kernel.dropped.back.pop())
+            for name in self._kernel.dropped.drop(self._names):
+                del self._names[name]
+                self._limiters.pop(name, None)
+
+    def due_ns(self) -> int:
+        """See `Follower.due_ns`."""
+        return self._next_ns if self._names or self._kernel.dropped.back else NEVER_NS
+
+    async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:  # noqa: ARG002  # see `Follower`
+        """See `Follower.follow`; asks the hub nothing."""
+        self.look()
+        self._next_ns = self._clock.monotonic_ns() + LOOK_NS

@@ -1,0 +1,60 @@
+"""Takes a customer out of contracts as if it had never been there: out of the document, and out of what is told of it.
+
+A change that ends a contract leaves it in every version before, to which one can go back, and in what was told of the
+changes. Erasing takes it out of those too: each version is what it was, but for that customer. That there was a
+customer, when its contract changed and by which author stays told, under the name ERASED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from reconverge.contracts.document import Document
+from reconverge.contracts.store.book import Change
+
+ERASED: Final = "(erased)"
+"""In place of the identity in what is told of changes."""
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """A history from which a customer was taken out."""
+
+    history: list[str]
+    """The digests of the pages that tell of changes, the newest first."""
+    pages: dict[str, bytes]
+    """All pages that have become others, by digest."""
+    former: set[str]
+    """The pages that the history was made of before, and the contracts in force."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether any page has become another one."""
+        return not self.former.issuperset(self.pages)
+
+
+def without_customer(document: Document, identity: str) -> Document:
+    """The document without the customer; the same object if it has none of that name."""
+    if identity not in document.customers:
+        return document
+    return replace(document, customers={name: each for name, each in document.customers.items() if name != identity})
+
+
+def told_without(change: Change, identity: str) -> Change:
+    """What is told of a change, without the customer; the same object if it does not tell of it."""
+    if change.identity == identity:
+        return replace(change, identity=ERASED, before=None, after=None)
+    before, after = (_without(said, identity) for said in (change.before, change.after))
+    if before is change.before and after is change.after:
+        return change
+    return replace(change, before=before, after=after)
+
+
+def _without(said: Any, identity: str) -> Any:
+    """What is told of a document."""
+    customers = said.get("customers") if isinstance(said, Mapping) else None
+    if not isinstance(customers, Mapping) or identity not in customers:
+        return said
+    return {**said, "customers": {name: each for name, each in customers.items() if name != identity}}

@@ -1,0 +1,130 @@
+"""What an operator, the nodes and a hub say to each other to erase one identity."""
+
+# Theory of operation.
+#
+# The problem. A customer asks to be forgotten. What is known of it lies in two kinds of places: at the hub, under keys
+# that bear its name, and in the memory of every node. A node says absolute counts, so one that is not told brings back
+# with its next report what was taken from the hub. And a key must not be taken from the hub while a node holds a line
+# of it: the hub would grant that line once more, and a strict limit would be exceeded.
+#
+# Why a reset does not do. It travels in the cell that it is about, and is remembered there; so the key with the name
+# stays at the hub for as long as charges from before may still be reported.
+#
+# How it works. The operator leaves an order at the hub, which all nodes read once in a while. It does not name the
+# identity, or the order would be one more place that bears the name: it has a mark, a hash of it (`erasure_mark`), and
+# each node compares it with the marks of what it knows.
+#
+#     operator   order ──┬── erase what the hub has, but for keys that nodes hold ─── and again, until none is left
+#     node 1             └── read ── last report, lines given back ── drop the key at the hub ── nothing is known
+#     node 2, cut off    ─────────────────────────── heals ── reads ── last report ── drop the key at the hub
+#
+# A key leaves a node as it does for want of room (`kernel/eviction.py`): with a last report, in which the node holds
+# nothing and the hub takes over what was used. So nothing is forgiven and nothing granted twice as long as a node goes
+# on using the key. The hub drops a key that no live node has any more, and with it what was used: from then on the
+# identity begins anew, as after a reset.
+#
+# An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of
+# hearing the hub again. A node that started after an order has nothing from before, and does not heed it.
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
+
+KEPT_S: Final = 62 * 86_400.0
+"""For so long an order is there to be read: as long as the hub keeps cells of a limit per month."""
+ORDERS_MAX: Final = 10_000
+"""So many orders a hub keeps; beyond that the oldest go. A node reads all of them once, in 1 MB."""
+LOOK_NS: Final = SECOND_NS
+"""How often a node looks for orders: one small question, beside ten exchanges in that time."""
+SLACK_US: Final = 2_000_000
+"""An order from so shortly before a node began is heeded, too: clocks are compared over a round trip."""
+NAME_BYTES_MAX: Final = 1024
+"""The longest identity that can be erased, in UTF-8; no customer and no fact may be longer."""
+SEPARATOR: Final = "|"
+"""Between the facts of a key; contracts and the guards of web frameworks write such keys."""
+_NOW_ONLY_US: Final = 1 << 52
+"""No order is newer: a question for those after it asks for the time alone."""
+
+
+class Erasure(NamedTuple):
+    """An order to erase an identity."""
+
+    at_us: int
+    """When it was given, by the hub's clock. No two orders of a hub have the same moment."""
+    mark: str
+    """See `erasure_mark`."""
+
+
+class Erasures(NamedTuple):
+    """The orders that a hub keeps."""
+
+    hub_us: int
+    orders: Sequence[Erasure]
+    """The oldest first."""
+
+
+class Erased(NamedTuple):
+    """What one step of an erasure has done at a hub."""
+
+    cursor: int
+    """Where the next step goes on; 0 if this was the last one."""
+    cells: int
+    """Keys of limits that are gone."""
+    kept: int
+    """Keys of limits that stay, because a live node has them."""
+    rows: int
+    """Rows and events of usage that are gone."""
+
+
+class OrderReader(Protocol):
+    """What reads orders; `reconverge.hub.Eraser` is one."""
+
+    async def erasures(self, since_us: int) -> Erasures:
+        """See `Eraser.erasures`."""
+        ...
+
+
+class OrderLog:
+    """Which orders of a hub a node has heard. Does not wait but for the hub."""
+
+    def __init__(self, began_ns: int) -> None:
+        self._began_ns = began_ns
+        """When the node began to know anything, by the monotonic clock."""
+        self._since_us: int | None = None
+
+    async def news(self, hub: OrderReader, now_ns: int) -> frozenset[str]:
+        """The marks of orders that were given since the last time. Raises HubUnavailable."""
+        since_us = self._since_us
+        if since_us is None:
+            told = await hub.erasures(_NOW_ONLY_US)
+            since_us = told.hub_us - (now_ns - self._began_ns) // MICROSECOND_NS - SLACK_US
+        orders = (await hub.erasures(since_us)).orders
+        self._since_us = max([since_us, *(order.at_us for order in orders)])
+        return frozenset(order.mark for order in orders)
+
+
+def erasure_mark(name: str, namespace: str) -> str:
+    """What stands for an identity in an order: a hash in 16 bytes, salted with the namespace.
+
+    With a `key_secret` the name is the keyed hash of the identity, and no guess can be tried without the secret.
+    """
+    salt = blake2b(namespace.encode(), digest_size=16).digest()
+    raw = name.encode("utf-8", "surrogatepass")
+    return blake2b(raw, digest_size=16, salt=salt, person=b"reconverge gone").hexdigest()
+
+
+def names_of(identity: str) -> tuple[str, str]:
+    """The names under which limits count an identity: itself, and the hash in place of one that is too long."""
+    raw = identity.encode("utf-8", "surrogatepass")
+    return identity, f"~{blake2b(raw, digest_size=16).hexdigest()}"
+
+
+def names_in(key: str) -> Iterator[str]:
+    """What a key of a limit may name: itself, and each of its facts, as of one that is counted by several."""
+    yield key
+    if SEPARATOR in key:
+        for fact in key.split(SEPARATOR):
+            yield fact.replace("%7C", SEPARATOR).replace("%25", "%")

@@ -1,0 +1,179 @@
+"""Sends the responses of an ASGI application with the fields that say what was decided, and settles at their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from reconverge.integrations.web.fields import LISTS, Fields
+from reconverge.integrations.web.outcome import Outcome, fields_together, go_on
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
+from reconverge.integrations.web.straight import Admitted
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+RETRY_AFTER_NAME: Final = b"retry-after"
+RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
+BEGINNING: Final = "http.response.start"
+BEGINNINGS: Final = frozenset({BEGINNING, "websocket.accept", "websocket.http.response.start"})
+"""The messages that have header fields."""
+
+
+@lru_cache(maxsize=256)
+def field_name(name: str) -> bytes:
+    """The name of a field, as ASGI has it."""
+    return name.lower().encode("latin-1", "replace")
+
+
+class Adding:
+    """Sends what the application sends, with the fields of an outcome that leaves nothing to settle."""
+
+    __slots__ = ("_outcome", "_send")
+
+    def __init__(self, send: Send, outcome: Admitted) -> None:
+        self._send = send
+        self._outcome = outcome
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send one message on, as ASGI has it; what is returned has to be awaited."""
+        if message["type"] == BEGINNING:
+            headers = list(message.get("headers") or ())
+            with_fields = with_fields_of(self._outcome, headers)
+            if with_fields:
+                message = {**message, "headers": with_fields}
+        return self._send(message)
+
+
+class Decided:
+    """What was decided about one request so far.
+
+    It lies in the scope, where what is decided later finds it. So it must not know how to send: a server's function for
+    that knows the scope, and the three would be garbage that the collector has to look for.
+    """
+
+    __slots__ = ("outcomes", "unsettled")
+
+    def __init__(self, *outcomes: Outcome) -> None:
+        self.outcomes = list(outcomes)
+        self.unsettled = any(outcome.unsettled for outcome in outcomes) if outcomes else False
+        """Whether anything depends on the response."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Have the response say, and settle, what else was decided."""
+        go_on(self.outcomes, outcome)
+        self.unsettled = self.unsettled or outcome.unsettled
+
+    def take_back(self, refusing: Outcome) -> None:
+        """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
+        go_on(self.outcomes, refusing)
+        self.outcomes = []
+
+    def merged(self, headers: Headers) -> Headers:
+        """The header fields of the application with those that say what was decided."""
+        if len(self.outcomes) == 1 and isinstance(self.outcomes[0], Admitted):
+            return with_fields_of(self.outcomes[0], headers)
+        return merged(headers, fields_together(self.outcomes, refused=says_when_to_retry(headers)))
+
+    def settle(self, response: Response) -> None:
+        """Settle what has not been."""
+        for outcome in self.outcomes:
+            outcome.finish(response)
+
+
+class Sending:
+    """Sends what the application sends, with the fields of what was decided, and settles that when it has ended."""
+
+    __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
+
+    def __init__(self, send: Send, decided: Decided) -> None:
+        self._send = send
+        self._decided = decided
+        self._status = 0
+        self._headers: Headers = []
+        self._bytes = 0
+        self._closed = False
+
+    async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
+        """Let the application answer; whatever becomes of it, what has to be settled is."""
+        status = FAILED
+        try:
+            await app(scope, receive, self)
+        except (asyncio.CancelledError, GeneratorExit):
+            status = CANCELLED
+            raise
+        finally:
+            if self._decided.unsettled:
+                self._settle(self._status or status, complete=False)
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send one message on, as ASGI has it; what is returned has to be awaited."""
+        if self._closed:
+            return _no_more()
+        if message["type"] in BEGINNINGS:
+            self._status = message.get("status", 101)
+            headers = self._headers = list(message.get("headers") or ())
+            with_fields = self._decided.merged(headers)
+            if with_fields:  # they may have come as a generator, and are used up then
+                message = {**message, "headers": with_fields}
+            return self._send(message)
+        return self._settling(message) if self._decided.unsettled else self._send(message)
+
+    async def _settling(self, message: Message) -> None:
+        """Send a message after which there may be something to settle: before background tasks begin."""
+        await self._send(message)
+        kind = message["type"]
+        if kind == "http.response.body":
+            self._bytes += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                self._settle(self._status, complete=True)
+        elif kind == "http.response.pathsend":
+            self._settle(self._status, complete=True)
+
+    async def close(self, code: int) -> None:
+        """Close a websocket, which from then on takes no more messages of the application; it may be gone already."""
+        self._closed = True
+        with suppress(OSError):
+            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
+
+    def _settle(self, status: int, *, complete: bool) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
+        self._decided.settle(Response(status, headers, self._bytes, complete))
+
+
+async def _no_more() -> None:
+    """Send nothing: the connection is closed."""
+
+
+def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
+    """Header fields with those of a single outcome, as `merged` returns them."""
+    refused = says_when_to_retry(headers)
+    fields = outcome.encoded_beside(refused=refused)
+    return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
+
+
+def says_when_to_retry(headers: Headers) -> bool:
+    """Whether a response is a refusal already, which the application has made."""
+    for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
+        if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
+            return True
+    return False
+
+
+def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
+    """Header fields with ours. Lists add up; of the others, what is there stands."""
+    there = {name.lower() for name, _ in headers}
+    ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]
+    return [*headers, *ours]
+
+
+def encoded(fields: Fields) -> Headers:
+    """Fields as ASGI has them."""
+    return [(field_name(name), value.encode("ascii")) for name, value in fields]

@@ -1,0 +1,239 @@
+"""The straight path of a guard: one rule with one limit, whose key is at hand and whose cost is a number."""
+
+# Theory of operation.
+#
+# Most rules ask one limit, by a key that a plain function finds, and nothing depends on the response. What such a rule
+# needs of a request is known when it is declared. The guard's own way makes a generator, a claim, a ruling and an
+# outcome of every request, and writes the response fields from objects; that cost fifty times what the decision does.
+#
+# So such a rule has a `Straight`, which goes one way: key, decision, outcome. It takes nothing else upon itself:
+#
+#     what it meets                                   becomes
+#     a key that has to be awaited, hashed, replaced  `Found`: the guard goes its own way with what was found
+#     a key function that fails                       likewise, with the error; the function is not asked twice
+#     doubt, of a limit that asks the hub             likewise
+#     a limit that is off or in shadow                likewise
+#     a refusal                                       a ruling, which the guard makes the response of
+#
+# Nothing was charged where the guard goes on. Fields are written from what is known before: the policy once for each
+# limit, and of the service only what is left and until when. `tests/integrations/web/test_straight.py` holds both ways
+# against each other, byte for byte.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
+
+from reconverge.decision import Decision
+from reconverge.integrations.web.bound_rule import Declared, Found
+from reconverge.integrations.web.fields import FAR_S, IETF_11, INTEGER_MAX, Fields, policy_11, sf_string
+from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
+from reconverge.integrations.web.request.keys import escaped
+from reconverge.integrations.web.request.request import Request
+from reconverge.limit.limit import Limit
+from reconverge.limiter.certainty import is_alone
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.long_keys import OURS
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+POLICY: Final = "RateLimit-Policy"
+SERVICE: Final = "RateLimit"
+POLICY_BYTES: Final = POLICY.lower().encode()
+SERVICE_BYTES: Final = SERVICE.lower().encode()
+PLAIN: Final = frozenset({int, UUID})
+"""Types of keys that have one text each."""
+UNUSUAL: Final = f"{OURS}\x00"
+"""With these begin keys that have to be replaced."""
+ROUTES_MAX: Final = 1024
+"""Of so many routes the part of the key is remembered."""
+
+_part_of: Final = lru_cache(maxsize=ROUTES_MAX)(escaped)
+
+
+class Admitted(Outcome):
+    """The outcome of a request that its only limit has admitted; the ruling is made when it is asked for."""
+
+    __slots__ = ("_key", "decision", "straight")
+
+    def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
+        # What `Outcome` has, without a call, and without looking for what is to be settled: nothing is.
+        self.guard = guard
+        self.refusal = None
+        self.response = None
+        self.metered = None
+        self.shadows = ()
+        self._rulings = ()
+        self._unsettled = ()
+        self.straight = straight
+        self.decision = decision
+        self._key = key
+
+    @property
+    def rulings(self) -> Sequence[Ruling]:
+        """What its limit has said."""
+        if not self._rulings:
+            self._rulings = (self.straight.ruling(self._key, self.decision),)
+        return self._rulings
+
+    def fields_beside(self, *, refused: bool) -> Fields:
+        """See `Outcome.fields_beside`."""
+        straight = self.straight
+        fields = straight.fields(self.decision, refused=refused)
+        return super().fields_beside(refused=refused) if fields is None else fields
+
+    def encoded_beside(self, *, refused: bool) -> Headers | None:
+        """The same as ASGI has it, for names of fields that add up; None where `fields_beside` has to be asked."""
+        straight = self.straight
+        if not straight.guard.headers_enabled:
+            return []
+        if straight.is_prepared:
+            service = straight.service(self.decision, refused=refused).encode()
+            return [(POLICY_BYTES, straight.policy_bytes), (SERVICE_BYTES, service)]
+        return None
+
+
+class Answering(Judge, Protocol):
+    """What the straight path needs of its guard."""
+
+    dialects: tuple[str, ...]
+    headers_enabled: bool
+
+    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
+        """The outcome of a request that one limit refuses, where no function of the application answers for it.
+
+        `fields` say so, where they are at hand.
+        """
+        ...
+
+    def told_to_clients(self, ruling: Ruling) -> Ruling:
+        """The ruling, as a client is told of it that may meet another node when it comes again."""
+        ...
+
+
+class Straight:
+    """Decides by one rule; see above for what it leaves to its guard."""
+
+    __slots__ = (
+        "_asks",
+        "_board",
+        "_key",
+        "_limit",
+        "_methods",
+        "_opening",
+        "_part",
+        "_priced",
+        "_table",
+        "cost",
+        "declared",
+        "guard",
+        "is_prepared",
+        "limiter",
+        "policy",
+        "policy_bytes",
+    )
+
+    def __init__(self, guard: Answering, declared: Declared, limiter: Limiter) -> None:
+        self.guard = guard
+        self.declared = declared
+        self.limiter = limiter
+        self.cost = declared.fixed_cost
+        self._key = declared.key_function
+        self._part = declared.part_of_route
+        self._methods = declared.methods
+        self._asks = declared.within_s > 0 and not is_alone(limiter)
+        self._board = limiter.enforcement
+        self._table = limiter.table
+        self._opening = f"{sf_string(limiter.name)};r="
+        self._take(self._table.limit)
+
+    def _take(self, limit: Limit) -> None:
+        """Prepare what depends on the limit, which may change while it is in use."""
+        name = self.limiter.name
+        self.policy = policy_11(name, limit)
+        self.policy_bytes = self.policy.encode()
+        self.is_prepared = self.guard.dialects == (IETF_11,)
+        self._priced = limit.costs is not None
+        self._limit = limit
+
+    def decide(self, request: Request) -> Outcome | Found | None:
+        """The outcome; or what the key function has found, with which the guard goes on; None if it was not asked."""
+        if self._methods is not None and request.method not in self._methods:
+            return None
+        try:
+            found = self._key(request)
+        except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
+            return Found(error=error)
+        key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
+        if not key or key[0] in UNUSUAL:
+            return Found(found)
+        if self._part is not None:
+            key = f"{_part_of(self._part(request))}|{escaped(key)}"
+        decision = self._decision(key)
+        if decision is None:
+            return Found(found)
+        self.declared.has_found_keys()
+        if decision.allowed:
+            return Admitted(self.guard, self, key, decision)
+        ruling = self.guard.told_to_clients(self.ruling(key, decision))
+        return self.guard.refuse_for(ruling, self.fields(ruling.decision, refused=False))
+
+    def _decision(self, key: str) -> Decision | None:
+        """What the limit says; None, and nothing charged, where the guard has to look closer."""
+        answers = self._board.answers
+        if answers is not self._board.on:
+            return None
+        if self._table.limit is not self._limit:
+            self._take(self._table.limit)
+        if self._priced:
+            return None
+        try:
+            if self._asks and not answers.settles(key, self.cost, None):
+                told = answers.test(key, self.cost, None)
+                if told.allowed or not told.certain:
+                    return None
+            return answers.hit(key, self.cost)
+        except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+            return None
+
+    def ruling(self, key: str, decision: Decision) -> Ruling:
+        """What the limit has said of a request."""
+        return Ruling(self.declared, self.limiter, key, self.cost, decision)
+
+    def fields(self, decision: Decision, *, refused: bool) -> Fields | None:
+        """The fields that say what was decided; None where the guard has to write them."""
+        if not self.is_prepared or not self.guard.headers_enabled:
+            return None
+        return [(POLICY, self.policy), (SERVICE, self.service(decision, refused=refused))]
+
+    def service(self, decision: Decision, *, refused: bool) -> str:
+        """What `ietf-11` says of a decision; `refused` if something else has refused the request."""
+        if self._table.limit is not self._limit:
+            self._take(self._table.limit)
+        remaining = decision.remaining
+        if not 0 <= remaining <= INTEGER_MAX:
+            remaining = min(max(0, remaining), INTEGER_MAX)
+        if not decision.allowed:
+            after_s = decision.retry_after
+            return (
+                f"{self._opening}{remaining};t={max(1, ceil(after_s))}"
+                if after_s < FAR_S
+                else f"{self._opening}{remaining}"
+            )
+        after_s = decision.reset_after
+        if refused or not after_s < FAR_S:
+            return f"{self._opening}{remaining}"
+        return f"{self._opening}{remaining};t={max(0, ceil(after_s))}"
+
+
+def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Straight | None:
+    """The straight path of a rule that has one; `answered` if a function of the application answers for refusals."""
+    limiter = declared.only_limiter
+    if limiter is None or answered or declared.rule.on_breach is not None:
+        return None
+    if limiter.borrows or len(limiter.tables) > 1 or limiter.table.name != limiter.name:
+        return None
+    return Straight(guard, declared, limiter)

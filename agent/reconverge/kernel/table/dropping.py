@@ -1,0 +1,139 @@
+"""Drops limits that count with others once they are declared no more and have no key; see `tiers.py`."""
+
+# Theory of operation.
+#
+# The problem. Each quota of a limit has a table on each node, and quotas are edited: after 1,500 edits there were 1,501
+# tables, of which one was in use. A thread may have found one of them just before it is dropped, and ask it afterwards.
+# What that charges must count, and be reported.
+#
+# How it works. A table goes when it has no cell and something else has its name at the hub; its part of the account
+# there goes to that other one. It is not destroyed: whatever still holds it can ask it, and then it is taken in again,
+# before it has its first new cell. Until then the compiled kernel leaves it to Python, whose `look_up` comes by
+# `fetch`. As long as anything holds the table, the node finds it by its name, so that there are never two of one name.
+#
+# The tables of one limit share a memory of evicted keys. The last one of them stays until that has faded.
+#
+# Exchanges name tables, so none is dropped while a batch is under way.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+from weakref import WeakValueDictionary
+
+from reconverge.errors import LimitConflict
+from reconverge.kernel.engine import Lock, Reentry, Reports
+from reconverge.kernel.shard import ShardState
+from reconverge.kernel.store import PLACES_PASSED
+from reconverge.kernel.table.lookup import drop_unused
+from reconverge.kernel.table.table import Table
+
+GROUPS_LOOKED_AT: Final = 32
+"""So many groups of keys of a node without a hub are looked at in one go: nothing else makes idle keys leave there."""
+DROPPED_AT_ONCE: Final = 100
+"""So many tables are dropped in one go, in about a millisecond."""
+
+
+class Dropping(Protocol):
+    """The node whose tables are dropped; `Kernel` is the one there is."""
+
+    alone: bool
+    keys: int
+    tables: dict[str, Table]
+    flights: dict[int, Reports]
+    shards: list[ShardState]
+
+
+class Dropped:
+    """The tables that a node does without, and how they go and come."""
+
+    def __init__(self, kernel: Dropping, reported: dict[str, list[Table]], *, forget: Callable[[str], None]) -> None:
+        self._kernel = kernel
+        self._reported = reported
+        self._forget = forget
+        """Called with the name of a table that goes."""
+        self._held: WeakValueDictionary[str, Table] = WeakValueDictionary()
+        """Those that something still holds."""
+        self.back: list[str] = []
+        """The names of tables that were taken in again because they were asked, for the one that drops them."""
+
+    def start_over(self) -> None:
+        """Have none of them use a lock that a thread of another process may have held."""
+        self.back.clear()
+        for table in list(self._held.values()):
+            table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
+
+    def drop(self, names: Iterable[str]) -> set[str]:
+        """Drop those of these tables that no key is in; returns which are gone. By the thread of the exchanges.
+
+        At most DROPPED_AT_ONCE in one go.
+        """
+        gone: set[str] = set()
+        left: list[Table] = []
+        for name in names:
+            table = self._kernel.tables.get(name)
+            if table is None:
+                gone.add(name)
+            elif not self._kernel.flights and len(left) < DROPPED_AT_ONCE and self._drops(table):
+                gone.add(name)
+                left.append(table)
+        for each in {id(table.tiers): table for table in left}.values():
+            each.tell_tiers()
+        return gone
+
+    def held(self, name: str) -> Table | None:
+        """The dropped table of that name, if anything still holds it."""
+        return self._held.get(name)
+
+    def held_of(self, reported_as: str) -> list[Table]:
+        """The dropped tables that the hub knows by that name, as far as anything still holds them."""
+        return [table for table in list(self._held.values()) if table.reported_as == reported_as]
+
+    def take_in_again(self, table: Table) -> None:
+        """Have a table be one of the node's again. Its lock is held."""
+        if not table.dropped:
+            return
+        if self._kernel.tables.setdefault(table.name, table) is not table:
+            raise LimitConflict(table.name, self._kernel.tables[table.name].limit, table.limit)
+        self._held.pop(table.name, None)
+        self._reported.setdefault(table.reported_as, []).append(table)
+        table.dropped = False
+        table.join_tiers()
+        table.choose_path()
+        self.back.append(table.name)
+
+    def _drops(self, table: Table) -> bool:
+        beside = self._reported.get(table.reported_as, [])
+        if len(beside) < 2 or table not in beside:
+            return False
+        try:
+            gone = table.lock.run(self._take_out, table, beside, table.now_ns())
+        except Reentry:
+            return False
+        if gone:
+            other = next(each for each in beside if each is not table)
+            for own, its in zip(table.tallies, other.tallies, strict=True):
+                other.lock.run(its.absorb, own)
+            self._forget(table.name)
+            for shard in self._kernel.shards:
+                shard.voided.discard(table.name)
+        return gone
+
+    def _take_out(self, table: Table, beside: list[Table], now_ns: int) -> bool:
+        if self._kernel.alone:
+            for _ in range(min(GROUPS_LOOKED_AT, len(table.cells) // PLACES_PASSED + 1)):
+                self._kernel.keys -= drop_unused(table, now_ns, PLACES_PASSED, table.withheld > 0)
+        if table.cells or table.overflow is not None or any(tally.fresh for tally in table.tallies):
+            return False
+        others = [each for each in table.tiers if each is not table]
+        if not others and now_ns - table.let_go_ns < 2 * table.evicted.fade_ns:
+            return False
+        for each in others:
+            each.let_go_ns = max(each.let_go_ns, table.let_go_ns)
+        table.dropped = True
+        table.tiers.remove(table)
+        beside.remove(table)
+        self._held[table.name] = table
+        del self._kernel.tables[table.name]
+        table.choose_path()
+        return True

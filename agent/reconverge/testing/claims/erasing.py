@@ -1,0 +1,287 @@
+"""What a hub promises from which an identity can be erased: no name is left, and nothing is granted twice for it.
+
+A hub that is no `Eraser` promises nothing of the kind, and these claims are skipped.
+"""
+
+from __future__ import annotations
+
+from unittest import SkipTest
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.erasing import KEPT_S, ORDERS_MAX, Erased, erasure_mark, names_of
+from reconverge.hub.port import AddressLedger, Eraser, UsageEraser, UsageHub, UsageLedger
+from reconverge.hub.reading import READ_MAX, KeyQuestion
+from reconverge.hub.report import FORGOTTEN, LimitReport
+from reconverge.hub.usage import (
+    DAY,
+    PAGES,
+    AddressReport,
+    Counts,
+    Period,
+    Retention,
+    UsageBatch,
+    UsageKey,
+    UsageRow,
+    shard_of,
+)
+from reconverge.testing.claims.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, Said, Scene, Voice, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+BY_USER = limit("calls/customer.user")
+TODAY = Period(DAY, 20_000)
+ADA_CALLS = UsageKey("ada", "calls", "")
+BOB_CALLS = UsageKey("bob", "calls", "")
+SECRET = b"of the fleet"
+
+
+def operator(trial: Trial, scene: Scene) -> Eraser:
+    """The hub as an operator's command sees it. Ends the test, as skipped, if no identity can be erased from it."""
+    hub = scene.keep(trial.make_operator(scene.hub))
+    if not isinstance(hub, Eraser):
+        raise SkipTest("no identity can be erased from this hub")
+    return hub
+
+
+async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
+    """Go through the whole hub once: keys that are gone, keys that stay, and rows of usage that are gone."""
+    cells = kept = rows = 0
+    for shard in range(hub.shards):
+        step = Erased(-1, 0, 0, 0)
+        while step.cursor != 0:
+            step = await hub.erase(shard, identity, names_of(identity), cursor=max(0, step.cursor))
+            cells, kept, rows = cells + step.cells, kept + step.kept, rows + step.rows
+    return cells, kept, rows
+
+
+async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
+    """Have a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
+    said = voice.cell(key, of=of, current=current, line=0)
+    said = Said(said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0))
+    (answer,) = (await voice.exchanges(voice.batch(said))).cells
+    return answer.nodes
+
+
+def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
+    """Where the hub adds usage up. Ends the test, as skipped, if there is no such place."""
+    hub = scene.another_hub()
+    usage = hub.usage if isinstance(hub, UsageHub) else None
+    eraser: object = usage
+    if usage is None or not isinstance(eraser, UsageEraser):
+        raise SkipTest("no usage can be erased from this hub")
+    return usage, eraser
+
+
+async def tells(hub: UsageLedger, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
+    """Have an account say what it has counted today, of keys that are all of one shard."""
+    rows = [UsageRow(TODAY, key, Counts(cost, cost, 0)) for key, cost in said]
+    shard = shard_of(said[0][0].identity, hub.shards)
+    recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
+
+    assert recorded.merged
+
+
+async def used(hub: UsageLedger) -> dict[UsageKey, int]:
+    """What was used today, by key."""
+    pages = [await hub.totals(TODAY, shard, page) for shard in range(hub.shards) for page in range(PAGES)]
+    return {row.key: row.counts.cost for page in pages for row in page}
+
+
+class ErasingClaims(Trial):
+    """Claims about the erasure of an identity."""
+
+    @claim
+    async def test_what_no_node_has_any_more_is_erased(self, scene: Scene) -> None:
+        """A key that its node has forgotten goes with all that was used, and begins anew; other keys stay."""
+        hub, ada = operator(self, scene), scene.voice()
+        await ada.reports(current=30)
+        await ada.reports("bob", current=12)
+        assert FORGOTTEN == await forgets(ada, current=30)
+
+        assert (1, 0, 0) == await erases(hub)
+
+        assert (0, 0, 0) == await erases(hub)
+        assert 0 == (await scene.voice().reports()).current
+        assert 12 == (await scene.voice().reports("bob")).current
+
+    @claim
+    async def test_a_key_stays_as_long_as_a_live_node_has_it(self, scene: Scene) -> None:
+        """Its line may be in use, and would be granted once more."""
+        hub, ada, bob = operator(self, scene), scene.voice(), scene.voice()
+        await ada.reports(need=QUOTA)
+        line = (await ada.reports(current=5, line=70)).line
+        await bob.reports(current=3)
+        await forgets(bob, current=3)
+
+        assert (0, 1, 0) == await erases(hub)
+
+        assert (await bob.reports(need=QUOTA)).line <= QUOTA - line
+
+    @claim
+    async def test_the_key_of_a_node_that_is_gone_is_erased_when_its_lease_is_over(self, scene: Scene) -> None:
+        """Not a microsecond sooner: until then the node may only be cut off."""
+        lease_us = 1000 * SECOND_US
+        hub, ada = operator(self, scene), scene.voice(lease_us=lease_us)
+        await ada.reports(current=30)
+        scene.pass_time(lease_us / SECOND_US)
+        assert (0, 1, 0) == await erases(hub)
+
+        scene.pass_time(1 / SECOND_US)
+
+        assert (1, 0, 0) == await erases(hub)
+
+    @claim
+    async def test_the_key_of_a_node_that_has_left_is_erased_at_once(self, scene: Scene) -> None:
+        """It has given everything back."""
+        hub, ada = operator(self, scene), scene.voice()
+        await ada.reports(current=30)
+        await ada.leaves(ada.cell(current=30))
+
+        assert (1, 0, 0) == await erases(hub)
+
+    @claim
+    async def test_keys_with_several_facts_are_erased_by_each_of_them(self, scene: Scene) -> None:
+        """Of several that a limit counts by; a key that only begins as the name does stays."""
+        hub, node = operator(self, scene), scene.voice()
+        keys = [("ada|eve", BY_USER), ("globex|ada", BY_USER), ("adam|eve", BY_USER), ("ada%7C|eve", LIMIT)]
+        for key, of in keys:
+            await node.reports(key, of=of, current=7)
+            await forgets(node, key, of=of, current=7)
+
+        assert (2, 0, 0) == await erases(hub)
+
+        left = [(await scene.voice().reports(key, of=of)).current for key, of in keys]
+        assert [0, 0, 7, 7] == left
+
+    @claim
+    async def test_nodes_drop_the_keys_that_they_had(self, scene: Scene) -> None:
+        """By their names, without a search; those that others have are counted, and stay."""
+        hub, ada, bob = operator(self, scene), scene.voice(), scene.voice()
+        questions = [KeyQuestion(LIMIT, key) for key in ("ada", "bob", "never seen")]
+        for key in ("ada", "bob"):
+            await ada.reports(key, current=30)
+            await forgets(ada, key, current=30)
+        await bob.reports("bob", current=12)
+
+        assert 1 == await hub.drop_keys(0, questions)
+
+        assert 0 == (await scene.voice().reports()).current
+        assert 42 == (await scene.voice().reports("bob")).current
+
+    @claim
+    async def test_too_many_keys_are_not_dropped_at_a_time(self, scene: Scene) -> None:
+        """No other node may have to wait for longer than a batch takes."""
+        hub = operator(self, scene)
+        too_many = [KeyQuestion(LIMIT, str(number)) for number in range(READ_MAX + 1)]
+        try:
+            await hub.drop_keys(0, too_many)
+        except HubUnavailable as error:
+            problem = error
+        else:
+            raise AssertionError("there was an answer")
+
+        assert problem.applied is False
+
+    @claim
+    async def test_all_nodes_read_an_order(self, scene: Scene) -> None:
+        """Once given it is there, with a moment that is later than those of all orders before."""
+        hub = operator(self, scene)
+        marks = [erasure_mark(name, "shop") for name in ("ada", "bob")]
+        moments = [await hub.order_erasure([mark]) for mark in (*marks, marks[0])]
+        assert sorted({*moments}) == moments
+
+        told = await operator(self, scene).erasures(0)
+
+        assert [(moments[1], marks[1]), (moments[2], marks[0])] == list(told.orders)
+        assert [(moments[2], marks[0])] == list((await hub.erasures(moments[1])).orders)
+        assert [] == list((await hub.erasures(moments[2])).orders)
+        assert abs(scene.hub_us() - told.hub_us) < 60 * SECOND_US
+
+    @claim
+    async def test_an_order_ends(self, scene: Scene) -> None:
+        """When it has been kept for its time, and another one is given."""
+        hub = operator(self, scene)
+        await hub.order_erasure(["one"])
+        scene.pass_time(KEPT_S + 1)
+
+        moment = await hub.order_erasure(["other"])
+
+        assert [(moment, "other")] == list((await hub.erasures(0)).orders)
+
+    @claim
+    async def test_there_are_so_many_orders_and_no_more(self, scene: Scene) -> None:
+        """Beyond the bound the oldest go."""
+        hub = operator(self, scene)
+        for first in range(0, ORDERS_MAX + 2, 1001):
+            await hub.order_erasure([str(number) for number in range(first, min(first + 1001, ORDERS_MAX + 2))])
+
+        orders = (await hub.erasures(0)).orders
+
+        assert (ORDERS_MAX, "2", str(ORDERS_MAX + 1)) == (len(orders), orders[0].mark, orders[-1].mark)
+
+    @claim
+    async def test_a_loss_of_data_takes_the_orders_along(self, scene: Scene) -> None:
+        """They are data like all else."""
+        hub = operator(self, scene)
+        await hub.order_erasure(["one"])
+        await self.lose_data(scene.hub)
+
+        assert [] == list((await hub.erasures(0)).orders)
+
+    @claim
+    async def test_usage_is_erased_with_its_events(self, scene: Scene) -> None:
+        """Totals, what accounts have said, and events that are issued and not confirmed; those of others stay."""
+        hub, (usage, _) = operator(self, scene), ledger(scene)
+        await tells(usage, "one", 1, (ADA_CALLS, 5))
+        await tells(usage, "two", 1, (BOB_CALLS, 7))
+        shard = shard_of("ada", usage.shards)
+        for page in range(PAGES):
+            await usage.issue(TODAY, shard, page)
+
+        assert (0, 0, 4) == await erases(hub)
+
+        assert {BOB_CALLS: 7} == await used(usage)
+        issued = [event for page in range(PAGES) for event in await usage.issue(TODAY, shard, page)]
+        assert ADA_CALLS not in [event.key for event in issued]
+        assert (0, 0, 0) == await erases(hub)
+
+    @claim
+    async def test_the_addresses_of_an_identity_are_erased(self, scene: Scene) -> None:
+        """The sketch goes, of every hour that is kept, and leaves its room to another identity."""
+        hub, (usage, _) = operator(self, scene), ledger(scene)
+        if not isinstance(usage, AddressLedger):
+            raise SkipTest("the hub merges no addresses")
+        shard, sketch = shard_of("ada", usage.shards), b"\x07\x03"
+        for hour in (500_000, 500_001):
+            await usage.note_addresses(AddressReport(hour, shard, SECRET, {"ada": sketch, "adam": sketch}))
+        await erases(hub)
+
+        for hour in (500_000, 500_001):
+            assert ["adam"] == list(await usage.address_sketches(hour, shard, SECRET))
+
+    @claim
+    async def test_an_account_takes_back_what_it_has_told(self, scene: Scene) -> None:
+        """What other accounts have said of a row stays; a row of which none has said anything is gone."""
+        hub, eraser = ledger(scene)
+        shard = shard_of("ada", hub.shards)
+        other = UsageKey("ada", "other", "")
+        await tells(hub, "one", 1, (ADA_CALLS, 5), (other, 2))
+        await tells(hub, "two", 1, (ADA_CALLS, 8))
+
+        for _ in range(2):
+            await eraser.retract("one", shard, [(TODAY, ADA_CALLS), (TODAY, other), (TODAY, UsageKey("ada", "x", ""))])
+
+        assert {ADA_CALLS: 8} == await used(hub)
+        await tells(hub, "one", 2, (ADA_CALLS, 1))
+        assert {ADA_CALLS: 9} == await used(hub)
+
+    @claim
+    async def test_erasing_counts_from_the_moment_of_erasure(self, scene: Scene) -> None:
+        """A key that comes back has the windows of all others, and nothing of what it was."""
+        hub, ada = operator(self, scene), scene.voice()
+        await ada.reports(current=30)
+        await forgets(ada, current=30)
+        await erases(hub)
+        await ada.reports(current=4)
+        scene.pass_time(WINDOW_S)
+
+        assert (0, 0) == (await scene.voice().reports())[1:3]

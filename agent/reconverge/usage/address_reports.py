@@ -1,0 +1,89 @@
+"""Tells the hub from how many addresses identities have come to this node, for the number of the whole fleet."""
+
+# Theory of operation.
+#
+# The estimates of nodes cannot be added up: a customer behind one address may come to all of them. Their sketches can
+# be merged, if all nodes hash with one secret (`merge/addresses.py`). So a node asks the hub for the fleet's secret
+# first, and proposes its own; where the hub has another, the node's book begins anew with that. What it met before,
+# until the first report of its process, is missing in the fleet's numbers.
+#
+# Only registers that have risen are told: most identities have one or two addresses, and nothing to tell most of the
+# time. What could not be told is told with the next report of the same hour; a hub that has lost its data, which the
+# node hears when it reports usage, is told the whole hour again.
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.hub.port import AddressLedger, UsageLedger
+from reconverge.hub.usage import HOUR, SKETCHES_TOLD_MAX, AddressReport, Period, shard_of
+from reconverge.usage.meter import Meter
+from reconverge.usage.periods import period_at
+
+Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
+"""Waits for an answer of the hub, as long as it may take; raises what fails."""
+
+
+class AddressReports:
+    """What one node tells of its meter's book of addresses; where the hub does not merge them, nothing."""
+
+    def __init__(self, meter: Meter, ledger: UsageLedger | None, clock: Clock) -> None:
+        found: object = ledger
+        self._ledger = found if isinstance(found, AddressLedger) else None
+        self._shards = 1 if ledger is None else ledger.shards
+        self._meter = meter
+        self._clock = clock
+        self._left_out = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child, whose meter has begun another book."""
+        self._hour = self._hour_now()
+        self._losses = 0
+
+    @property
+    def unwatched(self) -> int:
+        """How many times an identity was left out, for lack of room on this node or at the hub."""
+        return self._left_out + self._meter.addresses.unwatched
+
+    async def tell(self, ask: Ask, *, losses: int) -> None:
+        """Tell what has risen, and all of it if the hub has lost its data once more, which it has so often by now.
+
+        Raises what `ask` raises; what was not told by then stays to be told.
+        """
+        book, ledger = self._meter.addresses, self._ledger
+        if losses != self._losses:
+            self._losses = losses
+            book.raise_all()
+        risen = {} if ledger is None else book.take_risen()
+        if ledger is None or not risen:
+            return
+        try:
+            secret = await ask(ledger.address_secret(book.secret))
+            if secret != book.secret:
+                risen.clear()
+                book.begin_with(secret)
+                return
+            for shard in range(self._shards):
+                names = [name for name in risen if shard_of(name, self._shards) == shard]
+                for start in range(0, len(names), SKETCHES_TOLD_MAX):
+                    part = {name: risen[name] for name in names[start : start + SKETCHES_TOLD_MAX]}
+                    report = AddressReport(self._hour.number, shard, secret, part)
+                    self._left_out += await ask(ledger.note_addresses(report))
+                    for name in part:
+                        del risen[name]
+        finally:
+            book.give_back(risen)
+
+    def turn_hour(self) -> None:
+        """Begin another book when the hour is over, after the last one was told."""
+        hour, book = self._hour_now(), self._meter.addresses
+        if hour != self._hour:
+            self._hour = hour
+            self._left_out += book.unwatched
+            book.forget()
+
+    def _hour_now(self) -> Period:
+        return period_at(HOUR, self._clock.wall_ns() / SECOND_NS)

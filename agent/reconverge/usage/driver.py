@@ -1,0 +1,185 @@
+"""One round of telling the hub what a meter has counted, on whatever thread it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from secrets import token_hex
+from typing import Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import UsageLedger
+from reconverge.hub.usage import NodeLoad, Retention, UsageBatch
+from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.usage.address_reports import AddressReports
+from reconverge.usage.erasing import UsageErasing
+from reconverge.usage.meter import Meter
+from reconverge.usage.reports import UsageReports
+
+logger = logging.getLogger("reconverge")
+
+ROUNDS_MAX: Final = 10_000
+"""Batches of one round: more than any node has rows for."""
+
+
+class UsageDriver:
+    """Waits for the hub on behalf of a node's reports of usage. Without a ledger it only gathers."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        ledger: UsageLedger | None,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        hub_name: str,
+        kept: Retention,
+        node: str | None = None,
+        orders: UsageErasing | None = None,
+        new_name: Callable[[], str] = lambda: token_hex(8),
+    ) -> None:
+        self.ledger = ledger
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._hub_name = hub_name
+        self._node = node
+        shards = 1 if ledger is None else ledger.shards
+        self.reports = UsageReports(meter, shards=shards, new_name=new_name, kept=kept, alone=ledger is None)
+        self._meter = meter
+        self._orders = orders
+        self._logged = LoggedOnce()
+        self.answered = 0
+        """Batches that were answered."""
+        self.failures: Counter[str] = Counter()
+        """How often the hub could not be told, by class."""
+        self.addresses = AddressReports(meter, ledger, clock)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child."""
+        self.reports.start_over()
+        if self._orders is not None:
+            self._orders.begin()
+        self._gathered_ns = self._clock.monotonic_ns()
+        self._complained = False
+        self.addresses.start_over()
+
+    def tell_where_it_is_counted(self) -> None:
+        """Log, once, that no hub adds usage up."""
+        if self.ledger is None and self._logged.is_new("no ledger"):
+            logger.warning(
+                "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
+                " of the fleet and nothing to export; name a hub on Redis, or embedded://",
+                self._hub_name,
+            )
+
+    async def report(self) -> bool:
+        """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
+        load = self._gather()
+        erased = await self._erase()
+        if self.ledger is None or not erased:
+            self.addresses.turn_hour()
+            return erased
+        told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
+        if all(told):
+            told.append(await self._tell_addresses())
+        self.addresses.turn_hour()
+        if all(told) and self._complained:
+            self._complained = False
+            logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
+        return all(told)
+
+    async def leave(self) -> bool:
+        """Tell all, and that the account ends; returns whether that was answered."""
+        if not await self.report() or self.ledger is None:
+            return False
+        for shard in range(self.ledger.shards):
+            await self._say(self.reports.last_word(shard))
+        # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
+        self.reports.start_over()
+        return True
+
+    def note_bug(self, error: Exception) -> None:
+        """Something failed that was not foreseen."""
+        self.failures[f"bug:{type(error).__name__}"] += 1
+        if self._logged.is_new("bug"):
+            logger.error("reconverge: reporting usage failed in a way that was not foreseen", exc_info=error)
+
+    def _gather(self) -> NodeLoad:
+        now_ns = self._clock.monotonic_ns()
+        elapsed_s = max(now_ns - self._gathered_ns, 1) / SECOND_NS
+        self._gathered_ns = now_ns
+        companions = self._meter.take_companions()
+        new = self.reports.gather()
+        requests = max(0, new.requests + new.refused - companions)
+        node = self._node or f"{socket.gethostname()}:{os.getpid()}"
+        return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
+
+    async def _tell_addresses(self) -> bool:
+        try:
+            ask = partial(asyncio.wait_for, timeout=self._timeout_s)
+            await self.addresses.tell(ask, losses=self.reports.losses)
+        except (HubUnavailable, TimeoutError) as error:
+            self._complain_of(error)
+            return False
+        return True
+
+    async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
+        batch = self.reports.batch(shard, load=load, speak=True)
+        for _ in range(ROUNDS_MAX):
+            if batch is None:
+                return True
+            if not await self._say(batch):
+                return False
+            batch = self.reports.batch(shard)
+        return False
+
+    async def _erase(self) -> bool:
+        """Forget whatever identity is to be erased, before anything is told; returns whether the hub has answered."""
+        if self._orders is None:
+            return True
+        try:
+            await asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s)
+        except HubUnavailable as error:
+            self._complain(error.kind, str(error))
+        except TimeoutError:
+            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
+        else:
+            return True
+        return False
+
+    async def _say(self, batch: UsageBatch) -> bool:
+        assert self.ledger is not None
+        try:
+            answer = await asyncio.wait_for(self.ledger.record(batch), self._timeout_s)
+        except (HubUnavailable, TimeoutError) as error:
+            self._complain_of(error)
+        else:
+            self.answered += 1
+            self.reports.recorded(batch, answer)
+            return True
+        return False
+
+    def _complain_of(self, error: HubUnavailable | TimeoutError) -> None:
+        if isinstance(error, HubUnavailable):
+            self._complain(error.kind, str(error))
+        else:
+            self._complain("timeout", f"no answer within {self._timeout_s:g} s")
+
+    def _complain(self, kind: str, problem: str) -> None:
+        """Warn once per outage."""
+        self.failures[kind] += 1
+        if not self._complained:
+            self._complained = True
+            logger.warning(
+                "reconverge: the hub %s cannot be told usage (%s); this node keeps it and tells it later",
+                self._hub_name,
+                problem.rstrip("."),
+                extra={"kind": kind},
+            )

@@ -1,0 +1,63 @@
+"""Forgets what a node has counted of identities that are to be erased. See `hub/erasing.py`.
+
+Orders are read before each report, so that a node which was cut off tells nothing of an identity that was erased
+meanwhile. What it told just before, while the hub was searched, it takes back: only what is its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from reconverge.clock import Clock
+from reconverge.hub.erasing import OrderLog, erasure_mark
+from reconverge.hub.hashing import VARIABLE, KeyHasher
+from reconverge.hub.port import Eraser, Hub, UsageEraser
+from reconverge.hub.usage import BATCH_ROWS_MAX, Period, UsageKey
+from reconverge.usage.reports import UsageReports
+
+
+class UsageErasing:
+    """The orders that a node's usage has heard. Raises InvalidSetting for a secret that is none."""
+
+    def __init__(self, hub: Hub | None, clock: Clock, *, namespace: str, key_secret: str | bytes | None) -> None:
+        self._hub: object = hub
+        self._clock = clock
+        self._namespace = namespace
+        said, name = (key_secret, "key_secret") if key_secret is not None else (os.environ.get(VARIABLE), VARIABLE)
+        self._hasher = None if said is None else KeyHasher(said, namespace=namespace, name=name)
+        self.begin()
+
+    def begin(self) -> None:
+        """Know nothing, as in a forked child."""
+        self._log = OrderLog(self._clock.monotonic_ns())
+        self._told: dict[int, list[tuple[Period, UsageKey]]] = {}
+        """What is to be taken back, by shard."""
+        self._here: deque[Callable[[str], bool]] = deque()
+        """What says of identities whether they are to be forgotten that no order was read about."""
+
+    def also(self, is_named: Callable[[str], bool]) -> None:
+        """Have these identities be forgotten with the next report. Any thread may call it."""
+        self._here.append(is_named)
+
+    async def obey(self, ledger: object, reports: UsageReports) -> None:
+        """Forget what is to be erased. Raises HubUnavailable; the next time goes on from there."""
+        while self._here:
+            self._erase(reports, self._here.popleft())
+        if isinstance(self._hub, Eraser):
+            marks = await self._log.news(self._hub, self._clock.monotonic_ns())
+            if marks:
+                self._erase(reports, lambda identity: self._mark(identity) in marks)
+        for shard, rows in list(self._told.items()):
+            while rows and isinstance(ledger, UsageEraser):
+                await ledger.retract(reports.account, shard, rows[:BATCH_ROWS_MAX])
+                del rows[:BATCH_ROWS_MAX]
+            del self._told[shard]
+
+    def _erase(self, reports: UsageReports, is_named: Callable[[str], bool]) -> None:
+        for shard, rows in reports.erase(is_named).items():
+            self._told.setdefault(shard, []).extend(rows)
+
+    def _mark(self, identity: str) -> str:
+        return erasure_mark(identity if self._hasher is None else self._hasher.hashed(identity), self._namespace)

@@ -1,0 +1,57 @@
+"""The rule by which a hub merges from how many addresses identities come, for one shard; the script's definition."""
+
+# Theory of operation.
+#
+# A sketch is one HyperLogLog of REGISTERS bytes (`reconverge/usage/addresses.py` says how it is filled and read). The
+# sketch of a fleet is the highest rank of each register over all nodes: the same as if one node had met all addresses,
+# so an address that comes to ten nodes counts once. To merge a report twice or late therefore changes nothing.
+#
+# Ranks can be compared only where addresses were hashed alike, so each secret has sketches of its own. All nodes take
+# the secret that shard 0 keeps; where it is lost, they go on with the next one, in new sketches.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from reconverge.hub.usage import REGISTERS, SKETCHES_KEPT_HOURS, SKETCHES_MAX, AddressReport
+
+RANK_MAX: Final = 57
+"""The highest rank that a hash of eight bytes has, of which one is the register's number."""
+
+
+class AddressShard:
+    """The sketches of the identities of one shard."""
+
+    def __init__(self, *, sketches_max: int = SKETCHES_MAX) -> None:
+        self._sketches_max = sketches_max
+        self._sketches: dict[tuple[int, bytes], dict[str, bytearray]] = {}
+        self.secret = b""
+        """The one that was proposed first, at shard 0."""
+
+    def note(self, report: AddressReport) -> int:
+        """See `AddressLedger.note_addresses`."""
+        sketches = self._sketches.setdefault((report.hour, report.secret), {})
+        left_out = 0
+        for identity, risen in report.risen.items():
+            sketch = sketches.get(identity)
+            if sketch is None:
+                if len(sketches) >= self._sketches_max:
+                    left_out += 1
+                    continue
+                sketch = sketches[identity] = bytearray(REGISTERS)
+            for number, rank in zip(risen[::2], risen[1::2], strict=True):
+                sketch[number] = max(sketch[number], min(rank, RANK_MAX))
+        newest = max(hour for hour, _ in self._sketches)
+        for key in [key for key in self._sketches if key[0] <= newest - SKETCHES_KEPT_HOURS]:
+            del self._sketches[key]
+        return left_out
+
+    def erase(self, identity: str) -> None:
+        """Forget an identity."""
+        for sketches in self._sketches.values():
+            sketches.pop(identity, None)
+
+    def sketches(self, hour: int, secret: bytes) -> Mapping[str, bytes]:
+        """See `AddressLedger.address_sketches`."""
+        return {identity: bytes(each) for identity, each in self._sketches.get((hour, secret), {}).items()}

@@ -1,0 +1,78 @@
+"""The rule by which keys and orders of erased identities go and stay; the definition of the scripts of a Redis.
+
+`reconverge/hub/erasing.py` has the theory. A key is dropped when no live node has told of it and not forgotten it: what
+is left in it then is what departed nodes have used, and is erased with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconverge.hub.erasing import KEPT_S, ORDERS_MAX, Erased, Erasure, Erasures, names_in
+from reconverge_sync.merge.ledger import DEPARTED, Cell
+from reconverge_sync.merge.loans import Identity
+from reconverge_sync.merge.rule import Shard
+
+KEPT_US: Final = round(KEPT_S * 1_000_000)
+
+
+@dataclass(slots=True)
+class Orders:
+    """The orders that a hub keeps."""
+
+    _at_us: dict[str, int] = field(default_factory=dict[str, int])
+    """By mark, the oldest first."""
+    _latest_us: int = 0
+
+    def give(self, marks: Sequence[str], hub_us: int) -> int:
+        """See `reconverge.hub.Eraser.order_erasure`."""
+        for mark in marks:
+            self._latest_us = max(hub_us, self._latest_us + 1)
+            self._at_us.pop(mark, None)
+            self._at_us[mark] = self._latest_us
+        old = [mark for mark, at_us in self._at_us.items() if hub_us - at_us > KEPT_US]
+        for mark in (*old, *list(self._at_us)[len(old) : max(len(old), len(self._at_us) - ORDERS_MAX)]):
+            del self._at_us[mark]
+        return self._latest_us
+
+    def since(self, since_us: int, hub_us: int) -> Erasures:
+        """See `reconverge.hub.Eraser.erasures`."""
+        orders = sorted(Erasure(at_us, mark) for mark, at_us in self._at_us.items() if at_us > since_us)
+        return Erasures(hub_us, orders)
+
+
+def drop_keys(shard: Shard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
+    """Drop those of these cells that no live node has; returns how many were dropped, and how many stay."""
+    dropped = kept = 0
+    for identity in identities:
+        cell = shard.cells.get(identity)
+        if cell is None:
+            continue
+        if _is_held(shard, cell, hub_us):
+            kept += 1
+            continue
+        del shard.cells[identity]
+        shard.lending.forget(identity)
+        dropped += 1
+    return dropped, kept
+
+
+def erase_keys(shard: Shard, names: Sequence[str], hub_us: int) -> Erased:
+    """Drop in one step all cells whose keys name any of these."""
+    wanted = set(names)
+    found = [each for each in shard.cells if wanted.intersection(names_in(each[3]))]
+    return Erased(0, *drop_keys(shard, found, hub_us), 0)
+
+
+def _is_held(shard: Shard, cell: Cell, hub_us: int) -> bool:
+    """Whether a node whose lease runs has an entry in it."""
+    for name, entry in cell.entries.items():
+        record = shard.nodes.get(name)
+        if name == DEPARTED or record is None or record.gone:
+            continue
+        lease_us = min(record.lease_us, entry.lease_us) if entry.lease_us > 0 else record.lease_us
+        if hub_us - max(entry.seen_us, record.seen_us) <= lease_us:
+            return True
+    return False

@@ -1,0 +1,68 @@
+"""How one identity is erased from a Redis: its keys are searched for with SCAN, and dropped by scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
+from reconverge_sync.merge.erasing import KEPT_US
+from reconverge_sync.redis.resp import script
+
+ORDER: Final = script("now", "order_erasure")
+READ_ORDERS: Final = script("now", "read_erasures")
+DROP_KEYS: Final = script("now", "drop_keys")
+ERASE_USAGE: Final = script("usage_erase")
+SCANNED_AT_ONCE: Final = 1000
+CELLS_AT_ONCE: Final = 256
+"""So many in one script, as in one batch: no node waits for longer than that takes."""
+_CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
+"""The name of a cell, without what is common to a shard: schema, limit, algorithm, window, key."""
+_USAGE: Final = re.compile(r"u1:([tipoa]):")
+Call = Callable[..., Awaitable[Any]]
+
+
+async def read_orders(call: Call, key: str, since_us: int, told_time: str) -> Erasures:
+    """See `Eraser.erasures`. Raises HubUnavailable."""
+    reply = await call("EVAL", READ_ORDERS, 1, key, since_us, told_time)
+    try:
+        hub_us, *flat = (str(each, "utf-8") for each in reply)
+        orders = [Erasure(int(at), mark) for mark, at in zip(flat[::2], flat[1::2], strict=True)]
+        return Erasures(int(hub_us), sorted(orders))
+    except (ValueError, TypeError) as error:
+        raise HubUnavailable("protocol", f"the orders to erase identities cannot be read: {error}") from error
+
+
+async def give_orders(call: Call, key: str, marks: Sequence[str], told_time: str) -> int:
+    """See `Eraser.order_erasure`. Raises HubUnavailable."""
+    return int(await call("EVAL", ORDER, 1, key, told_time, KEPT_US, ORDERS_MAX, *marks))
+
+
+async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], told_time: str) -> tuple[int, int]:
+    """Drop cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
+    dropped = kept = 0
+    for first in range(0, len(cells), CELLS_AT_ONCE):
+        keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
+        more, left = await call("EVAL", DROP_KEYS, len(keys), *keys, told_time)
+        dropped, kept = dropped + int(more), kept + int(left)
+    return dropped, kept
+
+
+async def erase_step(
+    call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, told_time: str
+) -> Erased:
+    """See `Eraser.erase`. A key that SCAN shows twice is gone the second time. Raises HubUnavailable."""
+    cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
+    wanted, cells, rows = set(names), dict[bytes, None](), 0
+    begins = f"{identity}\0".encode("utf-8", "surrogatepass")
+    for raw in found:
+        rest = raw.decode("utf-8", "surrogateescape")[len(prefix) :]
+        cell, usage = _CELL.fullmatch(rest), _USAGE.match(rest)
+        if cell is not None and wanted.intersection(names_in(cell[1])):
+            cells[raw] = None
+        elif usage is not None:
+            rows += int(await call("EVAL", ERASE_USAGE, 1, raw, begins, usage[1]))
+    dropped, kept = await drop_cells(call, prefix, list(cells), told_time)
+    return Erased(int(cursor), dropped, kept, rows)

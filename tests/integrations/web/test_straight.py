@@ -1,0 +1,343 @@
+"""Goal: a rule that goes the straight way says what the guard's general way says, byte for byte.
+
+Method: two guards with agents of their own on one clock. One goes the straight way where there is one; of the other,
+these ways are taken away. Both get the same rules and the same requests, and whatever can be seen of them is compared:
+what they say, fields, refusals, rulings, what is charged, statistics. Then the same through ASGI and WSGI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reconverge import Agent, Limit
+from reconverge.integrations import Guard, Outcome, PlainRequest, Rule, by_header, by_ip, by_route, by_user
+from reconverge.integrations.asgi import RateLimitMiddleware as OfAsgi
+from reconverge.integrations.web.outcome import Ruling
+from reconverge.integrations.web.straight import Admitted
+from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
+from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
+from reconverge.limiter.switches import Switch
+from reconverge.testing import ManualClock
+
+START_S: Final = 1_700_000_000.0
+ROOMY: Final = PlainRequest(client="192.0.2.1", route="/items", headers={"x-key": "ada"})
+KEYS: Final[Sequence[object]] = (
+    "ada",
+    "bob",
+    "",
+    None,
+    "a|b",
+    "a\\b",
+    "reconverge:address:192.0.2.9",
+    "\x00",
+    "key\nwith lines",
+    "ключ",
+    "x" * 600,
+    "é" * 200,
+    "\ud800",
+    "~nobody",
+    "~hashed:00",
+    7,
+    0,
+    -3,
+    True,
+    UUID(int=5),
+    b"bytes",
+    1.5,
+    date(2026, 1, 1),
+    ["a"],
+)
+"""What key functions return: texts of all kinds, numbers, and what is no key."""
+
+
+def _fails(_request: object) -> str:
+    raise LookupError("a mistake of the application")
+
+
+def by_item(request: Any) -> object:
+    """The key that the test has put into the request, whatever its type."""
+    return request.raw
+
+
+KEY_FUNCTIONS: Final[Sequence[Any]] = (
+    by_ip,
+    by_user,
+    by_header("x-key"),
+    by_route,
+    by_item,
+    _fails,
+)
+LIMITS: Final[Sequence[str | Limit]] = (
+    "3/minute",
+    "2/second",
+    "1000000000000/hour",
+    "10/minute; 2/second",
+    Limit(2, 86400, FIXED_WINDOW),
+    Limit(4, 60, TOKEN_BUCKET, burst=6),
+    Limit(3, 60, GCRA),
+    Limit(2, 10, LEAKY_BUCKET),
+    Limit(3, 60, SLIDING_LOG, count_refused=True),
+    Limit(3, 60, SLIDING_WINDOW, soft=0.5),
+    Limit(6, 60, costs={"GET": 2, "POST": 3}),
+)
+RULES: Final = st.fixed_dictionaries(
+    {
+        "limits": st.sampled_from(LIMITS),
+        "name": st.sampled_from(["wide", "other"]),
+        "key_func": st.sampled_from([*KEY_FUNCTIONS, by_item, by_item]),
+    },
+    optional={
+        "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
+        "scope": st.sampled_from(["web"]),
+        "per_route": st.booleans(),
+        "per_method": st.booleans(),
+        "methods": st.sampled_from([["GET"], ["POST", "PUT"]]),
+        "cost": st.sampled_from([1, 2, 0]),
+        "shadow": st.booleans(),
+        "status": st.sampled_from([429, 503]),
+        "error_message": st.sampled_from(["too much", lambda: "made up"]),
+    },
+)
+GUARDS: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "dialect": st.sampled_from(["ietf-11", "draft-06", "x-ratelimit", ("ietf-11", "x-ratelimit")]),
+        "headers_enabled": st.booleans(),
+        "fail": st.sampled_from(["open", "closed"]),
+        "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
+        "enabled": st.just(True),
+    },
+)
+REQUESTS: Final = st.builds(
+    PlainRequest,
+    method=st.sampled_from(["GET", "POST", "HEAD", "BREW"]),
+    route=st.sampled_from(["", "/items", "/items/{a|b}"]),
+    client=st.sampled_from([None, "192.0.2.1", "192.0.2.2", "2001:db8::1", "no address"]),
+    user=st.sampled_from([None, "ada", 7]),
+    headers=st.sampled_from([{}, {"x-key": "ada"}, {"x-key": ""}, {"x-key": "a|b"}]),
+    raw=st.sampled_from(KEYS),
+)
+STEPS: Final = st.lists(st.tuples(REQUESTS, st.sampled_from([0.0, 0.0, 0.4, 1.0, 61.0])), min_size=1, max_size=14)
+
+
+class Pair:
+    """The same rule in a guard that goes the straight way, and in one that never does."""
+
+    def __init__(self, rule: dict[str, Any], guard: dict[str, Any]) -> None:
+        self.clock = ManualClock(start=START_S)
+        self.agents = [Agent("memory://", clock=self.clock) for _ in range(2)]
+        self.guards = [Guard(agent, **guard) for agent in self.agents]
+        self.rules = [guard.declare(Rule(**rule)) for guard in self.guards]
+        self.guards[1]._straight.clear()
+
+    def decided(self, request: PlainRequest, *, on_a_loop: bool) -> list[Outcome]:
+        """What both say."""
+        pairs = zip(self.guards, self.rules, strict=True)
+        if on_a_loop:
+            return [asyncio.run(guard.check_async(request, [rule])) for guard, rule in pairs]
+        return [guard.check(request, [rule]) for guard, rule in pairs]
+
+    def counted(self) -> list[tuple[Any, Any]]:
+        """What both guards and both agents have counted."""
+        return [(guard.stats(), agent.stats().limits) for guard, agent in zip(self.guards, self.agents, strict=True)]
+
+
+def said(outcome: Outcome) -> dict[str, Any]:
+    """Whatever can be seen of an outcome."""
+    refusal = outcome.refusal
+    return {
+        "allowed": outcome.allowed,
+        "fields": outcome.fields,
+        "beside a refusal": outcome.fields_beside(refused=True),
+        "rulings": [(each.name, each.key, each.cost, each.decision, each.charged) for each in outcome.rulings],
+        "refusal": None if refusal is None else (refusal.status, dict(refusal.problem), refusal.body, refusal.fields),
+        "unsettled": outcome.unsettled,
+        "shadows": [(each.name, each.key, each.decision) for each in outcome.shadows],
+    }
+
+
+# -------------------------------------------------------------------- the guard
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(rule=RULES, guard=GUARDS, steps=STEPS, on_a_loop=st.booleans())
+def test_both_ways_say_the_same(
+    rule: dict[str, Any], guard: dict[str, Any], steps: list[tuple[PlainRequest, float]], on_a_loop: bool
+) -> None:
+    """Of whatever requests come, whatever the rule: what is said, charged, counted and given back."""
+    pair = Pair(rule, guard)
+    keys = set[tuple[str, str]]()
+    for request, pause_s in steps:
+        straight, general = pair.decided(request, on_a_loop=on_a_loop)
+        keys |= {(each.name, each.key) for each in general.rulings}
+
+        assert said(general) == said(straight)
+
+        if len(keys) % 3 == 2:  # something further on has refused the request
+            straight.take_back()
+            general.take_back()
+        pair.clock.advance(pause_s)
+    counted = pair.counted()
+    used = [[agent.limiter(name).usages(key) for name, key in sorted(keys)] for agent in pair.agents]
+
+    assert counted[1] == counted[0]
+    assert used[1] == used[0]
+
+
+@pytest.mark.parametrize("switch", ["off", "shadow", "on"])
+def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
+    """A limit that is off or in shadow has to be told otherwise in response fields, and refuses nothing."""
+    pair = Pair({"limits": "1/minute", "name": "wide"}, {})
+    for request in (ROOMY, ROOMY):
+        pair.decided(request, on_a_loop=False)
+    for agent in pair.agents:
+        agent.limiter("wide").switch(switch)
+    straight, general = pair.decided(ROOMY, on_a_loop=False)
+
+    assert (switch != "on") is straight.allowed
+    assert said(general) == said(straight)
+
+
+def test_a_limit_that_has_changed_is_told_with_its_new_policy() -> None:
+    """What was prepared of the former one is not sent any more."""
+    pair = Pair({"limits": "5/minute", "name": "wide"}, {})
+    pair.decided(ROOMY, on_a_loop=False)
+    for agent in pair.agents:
+        agent.limiter("wide").change("7/minute")
+    straight, general = pair.decided(ROOMY, on_a_loop=False)
+
+    assert '"wide";q=7;w=60' == dict(straight.fields)["RateLimit-Policy"]
+    assert said(general) == said(straight)
+
+
+def test_the_usual_rule_goes_the_straight_way() -> None:
+    """Else the comparisons above would compare nothing."""
+    pair = Pair({"limits": "1/minute", "name": "wide", "key_func": by_header("x-key"), "per_route": True}, {})
+    straight, general = pair.decided(ROOMY, on_a_loop=False)
+
+    assert (Admitted, Outcome) == (type(straight), type(general))
+
+
+def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() -> None:
+    """That may be another one; here a guard tells all clients the same, which no node would say by itself."""
+
+    class Telling(Guard):
+        @staticmethod
+        def told_to_clients(ruling: Ruling) -> Ruling:
+            if not ruling.decision.allowed:
+                ruling.decision = replace(ruling.decision, remaining=7, retry_after=1000.5)
+            return ruling
+
+    guard = Telling(Agent("memory://", clock=ManualClock(start=START_S)))
+    rule = guard.declare(Rule(limits="1/minute", name="wide"))
+    guard.check(ROOMY, [rule])
+    straight = said(guard.check(ROOMY, [rule]))
+    guard._straight.clear()
+
+    assert ("RateLimit", '"wide";r=7;t=1001') in straight["fields"]
+    assert said(guard.check(ROOMY, [rule])) == straight
+
+
+def test_a_key_function_that_fails_is_asked_once() -> None:
+    """The general way goes on with what the straight one has found: a key function may cost something."""
+    calls = list[object]()
+
+    def key(request: Any) -> str:
+        calls.append(request)
+        raise LookupError
+
+    guard = Guard(Agent("memory://"))
+    guard.check(ROOMY, [guard.declare(Rule(limits="5/minute", key_func=key))])
+
+    assert 1 == len(calls)
+
+
+# -------------------------------------------------------------------- ASGI and WSGI
+
+
+def _by_asgi(guard: Guard, headers: list[tuple[bytes, bytes]], count: int) -> list[Any]:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": (each for each in headers)})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    sent = list[Any]()
+
+    async def send(message: Any) -> None:
+        sent.append({**message, "headers": list(message.get("headers", ()))})
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    limited = OfAsgi(app, "2/minute", guard=guard)
+    _general(guard)
+    for number in range(count):
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "HEAD" if number == 4 else "GET",
+            "path": "/",
+            "headers": [],
+            "client": ("::ffff:192.0.2.1", 4),
+        }
+        asyncio.run(limited(scope, receive, send))
+    return sent
+
+
+def _by_wsgi(guard: Guard, headers: list[tuple[bytes, bytes]], count: int) -> list[Any]:
+    answered = list[Any]()
+
+    def app(_environment: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [(name.decode(), value.decode()) for name, value in headers])
+        return [b"ok"]
+
+    def start_response(status: str, fields: Any, _exc_info: Any = None) -> Any:
+        answered.append((status, list(fields)))
+
+    limited = OfWsgi(app, "2/minute", guard=guard)
+    _general(guard)
+    for number in range(count):
+        method = "HEAD" if number == 4 else "GET"
+        environment = {"REQUEST_METHOD": method, "PATH_INFO": "/", "REMOTE_ADDR": "192.0.2.1", "QUERY_STRING": ""}
+        answered.append(list(limited(environment, start_response)))
+    return answered
+
+
+class _General(Guard):
+    """A guard all of whose rules go the general way."""
+
+
+def _general(guard: Guard) -> None:
+    if isinstance(guard, _General):
+        guard._straight.clear()
+
+
+@pytest.mark.parametrize("dialect", ["ietf-11", "x-ratelimit"])
+@pytest.mark.parametrize("serve", [_by_asgi, _by_wsgi])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"content-type", b"text/plain")],
+        [(b"RateLimit", b'"other";r=1'), (b"x-ratelimit-limit", b"9")],
+        [(b"Retry-After", b"5")],
+    ],
+    ids=["usual", "has such fields", "refuses by itself"],
+)
+def test_responses_are_the_same_byte_for_byte(
+    serve: Callable[[Guard, list[tuple[bytes, bytes]], int], list[Any]],
+    dialect: str,
+    headers: list[tuple[bytes, bytes]],
+) -> None:
+    """Admitted and refused, also where the application has written such fields itself, or refuses the request."""
+    clock = ManualClock(start=START_S)
+    straight = serve(Guard(Agent("memory://", clock=clock), dialect=dialect), headers, 5)
+    general = serve(_General(Agent("memory://", clock=clock), dialect=dialect), headers, 5)
+
+    assert general == straight
