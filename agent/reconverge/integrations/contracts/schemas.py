@@ -1,8 +1,8 @@
 """The JSON Schemas of what the API takes and gives: documents, plans, customers, switches, changes, explanations."""
 
 # What contracts are is said once, in `contracts/schema.py`, whose parts stand here under the names that clients made
-# of the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting goes
-# with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. The tests
+# of the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting
+# goes with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. The tests
 # compare the fields with those of the format, and have answers checked against these schemas.
 
 from __future__ import annotations
@@ -83,7 +83,10 @@ def _moved(part: Any) -> Any:
         if "$ref" in members:
             return ref(_NAMES[members["$ref"].removeprefix("#/$defs/")])
         return {name: _moved(each) for name, each in members.items()}
-    return [_moved(each) for each in cast("list[Any]", part)] if isinstance(part, list) else part
+    if isinstance(part, list):
+        parts: list[Any] = part
+        return [_moved(each) for each in parts]
+    return part
 
 
 def _of_contracts() -> dict[str, Schema]:
