@@ -11,34 +11,14 @@ import pytest
 
 from reconverge import Agent, FleetUsage, InvalidKey, InvalidSetting
 from reconverge.hub.port import Hub
-from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import introduce
 from tests.support.fixtures.agents import MakeAgent
+from tests.support.hubs.no_reader import NoReader
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
 HOURLY = "100/hour"
-
-
-class NoReader:
-    """A hub that can do what a hub must, and nothing else."""
-
-    shards = 1
-
-    def __init__(self) -> None:
-        self._hub = MemoryHub()
-
-    async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
-        return await self._hub.exchange(batch)
-
-    async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
-        return await self._hub.totals()
-
-    async def close(self) -> None:
-        """See `Hub.close`."""
 
 
 def ask(agent: Agent, key: str = "ada", limit: str = "login") -> FleetUsage:

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from reconverge import Agent, ReconvergeError
-from reconverge.cli.app import app
+from reconverge import Agent
 from reconverge.clock import Clock
 from reconverge.contracts.store.index import IndexVerifier
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.remote_settings.signed import Secrets
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 from tests.support.published import OTHER, SECRET
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
@@ -58,12 +56,7 @@ def at(redis_server: RedisServer) -> tuple[str, ...]:
 
 def run(*words: object) -> Said:
     """What the command says; a mistake as `main` would show it."""
-    result = CliRunner().invoke(app, ["contracts", *map(str, words)])
-    if isinstance(result.exception, ReconvergeError):
-        return Said(2, result.stdout, str(result.exception))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Said(result.exit_code, result.stdout, result.stderr)
+    return said_by("contracts", *words)
 
 
 def contract_of(identity: str, at: tuple[str, ...]) -> Any:

@@ -121,7 +121,7 @@ def test_a_fact_that_is_not_named_is_an_error() -> None:
     contracts = contracts_of({"p": {"limits": {"a": "5/hour", "b": {"limit": "5/hour", "by": "user"}}}}, unknown="p")
 
     with pytest.raises(
-        MissingFact, match=r"limit 'b' counts by user, which the request does not name; pass user=\.\.\."
+        MissingFact, match=r"limit 'b' counts by 'user', which the request does not name; pass user=\.\.\."
     ):
         contracts.hit("acme")
     assert ["a"] == list(contracts.usages("acme"))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, MissingFact, Request, Shape
+from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, Request, Shape
 from reconverge.contracts.document import Document, checked
+from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.rehearsal import HOUR_NS, Effect, LimitEffect, Outcome, Rehearsal
 from reconverge.errors import CostExceedsQuota, UnknownKind
 

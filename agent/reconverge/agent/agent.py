@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
-from reconverge.agent.fleet_usage import FleetUsage, fleet_usages
+from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
@@ -32,7 +32,7 @@ from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
 from reconverge.hub.port import Hub
-from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX
+from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
@@ -542,11 +542,34 @@ class Agent:
             InvalidKey: the key is not a usable string.
             InvalidSetting: the limiter is another agent's.
         """
-        if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
-            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
+        self._check_own(limiter)
         return await fleet_usages(
             limiter, key, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout
         )
+
+    async def fleet_usages_of(self, asked: Sequence[tuple[Limiter, str]]) -> list[FleetUsage]:
+        """As `fleet_usage`, of several keys at once, each with its limiter: in one round trip for each shard.
+
+        Keys of one shard are told as of one moment. Where the hub cannot be asked, nothing is told.
+
+        Raises:
+            HubUnavailable: the hub does not answer, keeps no keys, or tells them to no reader.
+            InvalidKey, InvalidSetting: as `fleet_usages` does.
+        """
+        pairs: list[tuple[Table, str]] = []
+        for limiter, key in asked:
+            self._check_own(limiter)
+            checked = limiter.table.check_key(key)
+            pairs += [(table, checked) for table in limiter.tables]
+        if self._kernel.alone:
+            raise HubUnavailable("unsupported", f"{self._lifecycle.hub_name} keeps no keys", applied=False)
+        usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout))
+        return [min((next(usages) for _ in limiter.tables), key=lambda usage: usage.left) for limiter, _ in asked]
+
+    def _check_own(self, limiter: Limiter) -> None:
+        """Raise InvalidSetting for what is no limiter of this agent."""
+        if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
+            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
 
     async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.

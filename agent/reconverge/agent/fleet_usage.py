@@ -11,7 +11,7 @@ from reconverge.agent.lifecycle import Lifecycle
 from reconverge.errors import HubUnavailable
 from reconverge.hub.opening import key_reader_at
 from reconverge.hub.port import Hub
-from reconverge.hub.reading import KeyQuestion, KeyReading, KeyReadings
+from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.kernel import Kernel, Table
 from reconverge.limiter.limiter import Limiter
 
@@ -53,37 +53,46 @@ async def fleet_usages(
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
         try:
-            return await _ask(limiter.tables, key, kernel, lifecycle, timeout_s=timeout_s)
+            asked = [(table, key) for table in limiter.tables]
+            usages = await ask_fleet(asked, kernel, lifecycle, timeout_s=timeout_s)
+            return {table.name: usage for table, usage in zip(limiter.tables, usages, strict=True)}
         except HubUnavailable as error:
             problem = str(error)
     return {table.name: _known_here(table, key, problem) for table in limiter.tables}
 
 
-async def _ask(
-    tables: Sequence[Table], key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
-) -> dict[str, FleetUsage]:
-    """What the hub knows. Raises HubUnavailable."""
-    by_shard: dict[int, list[Table]] = {}
-    for table in tables:
-        by_shard.setdefault(kernel.shard_of(table.reported_as, key).index, []).append(table)
+async def ask_fleet(
+    asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
+) -> list[FleetUsage]:
+    """What the hub knows of keys, asked by the runner of a node. Raises HubUnavailable."""
 
-    async def read(hub: Hub) -> list[KeyReadings]:
-        readings: list[KeyReadings] = []
-        for shard, asked in by_shard.items():
-            questions = [KeyQuestion(kernel.declared(table, shard), key) for table in asked]
-            readings.append(await key_reader_at(hub, shard, lifecycle.hub_name).read_keys(shard, questions))
-        return readings
+    async def read(hub: Hub) -> list[FleetUsage]:
+        return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
 
     try:
-        answered = await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(read)), ANSWERS * timeout_s)
+        return await asyncio.wait_for(asyncio.wrap_future(lifecycle.ask(read)), ANSWERS * timeout_s)
     except TimeoutError:
         raise HubUnavailable("timeout", f"no answer within {ANSWERS * timeout_s:g} s") from None
-    told = {
-        table.name: _told(table, reading, readings.hub_us)
-        for asked, readings in zip(by_shard.values(), answered, strict=True)
-        for table, reading in zip(asked, readings.keys, strict=True)
-    }
-    return {table.name: told[table.name] for table in tables}
+
+
+async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
+    """What a hub knows of keys, each with the table that it is counted in; `kernel` need be no node's.
+
+    Keys of one shard are told as of one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
+    """
+    by_shard: dict[int, list[int]] = {}
+    for place, (table, key) in enumerate(asked):
+        by_shard.setdefault(table.shard_of(key).index, []).append(place)
+    told: dict[int, FleetUsage] = {}
+    for shard, places in by_shard.items():
+        reader = key_reader_at(hub, shard, hub_name)
+        for begin in range(0, len(places), READ_MAX):
+            batch = places[begin : begin + READ_MAX]
+            questions = [KeyQuestion(kernel.declared(asked[place][0], shard), asked[place][1]) for place in batch]
+            readings = await reader.read_keys(shard, questions)
+            for place, reading in zip(batch, readings.keys, strict=True):
+                told[place] = _told(asked[place][0], reading, readings.hub_us)
+    return [told[place] for place in range(len(asked))]
 
 
 def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:

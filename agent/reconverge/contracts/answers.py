@@ -8,7 +8,7 @@ from hashlib import blake2b
 from math import inf
 from typing import Final, Protocol, runtime_checkable
 
-from reconverge.contracts.document import CUSTOMER, REFUSED, said_of_limit
+from reconverge.contracts.document import CUSTOMER, REFUSED, Word, said_of_limit
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, shown
@@ -80,7 +80,12 @@ class Asked:
     term: Term
     limiter: Limiter
     key: str
-    shadow: bool
+    switch: Word
+
+    @property
+    def shadow(self) -> bool:
+        """Whether the contract has it in shadow, so that it refuses nothing."""
+        return self.switch == "shadow"
 
     @property
     def label(self) -> str:
@@ -107,12 +112,21 @@ class Standing:
     plain: Limiter | None
     """The one limiter of a contract that counts by the customer alone and is switched on."""
 
+    def kind(self, kind: str | None) -> str | None:
+        """The kind of a request as the one limiter takes it: none, if it has no costs by kind."""
+        return kind if self.plain is not None and self.plain.has_costs else None
+
 
 def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
     """The key under which a limit counts a request."""
     if len(by) == 1:
         return customer if by[0] == CUSTOMER else facts[by[0]]
     return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
+
+
+def missing_fact(term: Term, facts: Mapping[str, str]) -> str | None:
+    """The first fact that a limit counts by and a request does not name; None if it names all."""
+    return next((fact for fact in term.by if fact != CUSTOMER and fact not in facts), None)
 
 
 def check_facts(term: Term, facts: Mapping[str, object]) -> None:
@@ -127,12 +141,6 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
             )
         if not value:
             raise InvalidKey(f"the fact {fact!r}, by which the limit {term.name!r} counts, is empty: name what it is")
-
-
-def fitting(key: str, bytes_max: int) -> str:
-    """A key that a limiter can count under: as it is, or a hash of it if it is longer."""
-    plain = key.encode("utf-8", "surrogatepass")
-    return key if len(plain) <= bytes_max else f"~{blake2b(plain, digest_size=16).hexdigest()}"
 
 
 def hub_name(term: Term) -> str:

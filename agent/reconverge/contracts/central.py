@@ -23,8 +23,9 @@ from typing import Final, NamedTuple
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.contracts.answers import SEPARATOR, written
 from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Document
+from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
-from reconverge.errors import CostExceedsQuota, ReconvergeError
+from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Claimed, Kernel, Part, Table, hit_at_once, settle_jointly
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.slow_path import foresee
@@ -40,20 +41,9 @@ KEYS_MAX: Final = 1 << 40
 """No key of a recording leaves for want of room: a reader of the file runs out of memory sooner."""
 KEY_BYTES_MAX: Final = 1 << 20
 """Far more than eight facts of a request have."""
+UNTOLD: Final = "which the recording does not tell; name the column that does, as in {fact}=COLUMN"
 INTERVAL_NS: Final = SECOND_NS
 """A kernel has an interval, and one that is alone never exchanges."""
-
-
-class MissingFact(ReconvergeError, ValueError):
-    """Raised when a limit counts by a fact that the recording does not tell."""
-
-    def __init__(self, limit: str, fact: str) -> None:
-        self.limit = limit
-        self.fact = fact
-        super().__init__(
-            f"the limit {limit!r} counts by {fact!r}, which the recording does not tell; "
-            f"name the column that does, as in {fact}=COLUMN"
-        )
 
 
 class Request(NamedTuple):
@@ -252,7 +242,7 @@ class CentralLimiter:
             return None
         for fact in term.by:
             if fact != CUSTOMER and fact not in self._shape.facts:
-                raise MissingFact(term.name, fact)
+                raise MissingFact(term.name, fact, UNTOLD.format(fact=fact))
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Final
 
@@ -36,10 +35,10 @@ from reconverge.contracts.answers import (
     Standing,
     UsageMeter,
     check_facts,
-    fitting,
     hub_name,
     identity_in,
     key_of,
+    missing_fact,
     tier_name,
 )
 from reconverge.contracts.document import (
@@ -51,13 +50,16 @@ from reconverge.contracts.document import (
     checked,
     overridden,
 )
-from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
+from reconverge.contracts.explaining import Explanation, MissingFact, explained
+from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
+from reconverge.contracts.store.reader import ContractsReader
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
 from reconverge.decision import Decision, Usage
-from reconverge.errors import CostExceedsQuota, InvalidLimit, LimitConflict
-from reconverge.limiter.certainty import cost_in_first_quota, has_charged
+from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
+from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 
 WITHIN_S: Final = 0.025
@@ -95,6 +97,8 @@ class Contracts:
         self.agent = agent
         self.meter = meter
         """What is told of each request, if anything is."""
+        self.reader: ContractsReader | None = None
+        """What reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._lock = threading.RLock()
@@ -152,10 +156,12 @@ class Contracts:
         """
         standing = self.standing(customer)
         if standing.plain is not None:
-            decision = standing.plain.hit(customer, cost, kind if standing.plain.has_costs else None)
+            decision = standing.plain.hit(customer, cost, standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
-        answer = self._decided(customer, standing, self.asked(customer, standing, facts), cost, kind, within_ns=0)
-        return self._counted(answer, standing, cost, kind)
+        asked = self.asked(customer, standing, facts)
+        joined = _joined(asked)
+        answers = self._answers(joined, cost, kind, within_ns=0)
+        return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
     def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
         """What `hit` would answer now; nothing is charged."""
@@ -170,8 +176,7 @@ class Contracts:
         """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
-            plain = standing.plain
-            decision = await plain.ask(customer, cost, within=within, kind=kind if plain.has_costs else None)
+            decision = await standing.plain.ask(customer, cost, within=within, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         joined = _joined(asked)
@@ -179,9 +184,7 @@ class Contracts:
         answers = None if jointly is None else jointly.at_once(blocking=False)
         if jointly is not None and answers is None:
             answers = await jointly.ask()
-        settled = joined, answers or ()
-        answer = self._decided(customer, standing, asked, cost, kind, within_ns=0, settled=settled)
-        return self._counted(answer, standing, cost, kind)
+        return self._decided(customer, standing, asked, joined, answers or (), cost, kind)
 
     def ask_blocking(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
@@ -189,12 +192,12 @@ class Contracts:
         """As `ask`, for a thread; where it must not wait, memory answers."""
         standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
         if standing.plain is not None:
-            plain = standing.plain
-            decision = plain.ask_blocking(customer, cost, within=within, kind=kind if plain.has_costs else None)
+            decision = standing.plain.ask_blocking(customer, cost, within=within, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
-        answer = self._decided(customer, standing, asked, cost, kind, within_ns=within_ns)
-        return self._counted(answer, standing, cost, kind)
+        joined = _joined(asked)
+        answers = self._answers(joined, cost, kind, within_ns)
+        return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
     # ------------------------------------------------------------ looking
 
@@ -210,7 +213,7 @@ class Contracts:
 
         Of a limit that counts by further facts, only what was counted by those that are named.
         """
-        for each in self.asked(customer, self.standing(customer), facts, lenient=True):
+        for each in self._places(customer, self.standing(customer), facts, lenient=True):
             each.limiter.reset(each.key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
@@ -226,14 +229,27 @@ class Contracts:
     def explain(self, customer: str, **facts: str) -> Explanation:
         """Whether the customer may go on now, why not, and when, with a sentence for people. Charges nothing.
 
-        Raises MissingFact.
+        As far as this node knows; `explain_fleet` asks the hub. Raises MissingFact.
         """
         standing = self.standing(customer)
-        standings = [
-            LimitStanding(each.term, each.limiter.test(each.key), each.limiter.usage(each.key), shadow=each.shadow)
-            for each in self.asked(customer, standing, facts)
-        ]
-        return explained(customer, standing.plan, standings)
+        places = self._places(customer, standing, facts)
+        return explained(customer, standing.plan, [in_memory(each) for each in places])
+
+    async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
+        """As `explain`, by what all nodes have used: the same on each of them, at most a sync interval old.
+
+        Where the hub cannot be asked, as far as this node knows, which the sentence says. Raises MissingFact.
+        """
+        standing = self.standing(customer)
+        places = self._places(customer, standing, facts)
+        try:
+            asked = [(each.limiter, each.key) for each in places]
+            usages = await self.agent.fleet_usages_of(asked) if asked else []
+        except HubUnavailable as error:
+            standings, problem = [in_memory(each) for each in places], why_unknown(error)
+            return explained(customer, standing.plan, standings, problem=problem)
+        standings = [by_hub(each, usage) for each, usage in zip(places, usages, strict=True)]
+        return explained(customer, standing.plan, standings, fleetwide=True)
 
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""
@@ -249,50 +265,55 @@ class Contracts:
 
         With `lenient`, limits that count by other facts are left out.
         """
-        asked = []
+        return [each for each in self._places(customer, standing, facts, lenient=lenient) if each.switch != "off"]
+
+    # ------------------------------------------------------------ inside
+
+    def _places(
+        self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
+    ) -> list[Asked]:
+        """As `asked`, with the limits that are off."""
+        places = []
         for term, limiter in standing.parts:
-            missing = [fact for fact in term.by if fact != CUSTOMER and fact not in facts]
-            if missing and lenient:
+            missing = missing_fact(term, facts)
+            if missing is not None and lenient:
                 continue
-            if missing:
-                raise MissingFact(term.name, missing[0])
+            if missing is not None:
+                raise MissingFact(term.name, missing)
             if term.by != ONLY_CUSTOMER:
                 check_facts(term, facts)
             key = key_of(term.by, customer, facts)
             switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
-            if switch != "off":
-                key = fitting(key, limiter.key_bytes_max)
-                asked.append(Asked(term, limiter, key, shadow=switch == "shadow"))
-        return asked
-
-    # ------------------------------------------------------------ inside
+            places.append(Asked(term, limiter, fitting(key, limiter.key_bytes_max), switch))
+        return places
 
     def _decided(
         self,
         customer: str,
         standing: Standing,
         asked: Sequence[Asked],
+        joined: Sequence[Asked],
+        answers: Sequence[tuple[Decision, Reservation | None]],
         cost: int,
         kind: str | None,
-        *,
-        within_ns: int,
-        settled: tuple[list[Asked], Sequence[tuple[Decision, Reservation | None]]] | None = None,
     ) -> ContractDecision:
-        """Charge all limits or none, and after them those in shadow, which refuse nothing."""
-        if settled is None:
-            joined = _joined(asked)
-            settled = joined, self._answers(joined, cost, kind, within_ns) if joined else ()
-        joined, answers = settled
+        """What comes of the answers of the limits that charge together, or refuse; the others refuse nothing.
+
+        After them those in shadow charge, if the request is admitted.
+        """
         decisions = {each.label: decision for each, (decision, _) in zip(joined, answers, strict=True)}
         allowed = all(decision.allowed for decision, _ in answers)
         for each in asked:
             if each not in joined:
                 decisions[each.label] = _told_by(each, each.limiter.hit if allowed else each.limiter.test, cost, kind)
-        return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+        answer = self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+        return self._counted(answer, standing, cost, kind)
 
     def _answers(
         self, joined: Sequence[Asked], cost: int, kind: str | None, within_ns: int
     ) -> Sequence[tuple[Decision, Reservation | None]]:
+        if not joined:
+            return ()
         if len(joined) > 1 and kind is None:
             claims = [(each.limiter, each.key, each.price(cost, None)[0]) for each in joined]
             at_once = hit_together(claims, certain=within_ns > 0)
@@ -466,4 +487,4 @@ def _told_by(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | N
     try:
         return ask(each.key, *each.price(cost, kind))
     except CostExceedsQuota:
-        return replace(each.limiter.test(each.key, 0), allowed=False, retry_after=inf)
+        return never_admitted(each.limiter, each.key)

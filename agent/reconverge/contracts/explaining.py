@@ -8,16 +8,17 @@
 # whose sentence can be pasted into an answer as it is: it names no node, no key and no number that is not the
 # customer's own.
 #
-# Everything here is pure. The decisions come from outside, as `Limiter.test` makes them, which charges nothing; so an
-# explanation costs the customer nothing, either. Times are rounded up: a customer that comes when it was told to is
+# Everything here is pure. What limits say comes from outside: as `Limiter.test` has it, out of the memory of one node,
+# or as the hub has it, for the whole fleet (`fleet.py`). Neither charges anything, so an explanation costs the customer
+# nothing, either. Times are rounded up: a customer that comes when it was told to is
 # not refused for having come a moment too early.
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, inf, isfinite
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import CUSTOMER, REFUSED
@@ -28,6 +29,7 @@ from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLIC
 
 SENTENCE_LIMITS_MAX: Final = 3
 """A sentence tells of so many limits, and only counts the others; all of them are in `Explanation.limits`."""
+IN_DOUBT: Final = "as far as this server knows"
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
@@ -38,12 +40,16 @@ _TENTHS_BELOW_S: Final = 10
 
 
 class MissingFact(ReconvergeError, ValueError):
-    """Raised when a request does not name a fact by which one of the customer's limits counts."""
+    """Raised when a request does not name a fact by which one of the customer's limits counts.
 
-    def __init__(self, limit: str, fact: str) -> None:
+    `advice` says what does not name it, and how it can be named; by default that is a call in a program.
+    """
+
+    def __init__(self, limit: str, fact: str, advice: str = "") -> None:
         self.limit = limit
         self.fact = fact
-        super().__init__(f"limit {limit!r} counts by {fact}, which the request does not name; pass {fact}=...")
+        advice = advice or f"which the request does not name; pass {fact}=..."
+        super().__init__(f"limit {limit!r} counts by {fact!r}, {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +61,26 @@ class LimitStanding:
     """What the limit would answer to the next request of cost 1, without charging it."""
     usage: Usage
     shadow: bool = False
-    """Whether the contract has switched the limit to shadow for this customer, so that it refuses nothing."""
+    """Whether the limit is in shadow for this customer, so that it refuses nothing."""
+    off: bool = False
+    """Whether the limit is off for this customer, so that it does not even count."""
+    lines: int = 0
+    """What nodes may still use without asking the hub, if that is known; it is part of what is left."""
 
     @property
     def refuses(self) -> bool:
         """Whether the next request is refused for this limit."""
-        return not self.decision.allowed and not self.shadow
+        return not self.decision.allowed and not self.shadow and not self.off
+
+    @property
+    def switch(self) -> str:
+        """How the limit is switched for this customer: "on", "shadow" or "off"."""
+        return "off" if self.off else "shadow" if self.shadow else self.decision.switch
 
     @property
     def would_refuse(self) -> bool:
         """Whether the next request would be refused, if the limit were not in shadow."""
-        return self.decision.would_refuse or (self.shadow and not self.decision.allowed)
+        return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +95,15 @@ class LimitExplained:
     window_s: float
     at_once: int
     """What may be used in one moment: the quota, or the burst of a bucket."""
+    in_force: int
+    """What nodes admit of `at_once` now: less, if a node caps it, or has yet to hear of a larger quota."""
     used: int
     """What all nodes have charged and still counts; may exceed the quota, as `soft` and debts do."""
     remaining: int
-    """What is left, as far as the node knows; 0 or more."""
+    """What is left, as far as is known; 0 or more."""
+    lines: int
+    """What of that nodes hold, and may use without asking the hub: other nodes may refuse it for a moment. 0 if it is
+    not known."""
     refill_s: float
     """Seconds between two moments at which something of it comes back."""
     wait_s: float
@@ -114,6 +134,10 @@ class Explanation:
     """All limits of the contract, in its order."""
     sentence: str
     """The same in plain English, to be pasted into an answer to the customer."""
+    fleetwide: bool = False
+    """Whether use is what the hub has of all nodes, at most a sync interval old; else it is what one node knows."""
+    problem: str = ""
+    """Why the hub has not told it, if it was asked; names no host."""
 
 
 @runtime_checkable
@@ -140,8 +164,26 @@ class Explainer(Protocol):
         ...
 
 
-def explained(customer: str, plan: str, standings: Sequence[LimitStanding]) -> Explanation:
-    """Explain how a customer stands, from what each limit of its contract says. Pure: it charges and asks nothing."""
+@runtime_checkable
+class FleetExplainer(Explainer, Protocol):
+    """An `Explainer` that can ask the hub what all nodes have charged.
+
+    Promises: what `Explainer` promises, but that it waits; all nodes answer alike, as of the moment that the hub is
+    asked; where the hub cannot be asked, the answer is what this node knows, and says so.
+    """
+
+    async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
+        """As `explain`, by the use of the whole fleet. Raises as `explain` does."""
+        ...
+
+
+def explained(
+    customer: str, plan: str, standings: Sequence[LimitStanding], *, fleetwide: bool = False, problem: str = ""
+) -> Explanation:
+    """Explain how a customer stands, from what each limit of its contract says. Pure: it charges and asks nothing.
+
+    `fleetwide`, `problem`: see `Explanation`. With a problem the sentence says that it is what one server knows.
+    """
     limits = tuple(map(_explained_limit, standings))
     refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)
     no_contract = plan == REFUSED and not limits
@@ -153,18 +195,23 @@ def explained(customer: str, plan: str, standings: Sequence[LimitStanding]) -> E
         refused_by=tuple(each.name for each in refusing),
         wait_s=wait_s,
         limits=limits,
-        sentence=sentence_of(customer, plan, standings),
+        sentence=sentence_of(customer, plan, standings, one_server=bool(problem)),
+        fleetwide=fleetwide,
+        problem=problem,
     )
 
 
-def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding]) -> str:
-    """How a customer stands, in plain English: "acme may send 50 requests a second and has sent 50; ..."."""
-    name = customer if customer.isprintable() else shown(customer)
+def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *, one_server: bool = False) -> str:
+    """How a customer stands, in plain English: "acme may send 50 requests a second and has sent 50; ...".
+
+    `one_server`: whether one server alone was asked, although others may have charged the customer, too.
+    """
+    name = printable(customer)
     if not standings:
         if plan == REFUSED:
             return f"{name} has no contract, and requests without one are refused."
         return f"{name} is on the plan {plan}, which limits nothing now; it can go on now."
-    told = [each for each in standings if each.decision.switch != "off"]
+    told = [each for each in standings if each.switch != "off"]
     if not told:
         return f"all limits of {name} are switched off; it can go on now."
     refusing = sorted((each for each in told if each.refuses), key=lambda each: -each.decision.retry_after)
@@ -174,7 +221,16 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding]) ->
     if more:
         one, several = ("refuses", "refuse") if refusing else ("has room", "have room")
         clauses.append(f"{more} more of its limits {one if more == 1 else several}")
-    return f"{', and '.join(clauses)}; {_ending(refusing, told)}."
+    doubt = f"{IN_DOUBT}, " if one_server else ""
+    return f"{doubt}{', and '.join(clauses)}; {_ending(refusing, told, doubts=not one_server)}."
+
+
+def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON, in which a time without an end is null."""
+    said = asdict(explanation)
+    for each in (said, *said["limits"]):
+        each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
+    return said
 
 
 def refill_s(limit: Limit) -> float:
@@ -186,6 +242,11 @@ def refill_s(limit: Limit) -> float:
         assert limit.slices is not None  # a limit of slices always says how many
         return window_s / limit.slices
     return window_s / limit.quota
+
+
+def printable(customer: str) -> str:
+    """A customer's name as a sentence may have it: what moves the cursor or turns the writing is shown."""
+    return customer if customer.isprintable() else shown(customer)
 
 
 def written_wait(seconds: float) -> str:
@@ -206,12 +267,14 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
         quota=term.limit.quota,
         window_s=term.limit.window_ns / SECOND_NS,
         at_once=term.limit.nominal,
+        in_force=_in_force(standing),
         used=standing.usage.total,
         remaining=max(0, decision.remaining),
+        lines=standing.lines,
         refill_s=refill_s(term.limit),
         wait_s=decision.retry_after if standing.refuses else 0.0,
         by=term.by,
-        switch="shadow" if standing.shadow else decision.switch,
+        switch=standing.switch,
         certain=decision.certain,
         former=term.former,
     )
@@ -227,6 +290,9 @@ def _clause(standing: LimitStanding, subject: str) -> str:
         amount += f", {limit.nominal} of them at once,"
     if term.former:
         amount += " by its former contract"
+    in_force = _in_force(standing)
+    if in_force < limit.nominal:
+        amount += f", of which the servers allow {in_force} now,"
     others = [fact for fact in term.by if fact != CUSTOMER]
     if CUSTOMER not in term.by:
         return f"{subject} shares {amount} with others of the same {_listed(others)}, which have {done} {used} together"
@@ -235,17 +301,22 @@ def _clause(standing: LimitStanding, subject: str) -> str:
     return f"{subject} may {verb} {amount} and has {done} {used}"
 
 
-def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding]) -> str:
-    """When a customer can go on."""
+def _in_force(standing: LimitStanding) -> int:
+    """See `LimitExplained.in_force`."""
+    return min(standing.term.limit.nominal, standing.usage.limit)
+
+
+def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding], *, doubts: bool) -> str:
+    """When a customer can go on; `doubts`: whether the sentence has yet to say that it is not certain."""
     if not refusing:
         if any(each.would_refuse for each in told):
             return "the limit is only tried out (in shadow), so it can go on now"
         return "it can go on now"
     wait_s = refusing[0].decision.retry_after
     when = f"can go on in {written_wait(wait_s)}" if isfinite(wait_s) else "cannot go on until its contract changes"
-    if all(each.decision.certain for each in refusing):
+    if not doubts or all(each.decision.certain for each in refusing):
         return f"it {when}"
-    return f"as far as this server knows, it {when}"
+    return f"{IN_DOUBT}, it {when}"
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:

@@ -45,6 +45,7 @@ def follow_hub(
             file=None if file is None else KeptFile(Path(file)),
         )
     )
+    contracts.reader = reader
     if file is not None:
         reader.recall()
     return reader

@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
                     {
                         "type": "object",
                         "maxProperties": CUSTOMERS_MAX,
-                        "propertyNames": {"minLength": 1, "maxLength": IDENTITY_BYTES_MAX, "pattern": "^[^\\u0000]*$"},
+                        "propertyNames": _of("identity"),
                         "additionalProperties": _of("customer"),
                     }
                 )
@@ -77,42 +77,43 @@ def _parts_of_plans() -> dict[str, Any]:
                 "then": _maybe(_of("plan_name")) | _says("The plan after that."),
             },
             needed=["limits"],
-        ),
+        )
+        | _says("Limits that many customers have."),
         "plan_name": {"type": "string", "pattern": _NAME},
-        "plan_limit": {
-            "oneOf": [
-                _of("limit_string"),
-                _table({**plain, "by": _maybe(_of("facts")), "switch": _maybe(_of("switching"))}, needed=["limit"]),
-            ]
-        },
-        "override": {"oneOf": [_of("limit_string"), _table(plain, needed=["limit"])]},
+        "plan_limit": {"oneOf": [_of("limit_string"), _of("plan_limit_table")]},
+        "plan_limit_table": _table(
+            {**plain, "by": _maybe(_of("facts")), "switch": _maybe(_of("switching"))}, needed=["limit"]
+        )
+        | _says("A limit of a plan."),
+        "override": {"oneOf": [_of("limit_string"), _of("override_table")]},
+        "override_table": _table(plain, needed=["limit"]) | _says("A limit, with what no limit string can say."),
     }
 
 
 def _parts_of_customers() -> dict[str, Any]:
     switches = _maybe(_entries(_NAME, "switching", LIMITS_MAX))
     return {
-        "customer": {
-            "oneOf": [
-                _of("plan_name"),
-                _table(
-                    {
-                        "plan": _of("plan_name"),
-                        "limits": _maybe(_entries(_NAME, "override", LIMITS_MAX))
-                        | _says("What this customer has in place of the plan's limits of these names."),
-                        "since": _maybe(_of("moment")) | _says("When the plan began; a plan that lasts needs it."),
-                        "until": _maybe(_of("moment")) | _says("When the contract ends, and the plan `then` begins."),
-                        "then": _maybe(_of("plan_name")),
-                        "switch": _maybe(_of("switching")) | _says("Of the whole contract."),
-                        "switches": switches | _says("Of single limits."),
-                        "former": _maybe({"type": "array", "maxItems": FORMER_MAX, "items": _of("former")})
-                        | _says("Limits that have changed and still hold; what changes contracts writes them."),
-                        "note": _maybe({"type": "string", "maxLength": NOTE_LENGTH_MAX}) | _says("For people."),
-                    },
-                    needed=["plan"],
-                ),
-            ]
-        },
+        "customer": {"oneOf": [_of("plan_name"), _of("customer_table")]}
+        | _says("The contract of one customer, or the name of a plan alone."),
+        "customer_table": _table(
+            {
+                "plan": _of("plan_name"),
+                "limits": _maybe(_entries(_NAME, "override", LIMITS_MAX))
+                | _says("What this customer has in place of the plan's limits of these names."),
+                "since": _maybe(_of("moment")) | _says("When the plan began; a plan that lasts needs it."),
+                "until": _maybe(_of("moment")) | _says("When the contract ends, and the plan `then` begins."),
+                "then": _maybe(_of("plan_name")),
+                "switch": _maybe(_of("switching")) | _says("Of the whole contract."),
+                "switches": switches | _says("Of single limits."),
+                "former": _maybe({"type": "array", "maxItems": FORMER_MAX, "items": _of("former")})
+                | _says("Limits that have changed and still hold; what changes contracts writes them."),
+                "note": _maybe({"type": "string", "maxLength": NOTE_LENGTH_MAX}) | _says("For people."),
+            },
+            needed=["plan"],
+        )
+        | _says("The contract of one customer."),
+        "identity": {"type": "string", "minLength": 1, "maxLength": IDENTITY_BYTES_MAX, "pattern": "^[^\\u0000]*$"}
+        | _says(f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes."),
         "former": _table(
             {
                 "name": {"type": "string", "pattern": _NAME},
@@ -121,26 +122,24 @@ def _parts_of_customers() -> dict[str, Any]:
                 **_plain_fields(),
             },
             needed=["name", "until", "limit"],
-        ),
+        )
+        | _says("A limit of a contract that has changed, which holds until its use has stopped counting."),
     }
 
 
 def _values() -> dict[str, Any]:
     return {
-        "switching": {
-            "oneOf": [
-                _of("word"),
-                _table(
-                    {
-                        "to": _of("word"),
-                        "percent": _maybe({"type": "number", "minimum": 0, "maximum": 100})  # all keys
-                        | _says("Of the keys, by their hash; the others are on."),
-                        "until": _maybe(_of("moment")) | _says("When it is on again."),
-                    },
-                    needed=["to"],
-                ),
-            ]
-        },
+        "switching": {"oneOf": [_of("word"), _of("switch_table")]}
+        | _says("To what something is switched, for how many of its keys, and for how long."),
+        "switch_table": _table(
+            {
+                "to": _of("word"),
+                "percent": _maybe({"type": "number", "minimum": 0, "maximum": 100})  # all keys
+                | _says("Of the keys, by their hash; the others are on."),
+                "until": _maybe(_of("moment")) | _says("When it is on again."),
+            },
+            needed=["to"],
+        ),
         "word": {"enum": [*WORDS, True, False]} | _says("YAML reads on and off as true and false."),
         "facts": {
             "oneOf": [

@@ -66,7 +66,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
     *ended, (name, until) = stages(document.plans, customer, now_s)
     terms = _terms(document.plans[name], name, customer)
     formers = [*customer.former, *_formers_of(document.plans, customer, ended)]
-    formers = _still_apart([each for each in formers if each.until > now_s], terms)
+    formers = _tightest(still_apart([each for each in formers if each.until > now_s], terms))
     terms += tuple(Term(each.name, each.limit, each.by, tier=name, former=True) for each in formers)
     return Terms(name, terms, min([until, *(each.until for each in formers)]))
 
@@ -98,18 +98,36 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
     ]
 
 
-def _still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
+def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
     """Those that count beside what holds now: a limit that has its name, and is counted otherwise.
 
-    Of several that are counted alike, the one that admits the least.
+    Of two that are counted alike, one is needless that admits no less than the other, and ends no later.
     """
     apart: list[Former] = []
-    for each in sorted(formers, key=lambda former: former.limit.capacity):
-        present = [(term.by, term.limit) for term in terms if term.name == each.name]
-        taken = [*present, *((other.by, other.limit) for other in apart if other.name == each.name)]
-        if present and not any(each.by == by and same_cells(each.limit, limit) for by, limit in taken):
-            apart.append(each)
+    for each in formers:
+        present = [term for term in terms if term.name == each.name]
+        if not present or any(term.by == each.by and same_cells(term.limit, each.limit) for term in present):
+            continue
+        if not any(_makes_needless(other, each) for other in apart):
+            apart = [other for other in apart if not _makes_needless(each, other)] + [each]
     return apart
+
+
+def _makes_needless(one: Former, other: Former) -> bool:
+    return _count_alike(one, other) and one.limit.capacity <= other.limit.capacity and one.until >= other.until
+
+
+def _count_alike(one: Former, other: Former) -> bool:
+    return one.name == other.name and one.by == other.by and same_cells(one.limit, other.limit)
+
+
+def _tightest(formers: Sequence[Former]) -> list[Former]:
+    """Of those that are counted alike the one that admits the least: they share their counts."""
+    tightest: list[Former] = []
+    for each in sorted(formers, key=lambda former: former.limit.capacity):
+        if not any(_count_alike(each, other) for other in tightest):
+            tightest.append(each)
+    return tightest
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:

@@ -21,10 +21,11 @@ from reconverge.integrations.web.bound_rule import quotas_of_fixed
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
-from reconverge.integrations.web.request.keys import fitting, plain, waits, written
+from reconverge.integrations.web.request.keys import plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.long_keys import fitting
 from reconverge.usage.meter import Meter
 
 P = ParamSpec("P")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from reconverge.decision import Decision
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import OFF
@@ -47,6 +50,11 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
     cell = limiter.table.cells.get(key)
     heard = cell is not None and cell.heard and not cell.shard.in_vain
     return heard and cost <= left_in_doubt(limiter, decision, key)
+
+
+def never_admitted(limiter: Limiter, key: str) -> Decision:
+    """What a limit says to a request that asks for more than it could ever admit: refused, and waiting is in vain."""
+    return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
 def known_keys(limiter: Limiter) -> list[str]:

@@ -5,13 +5,23 @@ Method: an application in this process on a book in memory, and clients that sen
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.following import follow_hub
+from reconverge.contracts.store.index import opened_index, seal_index
 from reconverge.integrations.contracts.api import contracts_api
+from reconverge.remote_settings.signed import Rejection, Secrets
 from reconverge.testing import ManualClock
-from tests.support.contracts import TABLE, TOKENS, ApiClient, ListBook, LocalContracts
+from reconverge_sync.memory import MemoryHub
+from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, ListBook, LocalContracts
+from tests.support.kept_contracts import book_at, shop
+from tests.support.published import SECRET
+from tests.support.waiting import eventually
 
 # -------------------------------------------------------------------- reading
 
@@ -349,3 +359,59 @@ def test_without_contracts_in_force_there_are_no_routes_about_them(book: ListBoo
 
     assert 404 == client.get("/customers/acme/explain").status_code
     assert ["/customers/{identity}/forget"] == paths
+
+
+def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook) -> None:
+    """A forged index, an old one that is put there again, and one that is over; the last good one is obeyed."""
+    hub = MemoryHub()
+    with Agent(hub, namespace="shop", sync_interval=0.02, exchange_timeout=5.0) as agent:
+        contracts = Contracts(agent, {"plans": {"p": {"limits": {"calls": "1/day"}}}})
+        reader = follow_hub(contracts, secret=SECRET)
+        api = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=READER)
+        before = api.get("/status").json()
+        payloads: list[bytes] = []
+        for version in (1, 2):
+            asyncio.run(book_at(hub).replace(shop(), author="root"))
+            eventually(lambda version=version: contracts.version == version, "the version")  # type: ignore[misc]
+            assert hub._index is not None
+            payloads.append(hub._index[0])
+        index = opened_index(payloads[1], Secrets(SECRET))
+        assert not isinstance(index, Rejection)
+        over = seal_index(replace(index, version=3, issued=1, expires=2), Secrets(SECRET))
+        for payload, reason in ((payloads[1][:-1] + b"?", "forged"), (payloads[0], "old"), (over, "expired")):
+            hub._index = payload, 1 << 62
+            eventually(lambda reason=reason: reader.stats().rejected.get(reason) == 1, reason)  # type: ignore[misc]
+        after = api.get("/status").json()
+
+    assert {"version": 0, "follows": True, "accepted": 0, "rejected": {}, "failures": {}} == {
+        name: before[name] for name in ("version", "follows", "accepted", "rejected", "failures")
+    }
+    assert (2, True, 2, {"forged": 1, "old": 1, "expired": 1}) == tuple(
+        after[name] for name in ("version", "follows", "accepted", "rejected")
+    )
+
+
+def test_the_status_of_other_explainers_is_that_they_follow_none(reader: ApiClient) -> None:
+    """What they obey is not known."""
+    assert {
+        "version": None,
+        "follows": False,
+        "accepted": 0,
+        "rejected": {},
+        "failures": {},
+        "expires_in_s": None,
+        "restored": 0,
+    } == reader.get("/status").json()
+
+
+def test_a_fact_by_which_no_limit_counts_is_refused(book: ListBook, reader: ApiClient) -> None:
+    """It may be misspelt; one by which another customer's limits count is not, so a console may always send it."""
+    contracts = Contracts(Agent("memory://"), TABLE)
+    api = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=READER)
+    wrong = api.get("/customers/acme/explain?user=ada&usr=bob")
+    missing = reader.get("/customers/globex%2Feu/explain").json()
+
+    assert (400, "usr") == (wrong.status_code, wrong.json()["parameter"])
+    assert "no limit counts by 'usr'; those that limits count by: user; did you mean 'user'?" == wrong.json()["detail"]
+    assert 200 == api.get("/customers/acme/explain?user=ada").status_code
+    assert "limit 'by-user' counts by 'user', which the request does not name; add ?user=..." == missing["detail"]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields as dataclass_fields
 from typing import Any, Final
 
+import jsonschema
 import pytest
 import schemathesis
 from hypothesis import settings
@@ -36,6 +37,7 @@ from reconverge.integrations.contracts.api import contracts_api
 from reconverge.integrations.contracts.openapi import EXAMPLE_IDENTITY, EXAMPLES, openapi_document
 from reconverge.integrations.contracts.schemas import SCHEMAS
 from reconverge.testing import ManualClock
+from tests.support.broken_contracts import put
 from tests.support.contracts import TABLE, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
 
 RANDOM_REQUESTS: Final = 40
@@ -103,7 +105,16 @@ def test_a_schema_has_the_fields_of_the_format(name: str, fields: Sequence[str])
 
 def test_a_switch_has_the_fields_of_the_format() -> None:
     """In its longest form."""
-    assert set(SWITCH_FIELDS) == set(SCHEMAS["Switch"]["anyOf"][-1]["properties"])
+    assert set(SWITCH_FIELDS) == set(SCHEMAS["SwitchTable"]["properties"])
+
+
+@pytest.mark.parametrize("soft", [0.1, "10%"])
+def test_the_schema_of_documents_is_that_of_files(soft: object) -> None:
+    """A document with all fields fits, in each way in which a field can be written."""
+    judge = jsonschema.Draft202012Validator({**SCHEMAS["Document"], "components": {"schemas": SCHEMAS}})
+
+    assert judge.is_valid(put("plans.free.limits.parts.soft", soft))
+    assert not judge.is_valid(put("plans.free.limits.parts.soft", "ten"))
 
 
 def test_every_schema_is_used_and_every_reference_leads_to_one() -> None:

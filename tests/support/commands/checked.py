@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from reconverge import ReconvergeError
 from reconverge.cli import main
 from reconverge.cli.app import app
 from tests.support.servers import RedisServer
@@ -78,6 +79,16 @@ def say(*options: str) -> Said:
         with pytest.raises(SystemExit) as ended:
             main()
     return Said(int(ended.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+def said_by(*words: object) -> Said:
+    """What a command says in this process; a mistake as `main` would show it, and a bug as it is."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if isinstance(result.exception, ReconvergeError):
+        return Said(2, result.stdout, str(result.exception))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Said(result.exit_code, result.stdout, result.stderr)
 
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from functools import partial
 from queue import Queue
 from threading import Event
 from typing import Any, Final
 
+import httpx
+
 from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.contracts.store.reader import ContractsReader
+from reconverge.integrations.contracts.api import contracts_api
 from reconverge.remote_settings.signed import Secrets
 from tests.support.programs.agents import say
 from tests.support.programs.process import PROCESS_S_MAX
@@ -46,6 +51,9 @@ PLANS: Final[dict[str, Any]] = {
 }
 
 
+DAILY: Final[dict[str, Any]] = {"free": {"limits": {"requests": "20/day"}}}
+
+
 def _has(contracts: Contracts, version: int) -> bool:
     return contracts.version >= version
 
@@ -67,6 +75,27 @@ def decide(hub: str, secret: str, versions: str, times: str) -> None:
             admitted += contracts.ask_blocking("acme", within=1.0).allowed
             pause.wait(INTERVAL_S)  # a larger quota holds when the last node has told of it
         say("admitted", admitted)
+    agent.stop()
+
+
+def answer(hub: str, secret: str, times: str) -> None:
+    """Tell how many of so many requests of `acme` are admitted, and then, for a line, what the API says of it."""
+    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0)
+    contracts = Contracts(agent, {"plans": DAILY, "unknown": "free"})
+    agent.start()
+    agent.check()
+    follow_hub(contracts, secret=secret)
+    eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
+    say("admitted", sum(contracts.ask_blocking("acme", within=5.0).allowed for _ in range(int(times))))
+    sys.stdin.readline()
+
+    async def explained() -> str:
+        api = contracts_api(MemoryBook(), open=True, contracts=contracts)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://api") as client:
+            return (await client.get("/customers/acme/explain")).text
+
+    say(asyncio.run(explained()))
+    sys.stdin.readline()
     agent.stop()
 
 

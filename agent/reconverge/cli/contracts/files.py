@@ -18,7 +18,7 @@ FileArgument = Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.")
 
 def validate(file: FileArgument) -> None:
     """Check a file of contracts; what is wrong is told with its line and field, and ends with status 2."""
-    document = _read(file)
+    document = read_file(file)
     typer.echo(f"{file.name}: plans: {len(document.plans)}, customers: {len(document.customers)}")
 
 
@@ -30,7 +30,7 @@ def diff(
 
     Ends with status 0 if both say the same, 1 if they differ, and 2 if one of them is wrong.
     """
-    found = differences(_read(before), _read(after))
+    found = differences(read_file(before), read_file(after))
     for each in found:
         typer.echo(str(each))
     if found:
@@ -44,7 +44,7 @@ def export(
     """Print a file of contracts in a language, in the form that contracts are kept in."""
     from reconverge.integrations.contracts.rule_files import written_contracts  # noqa: PLC0415  # needs an extra
 
-    typer.echo(written_contracts(_read(file), to), nl=False)
+    typer.echo(written_contracts(read_file(file), to), nl=False)
 
 
 def print_schema() -> None:
@@ -52,7 +52,8 @@ def print_schema() -> None:
     typer.echo(json.dumps(schema(), indent=2))
 
 
-def _read(file: Path) -> Document:
+def read_file(file: Path) -> Document:
+    """The contracts of a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.contracts.rule_files import read_contracts  # noqa: PLC0415  # needs an extra
 
     return read_contracts(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from reconverge.cli.contracts.explain import explain, reset
 from reconverge.cli.contracts.files import diff, export, print_schema, validate
 from reconverge.cli.contracts.import_file import import_file
 from reconverge.cli.contracts.look import get, history, list_customers
@@ -19,6 +20,7 @@ contracts = typer.Typer(
     no_args_is_help=True,
 )
 contracts.command()(diff)
+contracts.command()(explain)
 contracts.command()(export)
 contracts.command()(get)
 contracts.command()(history)
@@ -27,6 +29,7 @@ contracts.command("list")(list_customers)
 contracts.command()(plan)
 contracts.command()(publish)
 contracts.command()(remove)
+contracts.command()(reset)
 contracts.command()(rollback)
 contracts.command("schema")(print_schema)
 contracts.command("set")(set_customer)

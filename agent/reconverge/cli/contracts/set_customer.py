@@ -30,6 +30,14 @@ def set_customer(
     since: Annotated[str | None, typer.Option(help="When the plan began, if it lasts.", metavar="MOMENT")] = None,
     until: Annotated[str | None, typer.Option(help="When it ends, as 2026-12-24T12:00:00Z.", metavar="MOMENT")] = None,
     then: Annotated[str | None, typer.Option(help="The plan after that.", metavar="PLAN")] = None,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="on, shadow or off: of the contract, or of one limit; for some of its keys, or until a moment, as in"
+            " calls=shadow,percent=10,until=2026-12-24. May be said again.",
+            metavar="[NAME=]WORD",
+        ),
+    ] = None,
     note: Annotated[str, typer.Option(help="For people.")] = "",
     author: AuthorOption = "",
     expected: ExpectedOption = None,
@@ -39,6 +47,7 @@ def set_customer(
     A limit that is counted otherwise from now on holds beside the former one, until what was used of that has expired.
     """
     said: dict[str, Any] = {"plan": plan, "limits": _limits(limit or []), "note": note}
+    said |= _switches(switch or [])
     said |= {name: each for name, each in (("since", since), ("until", until), ("then", then)) if each is not None}
     version = ask_book(
         hub,
@@ -58,6 +67,35 @@ def _limits(given: list[str]) -> dict[str, str]:
             raise InvalidSetting("--limit", each, f"says the limit {name} again")
         limits[name] = text
     return limits
+
+
+def _switches(given: list[str]) -> dict[str, Any]:
+    """What is said of switches, as a contract has it: of the whole contract, and of limits by name."""
+    said: dict[str, Any] = {}
+    for each in given:
+        first, *more = each.split(",")
+        name, equals, word = first.partition("=")
+        name, word = (name, word) if equals else ("", name)
+        if not word or (equals and not name):
+            raise InvalidSetting("--switch", each, "must be on, shadow or off, or a limit with that, as in calls=off")
+        switch: dict[str, Any] = {"to": word}
+        for detail in more:
+            field, _, value = detail.partition("=")
+            if field not in ("percent", "until") or not value or field in switch:
+                raise InvalidSetting("--switch", each, f"has {detail!r}, which is neither percent=10 nor until=MOMENT")
+            switch[field] = _number(each, value) if field == "percent" else value
+        place = said.setdefault("switches", {}) if name else said
+        if (name or "switch") in place:
+            raise InvalidSetting("--switch", each, f"says {name or 'the switch of the contract'} again")
+        place[name or "switch"] = switch
+    return said
+
+
+def _number(each: str, text: str) -> float:
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        raise InvalidSetting("--switch", each, f"has {text!r} for a percentage; write percent=10") from None
 
 
 def remove(

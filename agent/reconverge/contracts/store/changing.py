@@ -29,11 +29,10 @@ from reconverge.contracts.document import (
     check_identity,
     checked_customer,
     counts_for_s,
-    same_cells,
     table_of,
     table_of_customer,
 )
-from reconverge.contracts.terms import terms_of
+from reconverge.contracts.terms import still_apart, terms_of
 from reconverge.errors import ReconvergeError, shown
 
 TOLD_MAX: Final = 20
@@ -114,7 +113,7 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
 
 
 def _formers(before: Document, after: Document, identity: str, customer: Customer, now_s: float) -> tuple[Former, ...]:
-    present = {term.name: term for term in terms_of(after, identity, now_s).terms if not term.former}
+    present = [term for term in terms_of(after, identity, now_s).terms if not term.former]
     candidates = [each for each in customer.former if each.until > now_s]
     known = before.customers.get(identity)
     if known is not None:
@@ -125,16 +124,7 @@ def _formers(before: Document, after: Document, identity: str, customer: Custome
             for term in terms_of(before, identity, now_s).terms
             if not term.former
         ]
-    formers: list[Former] = []
-    for each in candidates:
-        holds = present.get(each.name)
-        if holds is None or (holds.by == each.by and same_cells(holds.limit, each.limit)):
-            continue
-        same = next((one for one in formers if _count_alike(one, each)), None)
-        if same is None:
-            formers.append(each)
-        elif each.until > same.until:
-            formers[formers.index(same)] = each
+    formers = still_apart(candidates, present)
     if len(formers) > FORMER_MAX:
         raise InvalidContracts(
             f"would have {len(formers)} former limits that still count, and {FORMER_MAX} are possible; "
@@ -143,10 +133,6 @@ def _formers(before: Document, after: Document, identity: str, customer: Custome
             identity,
         )
     return tuple(formers)
-
-
-def _count_alike(one: Former, other: Former) -> bool:
-    return one.name == other.name and one.by == other.by and same_cells(one.limit, other.limit)
 
 
 def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -> Document:

@@ -19,22 +19,32 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any, Final, Protocol, runtime_checkable
 
 from reconverge.agent.erasing import Forgotten
 from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import (
+    CUSTOMER,
     Document,
     InvalidContracts,
     check_identity,
     table_of,
     table_of_customer,
 )
-from reconverge.contracts.explaining import Explainer, MissingFact
+from reconverge.contracts.explaining import (
+    Explainer,
+    FleetExplainer,
+    MissingFact,
+    table_of_explanation,
+)
 from reconverge.contracts.store.book import Book, VersionConflict
+from reconverge.contracts.store.reader import ContractsStats
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
+from reconverge.errors import asked as meant
 from reconverge.integrations.contracts.openapi import (
     CHANGES,
     CHANGES_MAX,
@@ -69,7 +79,6 @@ from reconverge.integrations.contracts.writing import (
     changed,
     no_contract,
     table_of_change,
-    table_of_explanation,
     told,
     unchanged,
 )
@@ -369,10 +378,17 @@ class _Api:
         """GET /customers/{identity}/explain."""
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_query(asked.query)
+        contracts = self._contracts
+        _check_facts(facts, contracts)
         try:
-            return told(table_of_explanation(self._contracts.explain(asked.identity, **facts)))
+            if isinstance(contracts, FleetExplainer):
+                explanation = await contracts.explain_fleet(asked.identity, **facts)
+            else:
+                explanation = contracts.explain(asked.identity, **facts)
+            return told(table_of_explanation(explanation))
         except MissingFact as error:
-            raise Problem(400, str(error), parameter=error.fact) from None
+            advice = f"which the request does not name; add ?{error.fact}=..."
+            raise Problem(400, str(MissingFact(error.limit, error.fact, advice)), parameter=error.fact) from None
         except InvalidKey as error:
             raise Problem(422, str(error)) from None
 
@@ -400,6 +416,24 @@ class _Api:
                 raise Problem(422, str(error)) from None
         return told({"version": version, "complete": done.complete, **asdict(done)}, version)
 
+    async def read_status(self, _asked: _Asked) -> Response:
+        """GET /status."""
+        contracts = self._contracts
+        reader = contracts.reader if isinstance(contracts, Contracts) else None
+        stats = ContractsStats() if reader is None else reader.stats()
+        expires_in_s = stats.expires_in if isfinite(stats.expires_in) else None
+        return told(
+            {
+                "version": contracts.version if isinstance(contracts, Contracts) else None,
+                "follows": reader is not None,
+                "accepted": stats.accepted,
+                "rejected": stats.rejected,
+                "failures": stats.failures,
+                "expires_in_s": expires_in_s,
+                "restored": stats.restored,
+            }
+        )
+
 
 def _template(path: str) -> tuple[str, str]:
     """The path of an operation that a request's path is an instance of, and the identity in it."""
@@ -419,6 +453,21 @@ def _check_identity(identity: str, status: int, parameter: str | None = None) ->
     except InvalidContracts as error:
         members: dict[str, Any] = {"parameter": parameter} if parameter else {}
         raise Problem(status, error.problem, **members) from None
+
+
+def _check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
+    """Raise Problem (400) for a fact by which no limit of any plan counts: its name may be misspelt."""
+    if not facts or not isinstance(contracts, Contracts):
+        return
+    limits = [limit for plan in contracts.document.plans.values() for limit in plan.limits.values()]
+    known = sorted({fact for limit in limits for fact in limit.by if fact != CUSTOMER})
+    for name in facts:
+        if name not in known:
+            told_known = (
+                f"those that limits count by: {', '.join(known)}" if known else "they count by the customer alone"
+            )
+            problem = f"no limit counts by {name!r}; {told_known}{meant(name, known)}"
+            raise Problem(400, problem, parameter=name)
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:

@@ -155,6 +155,10 @@ OPERATIONS: Final = (
         role="write", body="Reset", bytes_max=SMALL_BYTES_MAX, body_required=False, explains=True, answers=((204, ""),),
     ),
     Operation(
+        "read_status", "GET", "/status", "Which contracts this node obeys, and what it has refused to obey.",
+        explains=True, answers=((200, "Status"),),
+    ),
+    Operation(
         "forget_customer", "POST", "/customers/{identity}/forget",
         "Erase a customer from the contracts and all their versions, and with them in force what it has used, on all"
         " nodes and at the hub. This cannot be undone.",

@@ -1,39 +1,48 @@
 """The JSON Schemas of what the API takes and gives: documents, plans, customers, switches, changes, explanations."""
 
-# These say in the words of JSON Schema (2020-12, as OpenAPI 3.1 has it) what `contracts/document.py` checks. A schema
-# cannot say all of it: that a plan exists, how a limit string is written, which setting goes with which algorithm. What
-# follows the schema and is wrong all the same is answered 422, with the field. The tests compare the fields that are
-# listed here with those of the format, and have answers checked against these schemas.
+# What contracts are is said once, in `contracts/schema.py`, whose parts stand here under the names that clients made
+# of the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting
+# goes with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. The tests
+# compare the fields with those of the format, and have answers checked against these schemas.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from reconverge.contracts.document import (
-    CUSTOMERS_MAX,
-    FACTS_MAX,
-    FORMER_MAX,
-    IDENTITY_BYTES_MAX,
-    LASTS_MAX_S,
-    LIMITS_MAX,
-    NOTE_LENGTH_MAX,
-    PLANS_MAX,
-    WORDS,
-)
-from reconverge.limit.checks import KINDS_MAX, NAME_LENGTH_MAX
-from reconverge.limit.limit import ALGORITHMS, ALIGNMENTS, QUOTA_MAX, REFILLS, SLICES_MAX
+from reconverge.contracts.document import PLANS_MAX, WORDS
+from reconverge.contracts.schema import schema
 
 Schema = dict[str, Any]
 VERSION_MAX: Final = 2**53
 """The largest whole number that every reader of JSON keeps."""
 FACTS_GIVEN_MAX: Final = 32
-"""Facts of a request that may be given: those of several limits, of `FACTS_MAX` each."""
+"""Facts of a request that may be given: those of several limits."""
 FACT_NAME_PATTERN: Final = "^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 NOT_FACTS: Final = ("customer", "self")
 """No names of facts: facts are handed on as arguments by their names, beside these two."""
 FACT_LENGTH_MAX: Final = 512
 """In characters, of the value of one fact."""
-_LIMIT_STRING_LENGTH_MAX: Final = 1000
+_NAMES: Final = {
+    "plan": "Plan",
+    "plan_name": "Name",
+    "plan_limit": "LimitOfPlan",
+    "plan_limit_table": "PlanLimit",
+    "override": "LimitOfCustomer",
+    "override_table": "LimitTable",
+    "customer": "Contract",
+    "customer_table": "Customer",
+    "identity": "Identity",
+    "former": "Former",
+    "switching": "Switch",
+    "switch_table": "SwitchTable",
+    "word": "Word",
+    "facts": "CountedBy",
+    "fact": "FactName",
+    "limit_string": "LimitString",
+    "duration": "Duration",
+    "moment": "Moment",
+}
+"""The parts of the contracts' own schema, and what they are called here."""
 
 
 def ref(name: str) -> Schema:
@@ -67,120 +76,25 @@ def _text(description: str, **more: Any) -> Schema:
     return {"type": "string", "description": description, **more}
 
 
-_LIMIT_FIELDS: Final[dict[str, Schema]] = {
-    "algorithm": {"enum": [*ALGORITHMS, None]},
-    "slices": _optional({"type": "integer", "minimum": 1, "maximum": SLICES_MAX}),
-    "count_refused": _optional({"type": "boolean"}),
-    "align": {"enum": [*ALIGNMENTS, None]},
-    "timezone": _optional({"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX}),
-    "initial": _optional({"type": "integer", "minimum": 0, "maximum": QUOTA_MAX}),
-    "refill": {"enum": [*REFILLS, None]},
-    "soft": _optional({"type": "number", "minimum": 0, "maximum": 1}),
-    "max_debt": _optional({"type": "integer", "minimum": 0, "maximum": QUOTA_MAX}),
-    "costs": _optional(
-        _some({"type": "integer", "minimum": 0, "maximum": QUOTA_MAX}, KINDS_MAX, least=1, names={"minLength": 1})
-    ),
-}
-_BY: Final = _optional(
-    {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-    {
-        "type": "array",
-        "items": {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-        "minItems": 1,
-        "maxItems": FACTS_MAX,
-        "uniqueItems": True,
-    },
-)
-_MAY_SWITCH: Final = _optional(ref("Switch"))
-_MAY_MOMENT: Final = _optional(ref("Moment"))
-_MAY_NAME: Final = _optional(ref("Name"))
+def _moved(part: Any) -> Any:
+    """A part of the contracts' own schema, with its references as an OpenAPI document has them."""
+    if isinstance(part, dict):
+        members = cast("dict[str, Any]", part)
+        if "$ref" in members:
+            return ref(_NAMES[members["$ref"].removeprefix("#/$defs/")])
+        return {name: _moved(each) for name, each in members.items()}
+    if isinstance(part, list):
+        parts: list[Any] = part
+        return [_moved(each) for each in parts]
+    return part
 
 
-def _of_plans() -> dict[str, Schema]:
-    """Of a document, of what its plans say, and of the words that all of it uses."""
-    return {
-        "Document": table(
-            "All contracts of a fleet.",
-            ["plans"],
-            plans=_some(ref("Plan"), PLANS_MAX),
-            customers=_optional(_some(ref("Customer"), CUSTOMERS_MAX, names=ref("Identity"))),
-            unknown=_text("The plan of customers that are not named, or `refused`.", default="refused"),
-        ),
-        "Plan": table(
-            "Limits that many customers have.",
-            ["limits"],
-            limits=_some({"anyOf": [ref("LimitString"), ref("PlanLimit")]}, LIMITS_MAX, least=1),
-            lasts=_optional(
-                {"type": "number", "exclusiveMinimum": 0, "maximum": LASTS_MAX_S},
-                _text("An ISO 8601 duration.", pattern="^[Pp]", examples=["P14D"]),
-            ),
-            then=_MAY_NAME,
-        ),
-        "Moment": _text("In ISO 8601, from 1970 to 9987; UTC if no offset is said.", format="date-time"),
-        "Name": _text("Of a plan or a limit.", pattern=f"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"),
-        "Identity": _text(f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes.", minLength=1, pattern="^[^\\x00]+$"),
-        "LimitString": _text(
-            "A quota and its window.",
-            minLength=1,
-            maxLength=_LIMIT_STRING_LENGTH_MAX,
-            examples=["50/second", "5 per 10 seconds", "10/s burst 20"],
-        ),
-        "LimitTable": table("A limit, with what no limit string can say.", ["limit"], limit=ref("LimitString"))
-        | {"properties": {"limit": ref("LimitString"), **_LIMIT_FIELDS}},
-        "PlanLimit": table("A limit of a plan.", ["limit"])
-        | {"properties": {"limit": ref("LimitString"), "by": _BY, "switch": _MAY_SWITCH, **_LIMIT_FIELDS}},
-    }
-
-
-def _of_customers() -> dict[str, Schema]:
-    """Of what a document says of customers."""
-    either = {"anyOf": [ref("LimitString"), ref("LimitTable")]}
-    return {
-        "Customer": table(
-            "The contract of one customer.",
-            ["plan"],
-            plan=ref("Name"),
-            limits=_optional(_some(either, LIMITS_MAX)),
-            since=_MAY_MOMENT,
-            until=_MAY_MOMENT,
-            then=_MAY_NAME,
-            switch=_MAY_SWITCH,
-            switches=_optional(_some(ref("Switch"), LIMITS_MAX)),
-            former=_optional({"type": "array", "items": ref("Former"), "maxItems": FORMER_MAX}),
-            note=_text("For people.", maxLength=NOTE_LENGTH_MAX),
-        ),
-        "Contract": {
-            "description": "The contract of one customer, or the name of a plan alone.",
-            "anyOf": [ref("Customer"), ref("Name")],
-        },
-        "Former": table(
-            "A limit of a contract that has changed, which holds until its use has stopped counting.",
-            ["name", "until", "limit"],
-        )
-        | {
-            "properties": {
-                "name": ref("Name"),
-                "until": ref("Moment"),
-                "by": _BY,
-                "limit": ref("LimitString"),
-                **_LIMIT_FIELDS,
-            }
-        },
-        "Switch": {
-            "description": "To what something is switched, for how many of its keys, and for how long.",
-            "anyOf": [
-                {"enum": [*WORDS]},
-                {"type": "boolean"},
-                table(
-                    "With a share of the keys, or an end.",
-                    ["to"],
-                    to={"enum": [*WORDS, True, False]},
-                    percent={"type": "number", "minimum": 0, "maximum": 100, "default": 100},
-                    until=_MAY_MOMENT,
-                ),
-            ],
-        },
-    }
+def _of_contracts() -> dict[str, Schema]:
+    """Of a document and all parts of it, as `contracts/schema.py` has them."""
+    whole = schema()
+    parts = whole.pop("$defs")
+    del whole["$schema"], whole["title"]
+    return {"Document": _moved(whole), **{name: _moved(parts[part]) for part, name in _NAMES.items()}}
 
 
 _VERSION: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": VERSION_MAX}
@@ -229,13 +143,15 @@ def _of_explaining() -> dict[str, Schema]:
     yes = {"type": "boolean"}
     wait = _optional({**number, "description": "In seconds; null if no moment is known."})
     limit_members: dict[str, Schema] = {
-        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "used": whole,
-        "remaining": whole, "refill_s": number, "wait_s": wait, "by": names, "switch": {"enum": [*WORDS]},
-        "certain": yes, "former": yes,
+        "name": ref("Name"), "allowed": yes, "quota": whole, "window_s": number, "at_once": whole, "in_force": whole,
+        "used": whole, "remaining": whole, "lines": whole, "refill_s": number, "wait_s": wait, "by": names,
+        "switch": {"enum": [*WORDS]}, "certain": yes, "former": yes,
     }  # fmt: skip
     explained: dict[str, Schema] = {
         "customer": ref("Identity"), "plan": {"type": "string"}, "allowed": yes, "refused_by": names, "wait_s": wait,
         "limits": {"type": "array", "items": ref("LimitExplained")}, "sentence": {"type": "string"},
+        "fleetwide": {**yes, "description": "Whether use is that of all nodes; else it is what one of them knows."},
+        "problem": _text("Why the hub has not told it, if it was asked."),
     }  # fmt: skip
     facts = {
         "type": "object",
@@ -261,6 +177,25 @@ def _of_explaining() -> dict[str, Schema]:
     }
 
 
+def _of_following() -> dict[str, Schema]:
+    """Of what the API says of the node that it is on."""
+    whole = {"type": "integer", "minimum": 0}
+    counts = {"type": "object", "additionalProperties": whole}
+    return {
+        "Status": table(
+            "What one node knows of the contracts of its fleet.",
+            ["version", "follows", "accepted", "rejected", "failures", "expires_in_s", "restored"],
+            version=_optional({**_VERSION, "description": "Of the contracts that this node obeys; null if unknown."}),
+            follows={"type": "boolean", "description": "Whether it obeys those that the hub keeps."},
+            accepted={**whole, "description": "How often something new was obeyed."},
+            rejected={**counts, "description": "How often something new was not, by reason: forged, old, expired, ..."},
+            failures={**counts, "description": "How often nothing could be read or written, by kind."},
+            expires_in_s=_optional({"type": "number", "description": "Until nodes that start reject them; or null."}),
+            restored={**whole, "description": "How often this node has told a hub again that had lost them."},
+        )
+    }
+
+
 def _problem() -> Schema:
     wrong = table("", ["pointer", "detail"], pointer=_text("A JSON Pointer into the body."), detail={"type": "string"})
     return table(
@@ -279,10 +214,10 @@ def _problem() -> Schema:
 
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    **_of_plans(),
-    **_of_customers(),
+    **_of_contracts(),
     **_of_changes(),
     **_of_explaining(),
+    **_of_following(),
     "Problem": _problem(),
 }
 """By the names under which an OpenAPI document has them."""

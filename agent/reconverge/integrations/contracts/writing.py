@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from math import isfinite
 from typing import Any
 
 from reconverge.contracts.document import written_moment
-from reconverge.contracts.explaining import Explanation
 from reconverge.contracts.store.book import Change
 from reconverge.errors import MissingExtra
 from reconverge.integrations.contracts.problems import Problem
@@ -51,11 +48,3 @@ def table_of_change(change: Change) -> dict[str, Any]:
         "before": change.before,
         "after": change.after,
     }
-
-
-def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as JSON, in which a time without an end is null."""
-    said = asdict(explanation)
-    for each in (said, *said["limits"]):
-        each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
-    return said

@@ -19,7 +19,6 @@ from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
     NOWHERE,
-    OURS,
     REFUSE,
     SHARED,
     SHARED_KEY,
@@ -31,7 +30,6 @@ from reconverge.integrations.web.request.keys import (
     by_user,
     checked_answer,
     everybody,
-    fitting,
     joined,
     name_of_function,
     plain,
@@ -44,6 +42,7 @@ from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.long_keys import OURS, fitting
 
 logger = logging.getLogger("reconverge")
 

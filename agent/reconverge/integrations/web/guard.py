@@ -18,7 +18,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, Final, cast
 
 from reconverge.agent.agent import Agent
@@ -54,7 +53,7 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.integrations.web.straight import Straight, straight_for
-from reconverge.limiter.certainty import hit_at_once, left_in_doubt
+from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
@@ -438,7 +437,7 @@ class Guard:
             # all requests of a rule ask for as much, its limit has become too low for them, which has to be known.
             if not callable(claim.declared.rule.cost):
                 self._failures.add(error, claim.declared.name, "is refused, as every request of this cost is")
-            decision = replace(limiter.test(key, 0), allowed=False, retry_after=inf)
+            decision = never_admitted(limiter, key)
         return self._ruled(claim, decision, reservation, charged=patience is not None)
 
     @classmethod

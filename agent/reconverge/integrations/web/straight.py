@@ -31,11 +31,12 @@ from reconverge.decision import Decision
 from reconverge.integrations.web.bound_rule import Declared, Found
 from reconverge.integrations.web.fields import FAR_S, IETF_11, INTEGER_MAX, Fields, policy_11, sf_string
 from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
-from reconverge.integrations.web.request.keys import OURS, escaped
+from reconverge.integrations.web.request.keys import escaped
 from reconverge.integrations.web.request.request import Request
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 

@@ -143,7 +143,7 @@ class AskGate:
 
     def shards(self, key: str) -> list[ShardState]:
         """The shards of the hub that a request is asked of."""
-        return [table.kernel.shard_of(table.reported_as, key) for table in self._limit.tables]
+        return [table.shard_of(key) for table in self._limit.tables]
 
     def learns(self, shards: Sequence[ShardState]) -> bool:
         """Whether one of those shards, as `shards` tells them, has lost its data, and has yet to hear all nodes."""

@@ -56,7 +56,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
 
 def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
     """A cell of a key, which no store keeps yet."""
-    cell = Cell(key, table, table.kernel.shard_of(table.reported_as, key), now_ns)
+    cell = Cell(key, table, table.shard_of(key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
         cell.line = cell.base = line_alone(table, key)

@@ -13,7 +13,7 @@ from reconverge.kernel.algorithms.registry import edges_for, meter_for
 from reconverge.kernel.engine import Cell, Evicted, Lock, Store
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import Pace
-from reconverge.kernel.shard import Tally
+from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
 from reconverge.settings import MILLION
@@ -119,6 +119,10 @@ class LimitState:
             if counts_with is None
             else counts_with.evicted
         )
+
+    def shard_of(self, key: str) -> ShardState:
+        """Which shard of the hub keeps a key of this limit."""
+        return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
         """Take over what of a limit may change while it is in use, but for its quota; see `count_by`."""

@@ -32,7 +32,8 @@ from reconverge.integrations import (
     everybody,
     together,
 )
-from reconverge.integrations.web.request.keys import HASHED, asks, fitting, joined, plain, waits, written
+from reconverge.integrations.web.request.keys import asks, joined, plain, waits, written
+from reconverge.limiter.long_keys import HASHED, fitting
 
 KEY_BYTES_MAX = 256
 

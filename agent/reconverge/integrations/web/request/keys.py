@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from hashlib import blake2b
 from http import HTTPMethod
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
@@ -25,6 +24,7 @@ from reconverge.arguments import told
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.web.request.request import Request
+from reconverge.limiter.long_keys import OURS, hashed
 
 KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
 """Takes the request, a `Request`, or nothing, and returns what to count under; see above. In FastAPI and Starlette the
@@ -40,19 +40,14 @@ ADDRESS: Final = "address"
 MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
 """What can be done with a request that has no key: count it by its address, count all such together, refuse it, or let
 it pass uncounted."""
-OURS: Final = "~"
-"""The first character of keys that clients cannot send: a client's key that begins so is hashed."""
 SHARED_KEY: Final = f"{OURS}nobody"
 """The key that all requests without a key share. Its value stays: nodes of older versions use the same."""
-HASHED: Final = f"{OURS}hashed:"
-"""How a key begins that stands for one which cannot be used as it is."""
 NOWHERE: Final = "-"
 """The part of a key for what is not there: no route was found, say."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """Which count each on their own."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
 """What is the same thing when its text is the same."""
-DIGEST_BYTES: Final = 20
 PARTS_MAX: Final = 16
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of HTTP's grammar."""
@@ -294,26 +289,7 @@ def escaped(text: str) -> str:
 
 def plain(key: str) -> str:
     """A key that was found in a request, and cannot be mistaken for one of ours."""
-    return _hashed(key) if key[0] == OURS else key
-
-
-def fitting(key: str, bytes_max: int) -> str:
-    """A key that any hub can store: as it is if possible, else its hash, which is the same on all nodes.
-
-    So a key of megabytes costs the time to read it once, and no memory.
-    """
-    if key[0] != "\x00":
-        if key.isascii():
-            if len(key) <= bytes_max:
-                return key
-        elif len(key) <= bytes_max and len(key.encode("utf-8", "surrogatepass")) <= bytes_max and _is_text(key):
-            return key
-    return _hashed(key)[:bytes_max]
-
-
-def _hashed(key: str) -> str:
-    # Without a secret: all nodes must make the same of a key, and they share none.
-    return HASHED + blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
+    return hashed(key) if key[0] == OURS else key
 
 
 def checked_missing(missing: object) -> str:
@@ -325,15 +301,6 @@ def checked_missing(missing: object) -> str:
 
 async def _come(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def _is_text(text: str) -> bool:
-    """Whether it has no lone surrogate, which no hub can store."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:

@@ -1,0 +1,193 @@
+"""`reconverge contracts explain` and `reset`: how a customer stands in the whole fleet, and forgetting its use."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from reconverge.agent.agent import Agent
+from reconverge.agent.assembly import hasher_of
+from reconverge.cli.asking import PATIENCE_S, ask_hub, secrets_as_said
+from reconverge.cli.contracts.at_hub import HubOption, IdentityArgument, JsonOption, NamespaceOption
+from reconverge.cli.contracts.files import read_file
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.document import CUSTOMER, Document
+from reconverge.contracts.explaining import (
+    Explanation,
+    LimitExplained,
+    MissingFact,
+    printable,
+    table_of_explanation,
+    written_wait,
+)
+from reconverge.contracts.fleet import HubExplainer
+from reconverge.contracts.store.hub_book import HubBook
+from reconverge.contracts.store.reader import minimum_as_said
+from reconverge.contracts.terms import Term, terms_of
+from reconverge.errors import HubUnavailable, InvalidSetting, asked
+from reconverge.hub.hashing import hashing
+from reconverge.hub.port import ContractStore, Hub
+from reconverge.hub.registry import redacted
+
+FORGOTTEN_AFTER: Final = 2
+"""A node's second answer after a reset comes after the report that says so: one may have been under way."""
+LOOK_S: Final = 0.02
+INTERVAL_S: Final = 0.1
+FactOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--fact", help="What else limits count by, as user=ada; may be said again.", metavar="NAME=VALUE"),
+]
+FileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--file", help="Contracts in a file, where the nodes have theirs from a file and not from the hub."),
+]
+
+
+def explain(
+    identity: IdentityArgument,
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    fact: FactOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a customer is refused or not, by which limit, how much is used, and when it can go on.
+
+    The answer is for the whole fleet, as the nodes have told the hub; nothing is charged, and no node is needed. Its
+    first line can be pasted into an answer to the customer. The contracts are those at the hub, or those of --file.
+    """
+    facts = _facts(fact or [])
+
+    async def ask(opened: Hub) -> tuple[int, Explanation]:
+        version, document = await _contracts_at(opened, hub, namespace, file)
+        clock = SystemClock()
+        hasher = hasher_of(None, namespace=namespace)
+        reader = opened if hasher is None else hashing(opened, hasher, clock)
+        explainer = HubExplainer(reader, redacted(hub), namespace=namespace, document=document, clock=clock)
+        return version, await explainer.explain(identity, **facts)
+
+    try:
+        version, explanation = ask_hub(hub, namespace, ask, what="no customers can be explained")
+    except MissingFact as error:
+        raise MissingFact(error.limit, error.fact, f"which no --fact names; say --fact {error.fact}=...") from None
+    _refuse_unused(facts, [each.by for each in explanation.limits])
+    if as_json:
+        typer.echo(json.dumps({"version": version, **table_of_explanation(explanation)}, indent=2))
+        return
+    typer.echo(explanation.sentence)
+    source = f"version {version} of the contracts" if file is None else str(file)
+    typer.echo(f"\nplan {explanation.plan}, by {source}; used and left as the hub has it of all nodes")
+    _print_limits(explanation.limits)
+
+
+def reset(
+    identity: IdentityArgument,
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    fact: FactOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a customer has used, on all nodes, and say how it stands then.
+
+    Of a limit that counts by further facts, what was counted by those of --fact. A limit that counts customers together
+    is forgotten for all of them. Limits whose facts are not said stay as they are, which is told.
+    """
+    facts = _facts(fact or [])
+
+    async def read(opened: Hub) -> tuple[int, Document]:
+        return await _contracts_at(opened, hub, namespace, file)
+
+    version, document = ask_hub(hub, namespace, read, what="nothing can be forgotten")
+    counted = terms_of(document, identity, SystemClock().wall_ns() / SECOND_NS).terms
+    _refuse_unused(facts, [term.by for term in counted])
+    forgotten, left = _divided(counted, facts)
+    with Agent(hub, namespace=namespace, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S) as agent:
+        agent.check(PATIENCE_S)
+        Contracts(agent, document).reset(identity, **facts)
+        _wait_until_told(agent)
+    if as_json:
+        typer.echo(json.dumps({"version": version, "customer": identity, "reset": forgotten, "left_alone": left}))
+        return
+    typer.echo(
+        f"{printable(identity)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing, for it has no limits'}"
+    )
+    for name, missing in left.items():
+        typer.echo(f"left alone: {name}; say {' '.join(f'--fact {each}=...' for each in missing)}", err=True)
+
+
+def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
+    """The limits of which all facts are known; and the others, each with the facts that are not."""
+    missing = {term.name: [each for each in term.by if each not in (CUSTOMER, *facts)] for term in counted}
+    return [name for name, facts in missing.items() if not facts], {
+        name: each for name, each in missing.items() if each
+    }
+
+
+def _wait_until_told(agent: Agent) -> None:
+    """Wait until the hub has answered what the agent has to say now, in all shards. Raises HubUnavailable."""
+    wanted = [shard.exchanges + FORGOTTEN_AFTER for shard in agent.stats().exchanges]
+    until_s = time.monotonic() + PATIENCE_S
+    while any(shard.exchanges < least for shard, least in zip(agent.stats().exchanges, wanted, strict=True)):
+        if time.monotonic() > until_s:
+            raise HubUnavailable("timeout", f"the hub has not taken it within {PATIENCE_S:g} s; try again")
+        time.sleep(LOOK_S)
+
+
+async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None) -> tuple[int, Document]:
+    """The contracts of a file, which are of no version, or those at the hub. Raises InvalidSetting."""
+    if file is not None:
+        return 0, read_file(file)
+    if not isinstance(opened, ContractStore):
+        raise InvalidSetting("hub", redacted(url), "is a hub at which no contracts are kept; name theirs with --file")
+    book = HubBook(opened, namespace, secrets_as_said(), minimum=minimum_as_said())
+    version, document = await book.read()
+    if not document.plans:
+        problem = f"has no contracts at {redacted(url)}; publish some, or name those of the nodes with --file"
+        raise InvalidSetting("namespace", namespace, problem)
+    return version, document
+
+
+def _facts(given: Sequence[str]) -> dict[str, str]:
+    """The facts of a request. Raises InvalidSetting."""
+    facts: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name or not value:
+            raise InvalidSetting("--fact", each, "must be a name and a value, as in user=ada")
+        if name == CUSTOMER:
+            raise InvalidSetting("--fact", each, "is no further fact: the customer is named by the argument")
+        if name in facts:
+            raise InvalidSetting("--fact", each, f"says {name} again")
+        facts[name] = value
+    return facts
+
+
+def _refuse_unused(facts: Iterable[str], counted: Sequence[Sequence[str]]) -> None:
+    """Raise InvalidSetting for a fact by which no limit of the customer counts."""
+    known = sorted({fact for by in counted for fact in by if fact != CUSTOMER})
+    for name in facts:
+        if name not in known:
+            told = f"its limits count by {', '.join(known)}" if known else "its limits count by the customer alone"
+            raise InvalidSetting("--fact", name, f"makes no difference to this customer: {told}{asked(name, known)}")
+
+
+def _print_limits(limits: Sequence[LimitExplained]) -> None:
+    rows = [("limit", "quota", "used", "left", "held", "refill", "go on in", "switch", "by")]
+    for each in limits:
+        name = f"{each.name} (former)" if each.former else each.name
+        in_force = "" if each.in_force == each.at_once else f" ({each.in_force} of {each.at_once} in force)"
+        wait = "now" if each.wait_s <= 0 else written_wait(each.wait_s) if isfinite(each.wait_s) else "not known"
+        quota = f"{each.quota} in {written_wait(each.window_s)}{in_force}"
+        refill, by = written_wait(each.refill_s), ", ".join(each.by)
+        rows.append((name, quota, str(each.used), str(each.remaining), str(each.lines), refill, wait, each.switch, by))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows if limits else ():
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

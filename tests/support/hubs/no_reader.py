@@ -1,0 +1,26 @@
+"""A hub without any of the optional ports."""
+
+from __future__ import annotations
+
+from reconverge.hub.report import Answer, Batch, Totals
+from reconverge_sync.memory import MemoryHub
+
+
+class NoReader:
+    """A hub that can do what a hub must, and nothing else."""
+
+    shards = 1
+
+    def __init__(self) -> None:
+        self._hub = MemoryHub()
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """See `Hub.exchange`."""
+        return await self._hub.exchange(batch)
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
