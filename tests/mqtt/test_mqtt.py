@@ -12,7 +12,7 @@ import pytest
 from reconverge.clock import ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract
+from reconverge.testing import HubContract, ReaderContract
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import GuardedMosquitto
@@ -20,7 +20,7 @@ from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
 from tests.support.servers import free_port
 
 
-class _OnMqtt(HubContract):
+class _OnMqtt(HubContract, ReaderContract):
     """By the protocol that `query` names."""
 
     query: ClassVar[str]

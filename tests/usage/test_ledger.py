@@ -37,7 +37,9 @@ from reconverge_sync.memory import MemoryHub, MemoryUsage
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisAddresses, RedisUsage
+from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import shop_url
+from tests.support.hubs.fleet_on_mqtt import ShowingFleet
 from tests.support.metered import batch_of, clock_in_november, on, row_of, rows_of
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer
@@ -308,6 +310,18 @@ class TestClusterUsage(UsageContract):
     def make(self, clock: ManualClock) -> UsageHub:
         """See `UsageContract.make`."""
         return ClusterHub(self.cluster.url, PATIENT, shards=4, clock=clock)
+
+
+class TestMqttUsage(UsageContract):
+    """Each shard at the member that was elected for it, to which the others send calls."""
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, mosquitto: Mosquitto) -> None:
+        self.broker = mosquitto
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """See `UsageContract.make`."""
+        return ShowingFleet(f"{self.broker.url}?shards=2", hub_clock=clock)
 
 
 def test_an_embedded_hub_counts_usage(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
