@@ -55,6 +55,8 @@ PAGE_BYTES_MAX: Final = 1 << 19
 """Likewise."""
 PAGES_AT_ONCE: Final = 32
 """So many pages come for one question; together they may be long."""
+SWAP_SHARE: Final = 0.75
+"""After so much of the time that its caller waits, a leader says that the broker does not bring its messages back."""
 SLACK: Final = 8
 """A page is kept longer by an eighth of what was said, and sent again when less than that is left of it."""
 PURGED_AFTER_S: Final = 3600
@@ -147,7 +149,7 @@ class PostedIndex:
         """
         payload, over, bytes_max, keep_s = _swap(arguments)
         try:
-            async with asyncio.timeout(self._wait_ns / SECOND_NS), self._turn:
+            async with asyncio.timeout(SWAP_SHARE * self._wait_ns / SECOND_NS), self._turn:
                 await self._send(sealed(Kind.FENCE, token_bytes(8)), retain=False)
                 if self.read(bytes_max) != over:
                     return False
@@ -287,6 +289,7 @@ class PostedPages:
             await self._wire.echoed()
             for digest in self._over:
                 self._wire.post(f"{PAGES_TOPIC}/{digest}", b"", retain=True)
+            await self._wire.echoed()
             return len(self._over)
         finally:
             self._over = None

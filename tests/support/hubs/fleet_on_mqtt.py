@@ -132,9 +132,15 @@ class ImpatientHub(MqttHub):
     async def dies(self) -> None:
         """End this member as a crash does; if it is used again, it is another one."""
         membership = self._per_loop.take()
-        if membership is not None:
-            membership.abandon()
-            await asyncio.gather(*membership._tasks, return_exceptions=True)
+        if membership is None:
+            return
+        dead = membership._member
+        membership.abandon()
+        await asyncio.gather(*membership._tasks, return_exceptions=True)
+        others = [server for shard in range(self.shards) for server in self.fleet.servers(shard)]
+        await eventually_in_loop(
+            lambda: not any(server.election.leader == dead for server in others), "the broker has told of its end"
+        )
 
 
 class ShowingFleet:
