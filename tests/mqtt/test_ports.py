@@ -13,11 +13,12 @@ import aiomqtt
 import pytest
 
 from reconverge.clock import SystemClock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import Adoptable, ContractStore, KeyMarker, KeyReader, SettingsStore, UsageHub, Working
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.usage import NodeLoad, Period, UsageKey
 from reconverge.usage.export import Exporter
+from reconverge.usage.reading import from_many_addresses
 from reconverge_sync.mqtt.contracts import PURGED_AFTER_S, Stamp, read_index, write_index
 from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage, sealed
@@ -110,6 +111,38 @@ def test_a_leader_that_dies_before_an_export_has_nothing_billed_twice(mosquitto:
         await other.close()
         assert issued == again
         return meter
+
+    asyncio.run(tried())
+
+
+def test_what_a_node_forgets_is_taken_back(mosquitto: Mosquitto) -> None:
+    """A node that counts an identity from nothing again adds to what others have told, and to no former count."""
+
+    async def tried() -> None:
+        fleet = MqttFleet(mosquitto.url)
+        leader, other = await leader_and_other(fleet)
+        await other.usage.record(batch_of([row_of(5), row_of(2, identity="zeta")]))
+        await other.usage.record(batch_of([row_of(4)], account="second"))
+
+        await other.usage.retract(batch_of().account, 0, [(HOUR, row_of(0).key)])
+
+        found = {key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()}
+        assert {"acme": 4, "zeta": 2} == found
+        await other.usage.record(batch_of([row_of(1)], sequence=2, answered=1))
+        assert 4 + 1 == (await rows_of(other.usage, HOUR))[row_of(0).key].cost
+        await other.close()
+        await leader.close()
+
+    asyncio.run(tried())
+
+
+def test_a_broker_merges_no_addresses(mosquitto: Mosquitto) -> None:
+    """Asking for those of the fleet is an error that says where each node's own are."""
+
+    async def tried() -> None:
+        hub = MqttFleet(mosquitto.url).join()
+        with pytest.raises(InvalidSetting, match=r"does not merge addresses"):
+            await from_many_addresses(hub.usage, HOUR)
 
     asyncio.run(tried())
 

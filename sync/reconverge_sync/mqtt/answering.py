@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from reconverge.hub.usage import EVENTS_MAX, KINDS, NOTHING, UsageEvent
+from reconverge.hub.usage import KINDS
 from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.mqtt.calls import (
     Call,
     Refused,
-    read_key,
+    read_confirmed,
     read_page_of,
     read_period,
     read_questions,
+    read_retracted,
     read_usage_batch,
     told_events,
     told_load,
@@ -83,12 +84,12 @@ def _issue(kept: Kept, arguments: Call) -> Any:
 
 def _confirm(kept: Kept, arguments: Call) -> Any:
     period, page, (told,) = read_page_of(arguments, 1)
-    _check(type(told) is list and len(told) <= EVENTS_MAX)
-    events: list[UsageEvent] = []
-    for event in told:
-        _check(type(event) is list and len(event) == 4 and is_whole(event[3]))
-        events.append(UsageEvent(period, read_key(event[:3]), event[3], NOTHING))
-    kept.usage.confirm(events, page)
+    kept.usage.confirm(read_confirmed(period, told), page)
+    return True
+
+
+def _retract(kept: Kept, arguments: Call) -> Any:
+    kept.usage.retract(*read_retracted(arguments))
     return True
 
 
@@ -122,6 +123,7 @@ _OF_USAGE: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
     "issue": _issue,
     "confirm": _confirm,
     "finish": _finish,
+    "retract": _retract,
 }
 USAGE_OPERATIONS: Final = frozenset(_OF_USAGE)
 OPERATIONS: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {

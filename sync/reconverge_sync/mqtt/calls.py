@@ -22,7 +22,9 @@ from reconverge.hub.json_codec import Malformed, read_limit
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.report import WHOLE_MAX, told_limit
 from reconverge.hub.usage import (
+    EVENTS_MAX,
     KINDS,
+    NOTHING,
     PAGES,
     Counts,
     ExportMarks,
@@ -145,20 +147,20 @@ def _rows(rows: Any) -> Iterable[UsageRow]:
 
 def read_period(told: Any) -> Period:
     """A period as it travels: its kind and number. Raises MalformedMessage."""
-    _check(type(told) is list and len(told) == 2 and told[0] in KINDS and is_whole(told[1]))
+    _check(len(_list(told)) == 2 and told[0] in KINDS and is_whole(told[1]))
     return Period(*told)
 
 
 def read_key(told: Any) -> UsageKey:
     """A key as it travels: identity, limit and route. Raises MalformedMessage."""
-    _check(type(told) is list and len(told) == 3)
+    _check(len(_list(told)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in told))
     return UsageKey(*told)
 
 
 def read_counts(told: Any) -> Counts:
     """Counts as they travel. Raises MalformedMessage."""
-    _check(type(told) is list and len(told) == len(Counts._fields))
+    _check(len(_list(told)) == len(Counts._fields))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told))
     return Counts(*told)
 
@@ -246,6 +248,31 @@ def read_events(period: Period, told: Any) -> list[UsageEvent]:
         _check(len(_list(event)) == 7 and is_whole(event[3]))
         events.append(UsageEvent(period, read_key(event[:3]), event[3], read_counts(event[4:])))
     return events
+
+
+def read_confirmed(period: Period, told: Any) -> list[UsageEvent]:
+    """The events that were delivered, told by key and number, without counts. Raises MalformedMessage."""
+    _check(len(_list(told)) <= EVENTS_MAX)
+    events: list[UsageEvent] = []
+    for event in told:
+        _check(len(_list(event)) == 4 and is_whole(event[3]))
+        events.append(UsageEvent(period, read_key(event[:3]), event[3], NOTHING))
+    return events
+
+
+def told_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
+    """The arguments of `retract`."""
+    return [account, [[*period, *key] for period, key in rows]]
+
+
+def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
+    """What `told_retracted` has told. Raises MalformedMessage."""
+    _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
+    rows: list[tuple[Period, UsageKey]] = []
+    for row in arguments[1]:
+        _check(len(_list(row)) == 5)
+        rows.append((read_period(row[:2]), read_key(row[2:])))
+    return arguments[0], rows
 
 
 def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:

@@ -338,4 +338,6 @@ def _swap(arguments: Call) -> tuple[bytes, bytes | None, int, int]:
             if is_whole(bytes_max) and is_whole(keep_s, 1):
                 told: Any = bytes_max, keep_s
                 return payload, over, *told
+        case _:
+            pass
     raise MalformedMessage("call")

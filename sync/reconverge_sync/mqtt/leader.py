@@ -115,7 +115,10 @@ class Candidate:
         """What all have charged and given back; None if this member is not the one to ask."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
             return None
-        return {} if self._ledger is None or self._term_led != self.election.terms_led else self._ledger.totals()
+        begun = self._term_led == self.election.terms_led
+        inherited = self._inherited if self.election.inherited else None
+        ledger = self._ledger if begun else inherited  # what was taken over counts before the first batch, too
+        return {} if ledger is None else ledger.totals()
 
     @property
     def usage(self) -> UsageState:

@@ -18,6 +18,7 @@ from reconverge.hub.usage import (
     Recorded,
     UsageBatch,
     UsageEvent,
+    UsageKey,
     UsageRow,
 )
 from reconverge_sync.mqtt.calls import (
@@ -28,6 +29,7 @@ from reconverge_sync.mqtt.calls import (
     read_recorded,
     read_rows,
     told_batch,
+    told_retracted,
 )
 from reconverge_sync.mqtt.messages import MalformedMessage
 
@@ -102,6 +104,10 @@ class MqttUsage:
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
         """See `UsageLedger.finish`."""
         await self._ask(shard, ["finish", *period, late_mark])
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`: what a node forgets for an order of its own, it must not count from nothing."""
+        await self._ask(shard, ["retract", *told_retracted(account, rows)], takes_part=True)
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:

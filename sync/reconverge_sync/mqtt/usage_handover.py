@@ -124,7 +124,7 @@ class UsageReader:
             self._term = term
         _check((term, number) == (self._term, self._next) and 1 <= term <= TERM_MAX and number < PARTS_MAX)
         _check(last <= 1 and type(items) is list and len(items) <= ITEMS_MAX)
-        for item in items:
+        for item in cast("list[Item]", items):
             _check(type(item) is list and len(item) > 1 and type(item[0]) is str and item[0] in self._take)
             self._take[item[0]](item[1:])
         self._next += 1
