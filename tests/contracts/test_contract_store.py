@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -26,7 +26,9 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.contracts import missing_in, page_in, was_swapped
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.sentinel.hub import SentinelHub
+from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import shop_url
+from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_sentinel import RedisService
 from tests.support.servers import RedisServer, free_port
@@ -137,6 +139,43 @@ class TestEmbedded(ContractStoreContract):
     def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
         """One of another namespace."""
         return EmbeddedHub(self.url, OTHERS)
+
+
+class _AtABroker(ContractStoreContract):
+    """Retained by a broker; the member that is elected swaps the index."""
+
+    query: ClassVar[str]
+    patience_s = 30.0
+
+    @pytest.fixture(autouse=True)
+    def at(self, mosquitto: Mosquitto) -> None:
+        """With a namespace of its own."""
+        self.url = mosquitto.url + self.query
+
+    def make_store(self) -> ContractHub:
+        """The first member of a fleet."""
+        return MqttFleet(self.url).join()
+
+    def join_store(self, hub: ContractHub) -> ContractHub:
+        """One more member."""
+        assert isinstance(hub, ImpatientHub)
+        return hub.fleet.join()
+
+    def make_store_of_a_stranger(self, hub: ContractHub) -> ContractHub:
+        """A member of another fleet."""
+        return self.make_store()
+
+
+class TestAtABroker(_AtABroker):
+    """By MQTT 3.1.1."""
+
+    query = ""
+
+
+class TestAtANewerBroker(_AtABroker):
+    """By MQTT 5."""
+
+    query = "?protocol=5"
 
 
 class TestWithAFallback(ContractStoreContract):

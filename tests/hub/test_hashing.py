@@ -14,7 +14,7 @@ from reconverge import Agent, InvalidSetting
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
-from reconverge.hub.port import KeyReader, SettingsStore, Working
+from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
 from reconverge.testing import BulletinContract, HubContract, ReaderContract
 from reconverge_sync.memory import MemoryHub
@@ -171,6 +171,7 @@ def test_a_hashed_hub_can_do_what_the_other_can() -> None:
 
     assert isinstance(hashed, KeyReader)
     assert isinstance(hashed, SettingsStore)
+    assert isinstance(hashed, ContractStore)
     assert not isinstance(hashed, Working)
 
 

@@ -9,21 +9,23 @@ from typing import ClassVar
 
 import pytest
 
-from reconverge.clock import ManualClock
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract
+from reconverge.testing import HubContract, ReaderContract
 from reconverge_sync.mqtt.hub import MqttHub
+from reconverge_sync.mqtt.session import WAIT_SHARE
 from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import GuardedMosquitto
-from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
+from tests.support.hubs.fleet_on_mqtt import TENURE_NS, ImpatientHub, MqttFleet
 from tests.support.servers import free_port
 
 
-class _OnMqtt(HubContract):
+class _OnMqtt(HubContract, ReaderContract):
     """By the protocol that `query` names."""
 
     query: ClassVar[str]
+    grace_s = TENURE_NS / WAIT_SHARE / SECOND_NS
     url: str
 
     @pytest.fixture(autouse=True)

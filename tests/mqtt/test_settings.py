@@ -211,7 +211,7 @@ def test_a_broker_that_goes_while_somebody_posts_is_unavailable(own_mosquitto: M
         await hub.read(bytes_max=MAX)
         own_mosquitto.pause()
         posting = asyncio.ensure_future(hub.post(b"anything", keep_s=60.0))
-        await eventually_in_loop(lambda: bool(hub._per_loop.get()._board._awaited), "it is posted")
+        await eventually_in_loop(lambda: hub._per_loop.get().retained.settings.waits, "it is posted")
         own_mosquitto.kill()
         try:
             await posting

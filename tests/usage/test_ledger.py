@@ -37,7 +37,9 @@ from reconverge_sync.memory import MemoryHub, MemoryUsage
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisAddresses, RedisUsage
+from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import shop_url
+from tests.support.hubs.fleet_on_mqtt import ShowingFleet
 from tests.support.metered import batch_of, clock_in_november, on, row_of, rows_of
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer
@@ -73,6 +75,13 @@ def sketch_of(ranks: dict[int, int]) -> bytes:
 
 class UsageContract:
     """What every ledger promises."""
+
+    merges_addresses: ClassVar[bool] = True
+
+    def need_addresses(self) -> None:
+        """End the test, as skipped, if the ledger merges none and says so."""
+        if not self.merges_addresses:
+            pytest.skip("this ledger merges no addresses")
 
     def make(self, clock: ManualClock) -> UsageHub:
         """A hub that knows of no usage."""
@@ -232,6 +241,7 @@ class UsageContract:
 
     def test_all_nodes_are_told_the_secret_that_was_proposed_first(self) -> None:
         """A reader proposes none, and hears of none until then."""
+        self.need_addresses()
 
         async def claim(ledger: UsageLedger) -> None:
             addresses = addresses_of(ledger)
@@ -244,6 +254,7 @@ class UsageContract:
 
     def test_a_sketch_keeps_the_highest_rank_of_all_nodes(self) -> None:
         """Whatever comes twice or late changes nothing; hours, shards and secrets are apart."""
+        self.need_addresses()
 
         async def claim(ledger: UsageLedger) -> None:
             addresses, last = addresses_of(ledger), ledger.shards - 1
@@ -308,6 +319,20 @@ class TestClusterUsage(UsageContract):
     def make(self, clock: ManualClock) -> UsageHub:
         """See `UsageContract.make`."""
         return ClusterHub(self.cluster.url, PATIENT, shards=4, clock=clock)
+
+
+class TestMqttUsage(UsageContract):
+    """Each shard at the member that was elected for it, to which the others send calls."""
+
+    merges_addresses = False
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, mosquitto: Mosquitto) -> None:
+        self.broker = mosquitto
+
+    def make(self, clock: ManualClock) -> UsageHub:
+        """See `UsageContract.make`."""
+        return ShowingFleet(f"{self.broker.url}?shards=2", hub_clock=clock)
 
 
 def test_an_embedded_hub_counts_usage(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

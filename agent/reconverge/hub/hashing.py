@@ -40,6 +40,8 @@ MARK_BYTES: Final = 4
 """A fingerprint tells secrets apart; so few bytes of it say next to nothing of the secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
 """How often a node renews its mark, and looks whether it is still the one."""
+MARK_RETRY_NS: Final = 10 * SECOND_NS
+"""How long after a failure a node tries again."""
 MARK_KEPT_S: Final = 3600.0
 """How long a mark stays that no node renews: so long the nodes take to be told of a new secret without an error."""
 
@@ -151,6 +153,7 @@ class HashedHub:
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
             return
+        self._mark_due_ns = now_ns + MARK_RETRY_NS  # a hub that does not answer holds up no other exchange till then
         with contextlib.suppress(HubUnavailable):
             found = await self._hub.mark_keys(self._hasher.mark, keep_s=MARK_KEPT_S)
             self._mark_due_ns = now_ns + MARK_EVERY_NS

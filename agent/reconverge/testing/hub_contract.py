@@ -51,6 +51,9 @@ class HubContract(
     seeds: ClassVar[range] = range(8)
     """The random schedules to try; a claim that fails names the seed."""
 
+    grace_s: ClassVar[float] = 0.0
+    """How much longer the hub waits for nodes after a loss: of an elected leader, what an answer takes."""
+
     def make_hub(self, clock: ManualClock) -> Hub:
         """A hub without any data, whose time is `clock.wall_ns()`.
 

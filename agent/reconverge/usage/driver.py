@@ -75,7 +75,7 @@ class UsageDriver:
         if self.ledger is None and self._logged.is_new("no ledger"):
             logger.warning(
                 "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
-                " of the fleet and nothing to export; name a hub on Redis, or embedded://",
+                " of the fleet and nothing to export; name a hub on Redis, on a broker of MQTT, or embedded://",
                 self._hub_name,
             )
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.opening import open_hubs
-from reconverge.hub.port import Hub, UsageHub
+from reconverge.hub.port import Hub, UsageHub, Working
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
@@ -42,6 +42,8 @@ INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
 STOP_S: Final = 5.0
+LOOK_S: Final = 0.1
+"""How soon a thread notices that it shall stop while the hub has work to do in its loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,10 @@ class UsageReporter:
         loop = ThreadEventLoop()
         try:
             while not self._stopping:
-                waker.wait(self._interval_s)
+                if self._hub_at_work:
+                    self._carry_out(loop, self._rest)
+                else:
+                    waker.wait(self._interval_s)
                 if not self._stopping:
                     self._carry_out(loop, driver.report)
             self._carry_out(loop, driver.leave)
@@ -239,6 +244,18 @@ class UsageReporter:
         finally:
             ended.set()
             loop.close()
+
+    @property
+    def _hub_at_work(self) -> bool:
+        hub: object = self._hub
+        return isinstance(hub, Working) and hub.at_work
+
+    async def _rest(self) -> None:
+        """Let the loop go on for an interval, because the hub has work to do in it; a stop is noticed soon."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._interval_s
+        while not self._stopping and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread
+            await asyncio.sleep(min(LOOK_S, left_s))
 
     def _carry_out(self, loop: ThreadEventLoop, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Nothing here should fail; if it does, the thread must outlive it."""

@@ -113,10 +113,7 @@ class MqttLink:
                 self._remember_sockets(context)
             self._client = client = self._made(context)
             await client.__aenter__()
-            codes = await client.subscribe(
-                [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
-            )
-            if all(getattr(code, "value", code) < REFUSED_FROM for code in codes):
+            if await self._subscribed(client, topics):
                 return
             problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
         except asyncio.CancelledError:
@@ -127,6 +124,31 @@ class MqttLink:
         self.sever()
         # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise problem
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        """Hear of further topics; returns when the broker has confirmed that. Raises HubUnavailable."""
+        assert self._client is not None
+        try:
+            if await self._subscribed(self._client, topics):
+                return
+        except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is heard of them
+            problem = as_unavailable(error, secrets=self._address.login.secrets)
+        else:
+            problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
+        raise problem
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """Hear of these topics no more, soon; does not wait for the broker."""
+        if self._client is not None:
+            with contextlib.suppress(ValueError, OSError):
+                _paho(self._client).unsubscribe(list(topics))
+
+    async def _subscribed(self, client: aiomqtt.Client, topics: Sequence[str]) -> bool:
+        """Whether the broker takes all of these subscriptions. Raises what the client raises."""
+        codes = await client.subscribe(
+            [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
+        )
+        return all(getattr(code, "value", code) < REFUSED_FROM for code in codes)
 
     def _remember_sockets(self, context: ssl.SSLContext) -> None:
         """Keep all sockets of the client, because it does not close one whose handshake fails."""

@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.runtime.owner import Owned, let_go
+from reconverge_sync.merge.reading import check_questions
+from reconverge_sync.mqtt.calling import SWAP
+from reconverge_sync.mqtt.calls import Call, read_adoption, read_data, read_readings, told_questions
+from reconverge_sync.mqtt.contracts import swap_call
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
+from reconverge_sync.mqtt.retained import Retained
 from reconverge_sync.mqtt.session import Membership
 from reconverge_sync.mqtt.settings import PAYLOAD_BYTES_MAX
 from reconverge_sync.mqtt.url import BrokerAddress
+from reconverge_sync.mqtt.usage import MqttUsage, understood
 
 logger = logging.getLogger("reconverge")
 
@@ -37,9 +45,9 @@ _T = TypeVar("_T")
 class MqttHub:
     """Nodes meet at a broker of MQTT 3.1.1 or 5. See `reconverge.Hub` for what it promises.
 
-    The broker stores nothing but the newest claim, and what was posted last. One of the members keeps the ledger in its
-    memory, merges for all, and answers; if it goes without a word, its ledger is lost data: another one begins with an
-    empty one, and the nodes tell it what they hold. Each object is a member of its own.
+    The broker stores nothing but the newest claim, settings, contracts, and the mark of key hashes. One of the members
+    keeps the ledger and the usage in its memory, merges for all, and answers; if it goes without a word, these are lost
+    data: another one begins with empty ones, and the nodes tell it what they hold. Each object is a member of its own.
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
@@ -73,6 +81,7 @@ class MqttHub:
         self._per_loop = Owned(self._join, let_go)
         self.rejects: Counter[str] = Counter()
         """How many messages were of no use, by reason. They have changed nothing."""
+        self._usage = MqttUsage(self._ask, shards=self._address.shards)
         self._mentioned = 0
         self._log = LogThrottle(1, within_ns=COMPLAINT_NS)
 
@@ -100,12 +109,70 @@ class MqttHub:
         if len(payload) > PAYLOAD_BYTES_MAX:
             problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
             raise HubUnavailable("protocol", problem, applied=False)
-        await _only_unavailable(self._per_loop.get().post(payload, keep_s=keep_s))
+        await self._at_broker(lambda retained: retained.settings.post(payload, keep_s=keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         """See `SettingsStore.read`. What is posted comes by itself, so nothing is asked for."""
-        payload = await _only_unavailable(self._per_loop.get().read())
+        payload = (await self._retained()).settings.payload
         return None if payload is None else payload[: bytes_max + 1]
+
+    @property
+    def usage(self) -> MqttUsage:
+        """See `UsageHub.usage`."""
+        return self._usage
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """See `KeyReader.read_keys`."""
+        check_questions(questions)
+        reply = await self._ask(shard, ["read_keys", *told_questions(questions)])
+        return understood(reply, lambda told: read_readings(told, asked=len(questions)))
+
+    async def data(self, shard: int) -> HubData:
+        """See `Adoptable.data`."""
+        return understood(await self._ask(shard, ["data"]), read_data)
+
+    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+        """See `Adoptable.adopt`."""
+        return understood(await self._ask(shard, ["adopt", incarnation]), read_adoption)
+
+    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`. The broker keeps it, also beyond the last node of the fleet."""
+        return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
+
+    async def read_index(self, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`. It comes by itself, so nothing is asked for."""
+        return (await self._retained()).index.read(bytes_max)
+
+    async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
+        """See `ContractStore.swap_index`. The leader does it; without one this member waits until one is elected."""
+        call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
+        return await self._ask(0, call, takes_part=True, elects=True) is True
+
+    async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`."""
+        await self._at_broker(lambda retained: retained.pages.put(digest, payload, keep_s=keep_s))
+
+    async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`."""
+        return await self._at_broker(lambda retained: retained.pages.get(digest, bytes_max=bytes_max))
+
+    async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`; pages are kept up to a quarter longer."""
+        return await self._at_broker(lambda retained: retained.pages.keep(digests, keep_s=keep_s))
+
+    async def _retained(self) -> Retained:
+        """All that the broker retains, when it has come."""
+        membership = self._per_loop.get()
+        await _only_unavailable(membership.complete())
+        return membership.retained
+
+    async def _at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
+        return await _only_unavailable(self._per_loop.get().at_broker(work))
+
+    async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
+        """Have a call answered by the leader of a shard. Raises HubUnavailable."""
+        membership = self.membership() if takes_part else self._per_loop.get()
+        return await _only_unavailable(membership.call(shard, call, elects=elects))
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""

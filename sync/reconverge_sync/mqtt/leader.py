@@ -15,6 +15,9 @@ along. The hub's clock goes on from what the new leader knew of it.
 # - A ledger of an earlier term of the same member is void: another member may have answered in between.
 # - A ledger that was handed over goes on, because its owner has stopped to answer before.
 #
+# The usage of a shard lives and dies with its ledger. When it is lost, an account's next batch shows that the node was
+# answered to more than the new leader knows, and the node tells all that it keeps (`merge/usage.py`).
+#
 # The clock of the ledger must not jump with the member that keeps it, because windows are numbered by it. So a new
 # leader goes on by what it knew of the clock of the one before, from the answers that it got; and never back.
 
@@ -22,17 +25,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, Clock
 from reconverge.hub.clock import HubClock
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.usage import UsageShard, UsageState
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
 """How long a member waits for an answer; one that comes later is not taken in. So what a leader grants counts, if at
 all, while no other member can answer."""
+USAGE_ROWS_MAX: Final = 1 << 19
+"""So many rows of usage, those of accounts included, are kept in one shard: about 200 MB. A node that brings more is
+told that there is no room, and keeps what it has counted."""
+
+
+class Kept(NamedTuple):
+    """What the leader of a shard keeps for all, and the hub's time."""
+
+    shard: int
+    ledger: Shard
+    usage: UsageShard
+    hub_us: int
 
 
 class Candidate:
@@ -47,6 +63,8 @@ class Candidate:
         tenure_ns: int = TENURE_NS,
         wait_ns: int = WAIT_NS,
         hub_clock: Clock | None = None,
+        shard: int = 0,
+        usage_rows_max: int = USAGE_ROWS_MAX,
     ) -> None:
         self.election = Election(random=random, tenure_ns=tenure_ns)
         self._clock = clock
@@ -58,6 +76,10 @@ class Candidate:
         self._term_led = 0
         self._ledger: Shard | None = None
         self._inherited: Shard | None = None
+        self._shard = shard
+        self._usage_rows_max = usage_rows_max
+        self._usage = self._usage_of(None)
+        self._inherited_usage: UsageState | None = None
         self._offset_ns = 0
         self._hub_us = 0
 
@@ -74,6 +96,11 @@ class Candidate:
         ledger = self._opened()
         return None if ledger is None else ledger.merging(batch, hub_us=self._now_us(), candidate=self._new_name())
 
+    def kept(self) -> Kept | None:
+        """All that this member keeps, if it is the one to answer within WAIT_NS from now."""
+        ledger = self._opened()
+        return None if ledger is None else Kept(self._shard, ledger, self._usage, self._now_us())
+
     @property
     def ledger(self) -> Shard | None:
         """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
@@ -88,7 +115,15 @@ class Candidate:
         """What all have charged and given back; None if this member is not the one to ask."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
             return None
-        return {} if self._ledger is None or self._term_led != self.election.terms_led else self._ledger.totals()
+        begun = self._term_led == self.election.terms_led
+        inherited = self._inherited if self.election.inherited else None
+        ledger = self._ledger if begun else inherited  # what was taken over counts before the first batch, too
+        return {} if ledger is None else ledger.totals()
+
+    @property
+    def usage(self) -> UsageState:
+        """The usage that belongs to the ledger, to be handed over before it."""
+        return self._usage.state
 
     def hand_over(self) -> Shard | None:
         """Answer no more, and give away the ledger; None if there is none to give.
@@ -101,12 +136,18 @@ class Candidate:
         self.election.leave()
         return ledger
 
-    def inherit(self, claim: Claim, ledger: Shard) -> bool:
-        """Go on with the ledger of a leader that has stopped to answer; returns whether this member will try."""
+    def inherit(self, claim: Claim, ledger: Shard, usage: UsageState | None = None) -> bool:
+        """Go on with the ledger of a leader that has stopped to answer; returns whether this member will try.
+
+        Without its usage, as from a member of the version before, that begins anew and is told again.
+        """
         if not self.election.inherit(claim, self._clock.monotonic_ns()):
             return False
-        self._inherited = ledger
+        self._inherited, self._inherited_usage = ledger, usage
         return True
+
+    def _usage_of(self, state: UsageState | None) -> UsageShard:
+        return UsageShard(shard=self._shard, held_max=self._usage_rows_max, state=state)
 
     def _opened(self) -> Shard | None:
         """The ledger, if this member is the one to answer."""
@@ -121,7 +162,8 @@ class Candidate:
         self._term_led = self.election.terms_led
         # If another leader has answered before, there are lines that may not have been reported yet.
         self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
-        self._inherited = None
+        self._usage = self._usage_of(self._inherited_usage if self.election.inherited else None)
+        self._inherited = self._inherited_usage = None
         if self._ledger is not None:
             # A node that has just asked the one before waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS

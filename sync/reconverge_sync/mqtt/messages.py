@@ -64,6 +64,18 @@ class Kind(IntEnum):
     TOTALS = 5
     LEDGER = 6
     """A part of a ledger that is handed over."""
+    CALL = 7
+    """Any other question to the leader, see `calls.py`; members of the version before know none of these and below."""
+    REPLY = 8
+    USAGE = 9
+    """A part of the usage that is handed over, before the ledger."""
+    INDEX = 10
+    """The index of the contracts, as the broker retains it."""
+    FENCE = 11
+    """Between two of these; see `contracts.py`."""
+    PAGE = 12
+    MARK = 13
+    """The mark of the secret with which keys are hashed, as the broker retains it."""
 
 
 BYTES_MAX: Final = {
@@ -73,6 +85,13 @@ BYTES_MAX: Final = {
     Kind.QUESTION: 64,
     Kind.TOTALS: 1 << 20,
     Kind.LEDGER: 1 << 20,
+    Kind.CALL: 1 << 20,
+    Kind.REPLY: 1 << 20,
+    Kind.USAGE: 1 << 20,
+    Kind.INDEX: 1 << 18,
+    Kind.FENCE: 64,
+    Kind.PAGE: 1 << 20,
+    Kind.MARK: 256,
 }
 """The largest messages, by far: 256 cells whose keys have 256 bytes each take 93 kB, and their answer 33 kB."""
 

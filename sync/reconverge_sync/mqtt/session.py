@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
+from reconverge_sync.mqtt.calls import Call
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import MEMBER, Kind, MalformedMessage, read_claim, write_claim
-from reconverge_sync.mqtt.settings import PostedSettings
+from reconverge_sync.mqtt.retained import ECHO, Retained
 from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
 
@@ -43,10 +44,20 @@ KINDS: Final = {
     "question": Kind.QUESTION,
     "totals": Kind.TOTALS,
     "ledger": Kind.LEDGER,
+    "call": Kind.CALL,
+    "reply": Kind.REPLY,
+    "usage": Kind.USAGE,
 }
 """What messages to one member are called in their topic."""
-ECHO: Final = "echo"
-"""A message to oneself: when it comes, what the broker had kept for newcomers has come, too."""
+USAGE_SHARE: Final = 2
+"""Half of the time for handing over is for the usage, the rest for the ledger."""
+SWEPT_EVERY_NS: Final = 3600 * SECOND_NS
+"""How often the leader has pages deleted that are kept no more."""
+SWEPT_FIRST_NS: Final = 60 * SECOND_NS
+ELECTION_TENURES: Final = 4
+"""A change of the contracts waits so long for a leader, because a command may come before any node does."""
+
+_T = TypeVar("_T")
 
 
 class Membership:
@@ -71,13 +82,22 @@ class Membership:
         self._rejects = rejects
         self._random = Random()
         self._takes_part = False
-        self._board = PostedSettings()
         self._link: MqttLink | None = None
         self._member = ""
         self._problem: HubUnavailable | None = None
         self._early: list[tuple[str, bytes, bool]] | None = []
         self._news = asyncio.Event()
         self._look_wanted = asyncio.Event()
+        self.retained = Retained(
+            self._root,
+            clock,
+            wait_ns=self._wait_ns,
+            term=lambda: self.servers[0].election.term,
+            may_answer=self._may_answer,
+            rejects=rejects,
+        )
+        self._sweep_ns = clock.monotonic_ns() + SWEPT_FIRST_NS
+        self._sweeping: asyncio.Task[None] | None = None
         self.servers = [
             ShardServer(
                 shard,
@@ -88,11 +108,13 @@ class Membership:
                     tenure_ns=address.tenure_ns,
                     wait_ns=self._wait_ns,
                     hub_clock=hub_clock,
+                    shard=shard,
                 ),
                 clock=clock,
                 wait_ns=self._wait_ns,
                 post=self._poster(shard),
                 rejects=rejects,
+                swap=self.retained.index.swap if shard == 0 else None,
             )
             for shard in range(address.shards)
         ]
@@ -108,25 +130,17 @@ class Membership:
                 self._join_elections()
                 self.look_soon()
 
-    async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`. Returns when the message has come back: brokers confirm forbidden posts, too."""
-        left_s = await self._until(lambda: self._link is not None, self._unconnected)
-        assert self._link is not None
-        topic = self._settings_topic
-        with self._board.awaited(payload) as back:
-            if not self._link.post(topic, payload, qos=1, retain=True, keep_s=keep_s):
-                raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
-            try:
-                async with asyncio.timeout(left_s):
-                    await back
-            except TimeoutError:
-                advice = f"what was posted does not come back; may its user read and write {topic}?"
-                raise HubUnavailable("permission", advice) from None
+    async def complete(self) -> float:
+        """Wait until all that the broker had retained has come; how much time is left then. Raises HubUnavailable."""
+        return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
-    async def read(self) -> bytes | None:
-        """What was posted last, as far as it is kept. Raises HubUnavailable."""
-        await self._until(lambda: self._link is not None and self._board.complete, self._unread)
-        return self._board.payload
+    async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
+        """What comes of work that needs no leader, within the time for an exchange. Raises HubUnavailable."""
+        try:
+            async with asyncio.timeout(await self.complete()):
+                return await work(self.retained)
+        except TimeoutError:
+            raise self._unreturned() from None
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
@@ -142,14 +156,29 @@ class Membership:
             add_totals(sums, await server.totals(left_s))
         return sums
 
-    async def _leader_known(self, server: ShardServer) -> float:
-        """Wait until a leader can be asked; returns how much time is left for that. Raises HubUnavailable."""
-        return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server))
+    async def call(self, shard: int, call: Call, *, elects: bool = False) -> Any:
+        """Have a call answered by the leader of a shard; with `elects` wait for an election, too.
 
-    async def _until(self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable]) -> float:
+        Raises HubUnavailable.
+        """
+        server = self.servers[shard]
+        more_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS if elects else 0.0
+        left_s = await self._leader_known(server, more_s)
+        return await server.call(call, min(left_s, self._wait_ns / SECOND_NS))
+
+    def _may_answer(self, within_ns: int) -> bool:
+        return self.servers[0].election.may_answer(self._clock.monotonic_ns(), within_ns=within_ns)
+
+    async def _leader_known(self, server: ShardServer, more_s: float = 0.0) -> float:
+        """Wait until a leader can be asked; returns how much time is left for that. Raises HubUnavailable."""
+        return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server), more_s)
+
+    async def _until(
+        self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable], more_s: float = 0.0
+    ) -> float:
         """Wait for that; returns how much time is left. Raises HubUnavailable: `problem` if there is none."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._timeout_s
+        until_s = loop.time() + self._timeout_s + more_s
         while not condition():
             if self._link is None and self._problem is not None:
                 raise HubUnavailable(self._problem.kind, str(self._problem).partition(": ")[2], applied=False)
@@ -171,6 +200,9 @@ class Membership:
     def _unread(self) -> HubUnavailable:
         if self._link is None:
             return self._unconnected()
+        return self._unreturned()
+
+    def _unreturned(self) -> HubUnavailable:
         advice = f"what this member sends does not come back; may its user read and write {self._root}/#?"
         return HubUnavailable("permission", advice, applied=False)
 
@@ -205,14 +237,14 @@ class Membership:
         claims = [self._claims_topic(shard) for shard in range(len(self.servers))]
         # Messages that come before all subscriptions are confirmed are kept: what the broker has retained may
         # be among them.
-        await link.open([*claims, *own, f"{gone}+", self._settings_topic])
+        await link.open([*claims, *own, f"{gone}+", *self.retained.topics])
         early, self._early = self._early, None
         self._link, self._member, self._problem = link, member, None
         if self._takes_part:
             self._join_elections()
         for message in early:
             self._hear(*message)
-        link.post(self._topic_to(member, ECHO, member, 0), b"", qos=1)
+        self.retained.connect(link, member)
         self.look_soon()
         return link
 
@@ -222,7 +254,7 @@ class Membership:
 
     def _disconnected(self, problem: HubUnavailable) -> None:
         self._link, self._member, self._problem = None, "", problem
-        self._board.clear(problem)
+        self.retained.clear(problem)
         for server in self.servers:
             server.election.leave()
             server.fail(problem)
@@ -253,7 +285,16 @@ class Membership:
             claim = election.tick(now_ns)
             if claim is not None and self._link is not None:
                 self._link.post(self._claims_topic(shard), write_claim(claim), qos=1, retain=True)
+        if now_ns >= self._sweep_ns and self._may_answer(0):
+            self._sweep_ns = now_ns + SWEPT_EVERY_NS
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep(), name="reconverge mqtt sweep")
         self._tell()
+
+    async def _sweep(self) -> None:
+        """Have pages deleted that are kept no more; if that fails, the next time will do."""
+        with contextlib.suppress(HubUnavailable, TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                await self.retained.pages.sweep()
 
     def look_soon(self) -> None:
         """Have a look at once at what is due, and which member is the leader."""
@@ -263,10 +304,6 @@ class Membership:
         """Wake the coroutines that wait for a change."""
         self._news.set()
         self._news = asyncio.Event()
-
-    @property
-    def _settings_topic(self) -> str:
-        return f"{self._root}/settings"
 
     def _claims_topic(self, shard: int) -> str:
         return f"{self._root}/{shard}/claims"
@@ -295,8 +332,7 @@ class Membership:
 
     def _sort(self, words: list[str], payload: bytes, *, kept: bool) -> None:
         now_ns = self._clock.monotonic_ns()
-        if words == ["settings"]:
-            self._board.hear(payload)
+        if self.retained.hear(words, payload):
             return
         if kept and words[1:] != ["claims"]:
             raise MalformedMessage("retained")
@@ -310,8 +346,8 @@ class Membership:
                 # The sender of what the broker has kept may be gone; if not, it is heard within a beat.
                 self._server(shard).election.hear(claim._replace(answers=claim.answers and not kept), now_ns)
                 self.look_soon()
-            case ["0", "to", member, "echo", sender] if member == sender == self._member:
-                self._board.complete = True
+            case ["0", "to", member, kind, sender] if kind == ECHO and member == sender == self._member:
+                self.retained.hear_echo(payload)
                 self._tell()
             case [shard, "to", member, kind, sender] if member == self._member and MEMBER.fullmatch(sender):
                 if kind not in KINDS:
@@ -347,7 +383,7 @@ class Membership:
 
         handed: tuple[Claim, str] | None = None
         try:
-            handed = await server.hand_over(deliver)
+            handed = await server.hand_over(deliver, usage_s=self._timeout_s / USAGE_SHARE)
             if handed is not None and handed[1]:
                 async with asyncio.timeout(min(SUCCEEDED_S, self._timeout_s / 2)):
                     while server.election.leader != handed[1]:
@@ -360,7 +396,7 @@ class Membership:
 
     def abandon(self) -> None:
         """Let go of everything at once, even where the loop is closed."""
-        for task in self._tasks:
+        for task in (*self._tasks, *(() if self._sweeping is None else (self._sweeping,))):
             with contextlib.suppress(RuntimeError):
                 task.cancel()
         if self._link is not None:

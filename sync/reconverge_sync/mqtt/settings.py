@@ -8,7 +8,7 @@ here: its reader knows by its signature whether it is to be believed.
 #
 # A broker tells a new subscriber what it has retained, and nothing if there is nothing: so "nothing is posted" and
 # "nothing has come yet" look alike. A connection therefore sends a message to itself after it has subscribed; when that
-# is back, what was retained has come (`complete`). Reading costs no message after that.
+# is back, what was retained has come (`retained.py`). Reading costs no message after that.
 #
 # `post` ends when the message has come back and not when the broker has confirmed it, because a broker of MQTT 3.1.1
 # confirms what its access list throws away. MQTT 5 forgets the message when the document expires; MQTT 3.1.1 keeps it,
@@ -19,13 +19,12 @@ here: its reader knows by its signature whether it is to be believed.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Iterator
 from typing import Final
 
 from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.wire import Awaited, Wire
 
+TOPIC: Final = "settings"
 PAYLOAD_BYTES_MAX: Final = 1 << 17
 """Twice what any reader takes. Of a longer payload no more than this and a byte is kept, from whichever sender."""
 
@@ -33,37 +32,30 @@ PAYLOAD_BYTES_MAX: Final = 1 << 17
 class PostedSettings:
     """What has come on one connection, and the posts that have yet to come back."""
 
-    def __init__(self) -> None:
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._awaited = Awaited()
         self.payload: bytes | None = None
         """What was posted last."""
-        self.complete = False
-        """Whether what the broker had kept has come, if there was anything."""
-        self._awaited: set[tuple[bytes, asyncio.Future[None]]] = set()
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was posted that is not back yet."""
+        return self._awaited.waits
+
+    async def post(self, payload: bytes, *, keep_s: float) -> None:
+        """Have the broker retain that; returns when it has come back. Raises HubUnavailable."""
+        with self._awaited.back(payload) as back:
+            self._wire.post(TOPIC, payload, retain=True, keep_s=keep_s)
+            await back
 
     def hear(self, payload: bytes) -> None:
         """That was posted. What is empty takes back what was."""
         kept = payload[: PAYLOAD_BYTES_MAX + 1]
         self.payload = kept or None
-        for posted, back in self._awaited:
-            if posted == kept and not back.done():
-                back.set_result(None)
-
-    @contextlib.contextmanager
-    def awaited(self, payload: bytes) -> Iterator[asyncio.Future[None]]:
-        """Is done when that has come; fails with HubUnavailable if the connection is lost before."""
-        back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        awaited = payload, back
-        self._awaited.add(awaited)
-        try:
-            yield back
-        finally:
-            self._awaited.discard(awaited)
-            if not back.cancel() and not back.cancelled():
-                back.exception()  # or asyncio logs that it was never retrieved
+        self._awaited.hear(kept)
 
     def clear(self, problem: HubUnavailable) -> None:
         """The connection is gone; the next one tells all of it again."""
-        self.payload, self.complete = None, False
-        for _, back in self._awaited:
-            if not back.done():
-                back.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+        self.payload = None
+        self._awaited.fail(problem)

@@ -18,17 +18,18 @@ after the other, in steps between which the loop has its turn.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.calling import RECORD, Calls, OwnCall, Post, Swap, within
+from reconverge_sync.mqtt.calls import Call
 from reconverge_sync.mqtt.election import Claim, Role
-from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
     Kind,
@@ -43,6 +44,7 @@ from reconverge_sync.mqtt.messages import (
     write_question,
     write_totals,
 )
+from reconverge_sync.mqtt.succession import Deliver, Successor, give_ledger, give_usage
 
 SLICE_NS: Final = MILLISECOND_NS
 """After so long with batches, the loop has its turn."""
@@ -53,13 +55,6 @@ NODES_MAX: Final = 1 << 16
 """So many nodes, or accounts, are in one ledger."""
 SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
-LEDGER_BYTES_MAX: Final = 256 << 20
-"""A ledger that is handed over is no larger."""
-
-_T = TypeVar("_T")
-
-Post = Callable[[str, Kind, bytes], bool]
-"""Has a message sent to a member; False if there is no room for it, or no connection."""
 
 
 class Asked(NamedTuple):
@@ -93,7 +88,15 @@ class ShardServer:
     """The leader's part and the asking part of one member. `rejects` counts messages that were of no use, by reason."""
 
     def __init__(
-        self, shard: int, candidate: Candidate, *, clock: Clock, wait_ns: int, post: Post, rejects: Counter[str]
+        self,
+        shard: int,
+        candidate: Candidate,
+        *,
+        clock: Clock,
+        wait_ns: int,
+        post: Post,
+        rejects: Counter[str],
+        swap: Swap | None = None,
     ) -> None:
         self.candidate = candidate
         self.election = candidate.election
@@ -106,14 +109,14 @@ class ShardServer:
         self._asked: dict[tuple[str, int], Asked] = {}
         self._questions: dict[int, tuple[str, asyncio.Future[dict[str, Totals]]]] = {}
         self._question = 0
-        self._jobs: deque[Message | OwnBatch] = deque()
+        self._calls = Calls(candidate, clock=clock, wait_ns=wait_ns, post=post, rejects=rejects, swap=swap)
+        self._jobs: deque[Message | OwnBatch | OwnCall] = deque()
         self._jobs_bytes = 0
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._callers: OrderedDict[str, int] = OrderedDict()
         """When the batches of each member came, newest last, but for members that leave."""
-        self._reader: tuple[str, LedgerReader, int] | None = None
-        """The ledger that is being handed over to this member: its sender, the parts that have come, their bytes."""
+        self._successor = Successor(candidate)
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
         """Have a batch merged by the leader. Raises HubUnavailable."""
@@ -128,7 +131,7 @@ class ShardServer:
         try:
             if not self._post(leader, Kind.BATCH, message):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
-            reply = await _within(asked.answer, timeout_s, "the leader does not answer")
+            reply = await within(asked.answer, timeout_s, "the leader does not answer")
         finally:
             if self._asked.get(key) is asked:
                 del self._asked[key]
@@ -139,7 +142,7 @@ class ShardServer:
     async def _exchange_here(self, batch: Batch, timeout_s: float) -> Answer:
         own = OwnBatch(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
-        return await _within(own.answer, timeout_s, "this member is the leader, and may not answer just now")
+        return await within(own.answer, timeout_s, "this member is the leader, and may not answer just now")
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
         """What the leader's ledger says. Raises HubUnavailable."""
@@ -156,7 +159,7 @@ class ShardServer:
         try:
             if not self._post(leader, Kind.QUESTION, write_question(number)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
-            return await _within(told, timeout_s, "the leader does not answer")
+            return await within(told, timeout_s, "the leader does not answer")
         finally:
             del self._questions[number]
 
@@ -166,7 +169,8 @@ class ShardServer:
         for future in [*futures, *(told for _, told in self._questions.values())]:
             if not future.done():
                 future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
-        self._reader = None
+        self._calls.fail(problem)
+        self._successor.forget()
 
     def hear(self, kind: Kind, sender: str, payload: bytes) -> None:
         """A message to this member has come. Never waits and never fails."""
@@ -175,6 +179,8 @@ class ShardServer:
                 self._hear_answer(sender, read_answer(payload))
             elif kind is Kind.TOTALS:
                 self._hear_totals(sender, *read_totals(payload))
+            elif kind is Kind.REPLY:
+                self._calls.hear_reply(sender, payload)
             else:
                 self._enqueue(Message(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
         except MalformedMessage as malformed:
@@ -196,7 +202,7 @@ class ShardServer:
         else:
             question[1].set_result(totals)
 
-    def _enqueue(self, job: Message | OwnBatch, size: int) -> None:
+    def _enqueue(self, job: Message | OwnBatch | OwnCall, size: int) -> None:
         if len(self._jobs) >= JOBS_MAX or self._jobs_bytes + size > JOBS_BYTES_MAX:
             self._rejects["full"] += 1
             return
@@ -213,6 +219,8 @@ class ShardServer:
                 async with self._turn:
                     if isinstance(job, OwnBatch):
                         await self._merge_own(job)
+                    elif isinstance(job, OwnCall):
+                        self._calls.answer_own(job)
                     else:
                         self._jobs_bytes -= len(job.payload)
                         await self._look_at(job, look_soon)
@@ -225,8 +233,13 @@ class ShardServer:
                 await self._merge_message(message)
             elif message.kind is Kind.QUESTION:
                 self._tell_totals(message)
+            elif message.kind is Kind.CALL:
+                self._answer_message(message)
+            elif message.kind is Kind.USAGE:
+                self._successor.take_usage(message.sender, message.payload)
             elif message.kind is Kind.LEDGER:
-                self._take_over(message, look_soon)
+                if self._successor.take_ledger(message.sender, message.payload):
+                    look_soon()
             else:
                 raise MalformedMessage("kind")
         except MalformedMessage as malformed:
@@ -264,14 +277,17 @@ class ShardServer:
         batch = read_batch(message.payload, shard=self.shard)
         if self._is_full(batch):
             raise MalformedMessage("full")
-        self._callers[message.sender] = message.came_ns
-        # A member that leaves is the last to hand a ledger to.
-        self._callers.move_to_end(message.sender, last=not batch.leaving)
-        while len(self._callers) > SUCCESSORS_MAX:
-            self._callers.popitem(last=False)
+        self._note_caller(message.sender, message.came_ns, leaving=batch.leaving)
         answer = await self._merged(batch)
         if answer is not None:
             self._post(message.sender, Kind.ANSWER, write_answer(batch, answer))
+
+    def _note_caller(self, member: str, came_ns: int, *, leaving: bool = False) -> None:
+        """A member has reported. One that leaves is the last to hand a ledger to."""
+        self._callers[member] = came_ns
+        self._callers.move_to_end(member, last=not leaving)
+        while len(self._callers) > SUCCESSORS_MAX:
+            self._callers.popitem(last=False)
 
     def _is_full(self, batch: Batch) -> bool:
         """Whether the ledger has no room for another node. One that is known already is always heard.
@@ -303,50 +319,42 @@ class ShardServer:
         if totals is not None:
             self._post(message.sender, Kind.TOTALS, write_totals(number, totals))
 
-    def _take_over(self, message: Message, look_soon: Callable[[], None]) -> None:
-        """Take in a part of a ledger, from the leader alone."""
-        sender = message.sender
-        if self.election.role is not Role.FOLLOWER or self.election.leader != sender:
-            raise MalformedMessage("unasked")
-        known, reader, size = self._reader or ("", LedgerReader(sender), 0)
-        if known != sender:
-            reader, size = LedgerReader(sender), 0
-        size += len(message.payload)
-        self._reader = None  # nothing more is expected, if this part is not what was
-        if size > LEDGER_BYTES_MAX:
-            raise MalformedMessage("full")
-        whole = reader.read(message.payload)
-        if whole is None:
-            self._reader = sender, reader, size
-        elif self.candidate.inherit(*whole):
-            look_soon()
-        else:
-            raise MalformedMessage("unasked")
+    async def call(self, call: Call, timeout_s: float) -> Any:
+        """Have the leader answer a call. Raises HubUnavailable."""
+        if self.election.role is not Role.LEADER:
+            return await self._calls.ask(self.election.leader, call, timeout_s)
+        own = OwnCall(call, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
+        self._enqueue(own, 0)
+        return await within(own.reply, timeout_s, "this member is the leader, and may not answer just now")
 
-    async def hand_over(self, deliver: Callable[[str, Kind, bytes], Awaitable[None]]) -> tuple[Claim, str] | None:
-        """Answer no more. If there is a ledger and a member to have it, send it there.
+    def _answer_message(self, message: Message) -> None:
+        if self.election.role is not Role.LEADER:
+            raise MalformedMessage("unasked")
+        if self._clock.monotonic_ns() - message.came_ns > self._wait_ns:
+            raise MalformedMessage("late")
+        if self._calls.answer_message(message.sender, message.payload) == RECORD:
+            self._note_caller(message.sender, message.came_ns)
+
+    async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[Claim, str] | None:
+        """Answer no more. If there is a ledger and a member to have it, send it there, and before, in `usage_s`, usage.
 
         Returns the claim with which this member answered, and its successor, if any; None if it did not answer.
         """
+        since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
+        successor = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
+        if self.election.role is Role.LEADER and self.candidate.ledger is not None and successor:
+            self._calls.usage_is_given = True
+            with contextlib.suppress(TimeoutError, HubUnavailable):
+                async with asyncio.timeout(usage_s):
+                    await give_usage(self.candidate.usage, self.election.term, successor, deliver)
         if self.election.role is not Role.LEADER:
             self.election.leave()
             return None
         claim = Claim(self.election.term, self.election.member, 0)
         async with self._turn:  # not in the middle of a merge
-            ledger: Shard | None = self.candidate.hand_over()
+            ledger = self.candidate.hand_over()
         self._jobs.clear()
-        since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
-        successor = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
         if ledger is None or not successor:
             return claim, ""
-        for part in write_ledger(ledger, claim.term):
-            await deliver(successor, Kind.LEDGER, part)
+        await give_ledger(ledger, claim.term, successor, deliver)
         return claim, successor
-
-
-async def _within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await future
-    except TimeoutError:
-        raise HubUnavailable("timeout", problem) from None

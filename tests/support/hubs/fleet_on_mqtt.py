@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
+from reconverge_sync.mqtt.calls import Call
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.mqtt.shard import ShardServer
+from reconverge_sync.mqtt.usage import MqttUsage
 from tests.support.waiting import eventually_in_loop
 
 TENURE_NS: Final = 60 * SECOND_NS
@@ -122,9 +124,42 @@ class ImpatientHub(MqttHub):
             await self.fleet.elect(server)
         return await super().totals()
 
+    async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
+        """Have a leader elected first, as for an exchange."""
+        await self.fleet.elect(self.membership().servers[shard])
+        return await super()._ask(shard, call, takes_part=takes_part, elects=elects)
+
     async def dies(self) -> None:
         """End this member as a crash does; if it is used again, it is another one."""
         membership = self._per_loop.take()
-        if membership is not None:
-            membership.abandon()
-            await asyncio.gather(*membership._tasks, return_exceptions=True)
+        if membership is None:
+            return
+        dead = membership._member
+        membership.abandon()
+        await asyncio.gather(*membership._tasks, return_exceptions=True)
+        others = [server for shard in range(self.shards) for server in self.fleet.servers(shard)]
+        await eventually_in_loop(
+            lambda: not any(server.election.leader == dead for server in others), "the broker has told of its end"
+        )
+
+
+class ShowingFleet:
+    """Two members in the place of one: the first is elected for all shards, and the second is what tests use."""
+
+    def __init__(self, url: str, *, hub_clock: Clock | None = None) -> None:
+        self.fleet = MqttFleet(url, hub_clock=hub_clock)
+        self._leader, self._follower = self.fleet.join(), self.fleet.join()
+
+    @property
+    def usage(self) -> MqttUsage:
+        """See `UsageHub.usage`."""
+        return MqttUsage(self._ask, shards=self._follower.shards)
+
+    async def _ask(self, shard: int, call: Call, *, takes_part: bool = False) -> Any:
+        await self.fleet.elect(self._leader.membership().servers[shard])
+        return await self._follower._ask(shard, call, takes_part=takes_part)
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        await self._follower.close()
+        await self._leader.close()

@@ -203,7 +203,9 @@ def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T
         raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so their usage is not added up there")
     hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
     if not isinstance(hub, UsageHub):
-        raise InvalidSetting("hub", shown, "is a hub that does not add usage up; name one on Redis, or embedded://")
+        raise InvalidSetting(
+            "hub", shown, "is a hub that does not add usage up; name one on Redis or MQTT, or embedded://"
+        )
 
     async def ask() -> T:
         try:

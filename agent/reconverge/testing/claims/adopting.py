@@ -27,6 +27,11 @@ def operator(trial: Trial, scene: Scene) -> Adoptable:
 class AdoptingClaims(Trial):
     """Claims about the end of a wait by an operator's order."""
 
+    @property
+    def told_s(self) -> float:
+        """How long nodes may be telling what they know after a loss."""
+        return TOLD_S + self.grace_s
+
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
         """Two nodes, of which one holds 40 of `ada` and has used 30, after a loss of which the hub was told."""
         ada, bob = scene.voice(), scene.voice()
@@ -45,7 +50,7 @@ class AdoptingClaims(Trial):
         """What nodes have told is kept, and all else of a strict limit per month is granted again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
         assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).line for key in ("ada", "eve")]
 
         adoption = await hub.adopt(0, bob.incarnation)
@@ -60,7 +65,7 @@ class AdoptingClaims(Trial):
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         told_us = (await hub.data(0)).told_us
-        assert scene.hub_us() + TOLD_S * SECOND_US == told_us
+        assert scene.hub_us() + self.told_s * SECOND_US == told_us
         scene.pass_time((told_us - scene.hub_us() - 1) / SECOND_US)
         assert "still be telling" in (await hub.adopt(0, bob.incarnation)).problem
 
@@ -73,7 +78,7 @@ class AdoptingClaims(Trial):
         """An operator that has looked at other data decides about those."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
 
         adoption = await hub.adopt(0, "another")
 
@@ -85,11 +90,11 @@ class AdoptingClaims(Trial):
         """The order was about the data that were lost then."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
         await hub.adopt(0, bob.incarnation)
         await self.lose_data(scene.hub)
         await bob.says_hello()
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
 
         data = await hub.data(0)
 
@@ -102,14 +107,14 @@ class AdoptingClaims(Trial):
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
         old.incarnation = "long gone"
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
         await hub.adopt(0, bob.incarnation)
 
         assert 20 == (await old.reports("eve", of=MONTH, current=20, line=20)).line
 
         assert (await bob.reports("mia", of=MONTH, need=3)).line >= 3
         assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
         assert (await bob.reports("eve", of=MONTH, need=3)).line >= 3
 
     @claim
@@ -117,7 +122,7 @@ class AdoptingClaims(Trial):
         """Each order that was carried out."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(TOLD_S)
+        scene.pass_time(self.told_s)
         for _ in range(2):
             await hub.adopt(0, bob.incarnation)
         await hub.adopt(0, "another")

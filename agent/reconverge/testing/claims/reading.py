@@ -200,7 +200,8 @@ class ReadingClaims(Trial):
 
         reading = await reads(hub, of=strict)
 
-        assert scene.hub_us() + LEASE_US + 2 * WINDOW_US == reading.learns_until_us
+        learning_us = LEASE_US + 2 * WINDOW_US + round(self.grace_s * SECOND_US)
+        assert scene.hub_us() + learning_us == reading.learns_until_us
 
     @claim
     async def test_questions_are_answered_in_their_order(self, scene: Scene) -> None:

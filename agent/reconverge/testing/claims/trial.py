@@ -18,6 +18,7 @@ class Trial:
 
     own_clock: ClassVar[bool] = False
     seeds: ClassVar[range] = range(8)
+    grace_s: ClassVar[float] = 0.0
 
     def make_hub(self, clock: ManualClock) -> Hub:
         """See `HubContract`."""

@@ -1,0 +1,139 @@
+"""What the leader answers to calls: from the ledger and the usage that it keeps for all, with the merge rule's parts.
+
+Nothing here waits: a call is answered as of one moment, between two batches. What is wrong with a call is raised as
+`MalformedMessage`, before anything changes; what cannot be done is raised as HubUnavailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from reconverge.hub.usage import KINDS
+from reconverge_sync.merge.adopting import adopt, data_of
+from reconverge_sync.merge.reading import read_keys
+from reconverge_sync.mqtt.calls import (
+    Call,
+    Refused,
+    read_confirmed,
+    read_page_of,
+    read_period,
+    read_questions,
+    read_retracted,
+    read_usage_batch,
+    told_events,
+    told_load,
+    told_marks,
+    told_readings,
+    told_recorded,
+    told_rows,
+)
+from reconverge_sync.mqtt.leader import Kept
+from reconverge_sync.mqtt.messages import MalformedMessage, is_text, is_whole
+
+UNSUPPORTED: Final = "unsupported"
+KEEP_US_MAX: Final = 366 * 86_400 * 1_000_000
+
+
+def answer(kept: Kept, call: Call) -> Any:
+    """The value that a call is replied to with. Raises MalformedMessage, and HubUnavailable."""
+    operation, *arguments = call
+    found = OPERATIONS.get(operation)
+    if found is None:
+        return Refused(UNSUPPORTED, "the member that answers is of a version that cannot do this")
+    return found(kept, arguments)
+
+
+def _record(kept: Kept, arguments: Call) -> Any:
+    batch = read_usage_batch(arguments, shard=kept.shard)
+    return told_recorded(kept.usage.record(batch, hub_us=kept.hub_us))
+
+
+def _totals(kept: Kept, arguments: Call) -> Any:
+    period, page, (offset,) = read_page_of(arguments, 1)
+    _check(is_whole(offset))
+    return told_rows(kept.usage.totals(period, page), offset)
+
+
+def _loads(kept: Kept, arguments: Call) -> Any:
+    _check(not arguments)
+    return [told_load(load) for load in kept.usage.loads(kept.hub_us)]
+
+
+def _lead_export(kept: Kept, arguments: Call) -> Any:
+    _check(len(arguments) == 3)
+    kind, exporter, keep_us = arguments
+    _check(kind in KINDS and is_text(exporter, 1) and is_whole(keep_us) and keep_us <= KEEP_US_MAX)
+    return kept.usage.lead_export(kind, exporter, kept.hub_us + keep_us, kept.hub_us)
+
+
+def _marks(kept: Kept, arguments: Call) -> Any:
+    _check(len(arguments) == 1 and arguments[0] in KINDS)
+    return told_marks(kept.usage.marks(arguments[0]))
+
+
+def _close_period(kept: Kept, arguments: Call) -> Any:
+    kept.usage.close_period(read_period(arguments))
+    return True
+
+
+def _issue(kept: Kept, arguments: Call) -> Any:
+    period, page, _ = read_page_of(arguments)
+    return told_events(kept.usage.issue(period, page))
+
+
+def _confirm(kept: Kept, arguments: Call) -> Any:
+    period, page, (told,) = read_page_of(arguments, 1)
+    kept.usage.confirm(read_confirmed(period, told), page)
+    return True
+
+
+def _retract(kept: Kept, arguments: Call) -> Any:
+    kept.usage.retract(*read_retracted(arguments))
+    return True
+
+
+def _finish(kept: Kept, arguments: Call) -> Any:
+    _check(len(arguments) == 3 and (arguments[2] is None or is_whole(arguments[2])))
+    kept.usage.finish(read_period(arguments[:2]), arguments[2])
+    return True
+
+
+def _read_keys(kept: Kept, arguments: Call) -> Any:
+    return told_readings(read_keys(kept.ledger, read_questions(arguments), kept.hub_us))
+
+
+def _data(kept: Kept, arguments: Call) -> Any:
+    _check(not arguments)
+    return list(data_of(kept.ledger, kept.hub_us))
+
+
+def _adopt(kept: Kept, arguments: Call) -> Any:
+    _check(len(arguments) == 1 and is_text(arguments[0]))
+    return list(adopt(kept.ledger, arguments[0], kept.hub_us))
+
+
+_OF_USAGE: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
+    "record": _record,
+    "totals": _totals,
+    "loads": _loads,
+    "lead_export": _lead_export,
+    "marks": _marks,
+    "close_period": _close_period,
+    "issue": _issue,
+    "confirm": _confirm,
+    "finish": _finish,
+    "retract": _retract,
+}
+USAGE_OPERATIONS: Final = frozenset(_OF_USAGE)
+OPERATIONS: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
+    **_OF_USAGE,
+    "read_keys": _read_keys,
+    "data": _data,
+    "adopt": _adopt,
+}
+
+
+def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
+    if not fits:
+        raise MalformedMessage("call")

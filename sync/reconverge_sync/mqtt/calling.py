@@ -1,0 +1,198 @@
+"""Calls between members, both sides: one asks the leader and waits, the leader answers from what it keeps.
+
+As with batches, a reply counts only while no other member can answer: the leader is asked for it within the time that
+its claim allows, and the asking member takes in none that comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from reconverge.clock import Clock
+from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.answering import USAGE_OPERATIONS, answer
+from reconverge_sync.mqtt.calls import Call, Refused, read_call, read_reply, write_call, write_reply
+from reconverge_sync.mqtt.leader import Candidate
+from reconverge_sync.mqtt.messages import Kind, MalformedMessage
+
+APART_MAX: Final = 16
+"""So many calls are under way at once that wait for the broker; those beyond are refused."""
+SWAP: Final = "swap"
+"""The call that waits for the broker, see `contracts.py`."""
+
+MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
+RECORD: Final = "record"
+"""The call with which a node tells usage."""
+_MEANINGLESS: Final = Refused("protocol", "the leader can make nothing of what was asked")
+_T = TypeVar("_T")
+
+Post = Callable[[str, Kind, bytes], bool]
+"""Has a message sent to a member; False if there is no room for it, or no connection."""
+Swap = Callable[[Call], Awaitable[Any]]
+"""Has the index swapped, see `contracts.py`. Raises HubUnavailable, and MalformedMessage."""
+
+
+@dataclass(slots=True)
+class OwnCall:
+    """A call of this member's own, which is the leader."""
+
+    call: Call
+    asked_ns: int
+    reply: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class Called:
+    """A call that a reply is waited for."""
+
+    leader: str
+    asked_ns: int
+    reply: asyncio.Future[Any]
+
+
+class Calls:
+    """The calls of one member in one shard. `rejects` counts messages that were of no use, by reason."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        *,
+        clock: Clock,
+        wait_ns: int,
+        post: Post,
+        rejects: Counter[str],
+        swap: Swap | None = None,
+    ) -> None:
+        self._candidate = candidate
+        self._clock = clock
+        self._wait_ns = wait_ns
+        self._post = post
+        self._rejects = rejects
+        self._swap = swap
+        self._waiting: dict[int, Called] = {}
+        self._number = 0
+        self._apart: set[asyncio.Task[None]] = set()
+        self.usage_is_given = False
+        """Whether this member is about to stop, and has begun to hand over the usage."""
+
+    async def ask(self, leader: str, call: Call, timeout_s: float) -> Any:
+        """What the leader, another member, replies to a call. Raises HubUnavailable."""
+        self._number += 1
+        number = self._number
+        called = Called(leader, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
+        self._waiting[number] = called
+        try:
+            if not self._post(leader, Kind.CALL, write_call(number, call)):
+                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+            value = await within(called.reply, timeout_s, MUTE)
+        finally:
+            del self._waiting[number]
+        if isinstance(value, Refused):
+            raise HubUnavailable(value.kind, value.problem, applied=False)
+        return value
+
+    def fail(self, problem: HubUnavailable) -> None:
+        """The connection is gone: no call will be answered any more."""
+        for called in self._waiting.values():
+            if not called.reply.done():
+                called.reply.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
+
+    def hear_reply(self, sender: str, payload: bytes) -> None:
+        """A reply has come. Raises MalformedMessage."""
+        number, value = read_reply(payload)
+        called = self._waiting.get(number)
+        if called is None or called.leader != sender or called.reply.done():
+            self._rejects["unasked"] += 1
+        elif self._clock.monotonic_ns() - called.asked_ns > self._wait_ns:
+            self._rejects["late"] += 1
+        else:
+            called.reply.set_result(value)
+
+    def answer_own(self, own: OwnCall) -> None:
+        """Answer a call of this member's own."""
+
+        def reply(value: Any) -> None:
+            if own.reply.done():
+                return
+            if isinstance(value, Refused):
+                own.reply.set_exception(HubUnavailable(value.kind, value.problem, applied=False))
+            elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
+                own.reply.set_exception(HubUnavailable("timeout", "it took too long to be answered"))
+            else:
+                own.reply.set_result(value)
+
+        if not own.reply.done():
+            with contextlib.suppress(MalformedMessage):  # the caller is told
+                self._answer(own.call, reply)
+
+    def answer_message(self, sender: str, payload: bytes) -> str:
+        """Answer another member's call; returns what it asked for. Raises MalformedMessage."""
+        number, call = read_call(payload)
+        self._answer(call, lambda value: self._reply(sender, number, value))
+        return cast("str", call[0])
+
+    def _reply(self, sender: str, number: int, value: Any) -> None:
+        try:
+            reply = write_reply(number, value)
+        except HubUnavailable as problem:
+            reply = write_reply(number, Refused("protocol", str(problem)))
+        self._post(sender, Kind.REPLY, reply)
+
+    def _answer(self, call: Call, reply: Callable[[Any], None]) -> None:
+        """Have a call answered, now or when the broker has done its part. Raises MalformedMessage."""
+        kept = self._candidate.kept()
+        if kept is None:
+            return  # another member may be the leader by now
+        if call[0] == SWAP and self._swap is not None:
+            if len(self._apart) >= APART_MAX:
+                reply(Refused("busy", f"{APART_MAX} changes are under way already"))
+            else:
+                self._answer_apart(self._swap(call[1:]), reply)
+        elif self.usage_is_given and call[0] in USAGE_OPERATIONS:
+            reply(Refused("busy", "the leader is about to stop, and hands the usage over"))
+        else:
+            try:
+                value = answer(kept, call)
+            except HubUnavailable as problem:
+                value = _refused(problem)
+            except MalformedMessage:
+                reply(_MEANINGLESS)
+                raise
+            reply(value)
+
+    def _answer_apart(self, answering: Awaitable[Any], reply: Callable[[Any], None]) -> None:
+        """Answer when that is done, and look at what has come meanwhile."""
+
+        async def answer_then() -> None:
+            try:
+                value = await answering
+            except HubUnavailable as problem:
+                value = _refused(problem)
+            except MalformedMessage as malformed:
+                self._rejects[malformed.kind] += 1
+                value = _MEANINGLESS
+            # If it took so long that another member may be the leader, what was done may not have been in time.
+            if self._candidate.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
+                reply(value)
+
+        task = asyncio.get_running_loop().create_task(answer_then(), name="reconverge mqtt call")
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
+
+
+def _refused(problem: HubUnavailable) -> Refused:
+    return Refused(problem.kind, str(problem).partition(": ")[2])
+
+
+async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
+    """What a future comes to. Raises HubUnavailable, with that problem, when it takes longer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await future
+    except TimeoutError:
+        raise HubUnavailable("timeout", problem) from None

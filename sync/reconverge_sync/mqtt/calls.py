@@ -1,0 +1,344 @@
+"""What members ask the leader beside exchanges, as it travels: usage, keys, the state of the data, and replies.
+
+A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either
+`[True, value]` or `[False, kind, problem]`. Whatever is read is checked; reading raises `MalformedMessage` alone.
+"""
+
+# Members of the version before know no calls: they count them as messages of no use, and the caller's time runs out.
+# A member that does not know an operation says so, which leaves room for further ones.
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from typing import Any, Final, NamedTuple, cast
+
+import msgpack
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.json_codec import Malformed, read_limit
+from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading, KeyReadings
+from reconverge.hub.report import WHOLE_MAX, told_limit
+from reconverge.hub.usage import (
+    EVENTS_MAX,
+    KINDS,
+    NOTHING,
+    PAGES,
+    Counts,
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    Retention,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+)
+from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, MalformedMessage, body, is_text, is_whole, sealed
+
+ROWS_MAX: Final = 4096
+"""Rows of one call; a node sends about 256, each of up to four kinds of periods."""
+TEXT_BYTES_MAX: Final = 4096
+"""Of an identity, a limit or a route: 512 characters, and what marks other ones."""
+REPLY_BYTES_WANTED: Final = 1 << 18
+"""Rows and events are told in parts of about so many bytes."""
+KEPT_MAX: Final = 4096
+"""Periods of one kind that a node may have kept."""
+PROBLEM_MAX: Final = 400
+MILLI: Final = 1000
+_NUMBER: Final = Struct("<Q")
+
+Call = list[Any]
+"""An operation, and its arguments."""
+
+
+class Refused(NamedTuple):
+    """A reply that says why there is no answer."""
+
+    kind: str
+    problem: str
+
+
+def write_call(number: int, call: Call) -> bytes:
+    """A call as it travels. Raises HubUnavailable if it cannot."""
+    return sealed(Kind.CALL, _NUMBER.pack(number) + _packed(call))
+
+
+def read_call(payload: bytes) -> tuple[int, Call]:
+    """The number of a call, and what is asked. Raises MalformedMessage."""
+    number, call = _read(payload, Kind.CALL)
+    _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
+    return number, cast("Call", call)
+
+
+def write_reply(number: int, value: Any) -> bytes:
+    """The reply to a call. Raises HubUnavailable if it cannot travel."""
+    told = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, Refused) else [True, value]
+    return sealed(Kind.REPLY, _NUMBER.pack(number) + _packed(told))
+
+
+def read_reply(payload: bytes) -> tuple[int, Any]:
+    """The number of the call that is answered, and what is said, perhaps `Refused`. Raises MalformedMessage."""
+    number, told = _read(payload, Kind.REPLY)
+    match told:
+        case [True, value]:
+            return number, value
+        case [False, str(kind), str(problem)] if is_text(kind, 1) and len(problem) <= PROBLEM_MAX:
+            return number, Refused(kind, problem)
+        case _:
+            raise MalformedMessage("reply")
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
+    except (ValueError, TypeError, OverflowError):
+        raise HubUnavailable("protocol", "what was asked or answered cannot travel", applied=False) from None
+
+
+def _read(payload: bytes, kind: Kind) -> tuple[int, Any]:
+    content = body(payload, kind)
+    try:
+        (number,) = _NUMBER.unpack_from(content)
+        rest = content[_NUMBER.size :]
+        return number, msgpack.unpackb(rest, strict_map_key=False, unicode_errors="surrogatepass")
+    except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
+        raise MalformedMessage(kind.name.lower()) from None
+
+
+# ---------------------------------------------------------------- usage
+
+
+def told_batch(batch: UsageBatch) -> Call:
+    """The arguments of `record`."""
+    by_key: dict[UsageKey, list[Any]] = {}
+    for period, key, counts in batch.rows:
+        by_key.setdefault(key, []).append([*period, *counts])
+    rows = [[*key, told] for key, told in by_key.items()]
+    leaving = None if batch.leaving is None else [list(period) for period in batch.leaving]
+    load = None if batch.load is None else told_load(batch.load)
+    return [batch.account, batch.sequence, batch.answered, rows, list(batch.kept), leaving, load]
+
+
+def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
+    """What `told_batch` has told. Raises MalformedMessage."""
+    _check(len(arguments) == 7)
+    account, sequence, answered, rows, kept, leaving, load = arguments
+    _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
+    _check(len(_list(kept)) == len(Retention._fields) and all(is_whole(each) and each <= KEPT_MAX for each in kept))
+    periods = None if leaving is None else [read_period(each) for each in _list(leaving)]
+    read = tuple(_rows(rows))
+    _check(len(read) <= ROWS_MAX)
+    told = None if load is None else read_load(load)
+    return UsageBatch(account, shard, sequence, answered, read, Retention(*kept), periods, told)
+
+
+def _rows(rows: Any) -> Iterable[UsageRow]:
+    for row in _list(rows):
+        _check(len(_list(row)) == 4)
+        key = read_key(row[:3])
+        for told in _list(row[3]):
+            _check(len(_list(told)) == 5)
+            yield UsageRow(read_period(told[:2]), key, read_counts(told[2:]))
+
+
+def read_period(told: Any) -> Period:
+    """A period as it travels: its kind and number. Raises MalformedMessage."""
+    _check(len(_list(told)) == 2 and told[0] in KINDS and is_whole(told[1]))
+    return Period(*told)
+
+
+def read_key(told: Any) -> UsageKey:
+    """A key as it travels: identity, limit and route. Raises MalformedMessage."""
+    _check(len(_list(told)) == 3)
+    _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in told))
+    return UsageKey(*told)
+
+
+def read_counts(told: Any) -> Counts:
+    """Counts as they travel. Raises MalformedMessage."""
+    _check(len(_list(told)) == len(Counts._fields))
+    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told))
+    return Counts(*told)
+
+
+def told_load(load: NodeLoad) -> Call:
+    """A load as it travels, in thousandths."""
+    return [load.node, round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI), load.at_us]
+
+
+def read_load(told: Any) -> NodeLoad:
+    """What `told_load` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 4 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[3]))
+    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told[1:3]))
+    return NodeLoad(told[0], told[1] / MILLI, told[2] / MILLI, told[3])
+
+
+def told_recorded(recorded: Recorded) -> Call:
+    """The answer to `record`."""
+    return [recorded.known, recorded.merged, recorded.folded, dict(recorded.done)]
+
+
+def read_recorded(told: Any) -> Recorded:
+    """What `told_recorded` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 4)
+    known, merged, folded, done = told
+    _check(is_whole(known) and type(merged) is bool and is_whole(folded))
+    return Recorded(known, merged, folded, _by_kind(done))
+
+
+def told_marks(marks: ExportMarks) -> Call:
+    """The answer to `marks`."""
+    return [marks.first, marks.closed, marks.done, dict(marks.late)]
+
+
+def read_marks(told: Any) -> ExportMarks:
+    """What `told_marks` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 4 and all(each is None or is_whole(each) for each in told[:3]) and type(told[3]) is dict)
+    _check(all(is_whole(number) and is_whole(mark) for number, mark in told[3].items()))
+    return ExportMarks(*told)
+
+
+def _by_kind(told: Any) -> Mapping[str, int]:
+    _check(type(told) is dict and all(kind in KINDS and is_whole(number) for kind, number in told.items()))
+    return cast("Mapping[str, int]", told)
+
+
+def told_rows(rows: Sequence[UsageRow], offset: int) -> Call:
+    """A part of the rows of a page, from `offset` on: the rows, and where to go on, or -1."""
+    told: list[Any] = []
+    size, place = 0, offset
+    while place < len(rows) and size < REPLY_BYTES_WANTED:
+        _, key, counts = rows[place]
+        told.append([*key, *counts])
+        size += 40 + 2 * sum(map(len, key))
+        place += 1
+    return [told, place if place < len(rows) else -1]
+
+
+def read_rows(period: Period, offset: int, told: Any) -> tuple[list[UsageRow], int]:
+    """What `told_rows` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 2 and type(told[1]) is int and (told[1] == -1 or told[1] > offset))
+    rows: list[UsageRow] = []
+    for row in _list(told[0]):
+        _check(len(_list(row)) == 6)
+        rows.append(UsageRow(period, read_key(row[:3]), read_counts(row[3:])))
+    return rows, told[1]
+
+
+def told_events(events: Sequence[UsageEvent]) -> Call:
+    """Events as they travel, without their period, which is that of the call; as many as fit."""
+    told: list[Any] = []
+    size = 0
+    for _, key, number, counts in events:
+        if told and size > REPLY_BYTES_WANTED:
+            break
+        told.append([*key, number, *counts])
+        size += 50 + 2 * sum(map(len, key))
+    return told
+
+
+def read_events(period: Period, told: Any) -> list[UsageEvent]:
+    """What `told_events` has told. Raises MalformedMessage."""
+    events: list[UsageEvent] = []
+    for event in _list(told):
+        _check(len(_list(event)) == 7 and is_whole(event[3]))
+        events.append(UsageEvent(period, read_key(event[:3]), event[3], read_counts(event[4:])))
+    return events
+
+
+def read_confirmed(period: Period, told: Any) -> list[UsageEvent]:
+    """The events that were delivered, told by key and number, without counts. Raises MalformedMessage."""
+    _check(len(_list(told)) <= EVENTS_MAX)
+    events: list[UsageEvent] = []
+    for event in told:
+        _check(len(_list(event)) == 4 and is_whole(event[3]))
+        events.append(UsageEvent(period, read_key(event[:3]), event[3], NOTHING))
+    return events
+
+
+def told_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
+    """The arguments of `retract`."""
+    return [account, [[*period, *key] for period, key in rows]]
+
+
+def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
+    """What `told_retracted` has told. Raises MalformedMessage."""
+    _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
+    rows: list[tuple[Period, UsageKey]] = []
+    for row in arguments[1]:
+        _check(len(_list(row)) == 5)
+        rows.append((read_period(row[:2]), read_key(row[2:])))
+    return arguments[0], rows
+
+
+def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
+    """A period, a page, and the other arguments, of which there are `more`. Raises MalformedMessage."""
+    _check(len(arguments) == 3 + more and is_whole(arguments[2]) and arguments[2] < PAGES)
+    return read_period(arguments[:2]), arguments[2], arguments[3:]
+
+
+# ---------------------------------------------------------------- keys and data
+
+
+def told_questions(questions: Sequence[KeyQuestion]) -> Call:
+    """The arguments of `read_keys`."""
+    return [[list(told_limit(limit)), key] for limit, key in questions]
+
+
+def read_questions(arguments: Call) -> list[KeyQuestion]:
+    """What `told_questions` has told. Raises MalformedMessage."""
+    _check(len(arguments) <= READ_MAX)
+    questions: list[KeyQuestion] = []
+    for told in arguments:
+        _check(len(_list(told)) == 2 and is_text(told[1], 0, KEY_BYTES_MAX))
+        try:
+            limit = read_limit(told[0])
+        except Malformed:
+            raise MalformedMessage("limit") from None
+        _check(is_text(limit.name) and is_text(limit.variant))
+        questions.append(KeyQuestion(limit, told[1]))
+    return questions
+
+
+def told_readings(readings: KeyReadings) -> Call:
+    """The answer to `read_keys`."""
+    return [readings.hub_us, readings.incarnation, [list(each) for each in readings.keys]]
+
+
+def read_readings(told: Any, *, asked: int) -> KeyReadings:
+    """What `told_readings` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 3 and is_whole(told[0]) and is_text(told[1]) and len(_list(told[2])) == asked)
+    keys: list[KeyReading] = []
+    for each in told[2]:
+        _check(len(_list(each)) == len(KeyReading._fields) and all(type(number) is int for number in each))
+        keys.append(KeyReading(*each))
+    return KeyReadings(told[0], told[1], tuple(keys))
+
+
+def read_data(told: Any) -> HubData:
+    """What the state of a shard's data is, told as a list of its fields. Raises MalformedMessage."""
+    _check(len(_list(told)) == len(HubData._fields))
+    data = HubData(*told)
+    _check(is_text(data.incarnation) and type(data.lost) is bool)
+    _check(all(is_whole(each) for each in (data.hub_us, data.begun_us, data.told_us, data.nodes, data.adopted)))
+    return data
+
+
+def read_adoption(told: Any) -> Adoption:
+    """What became of an order, told as a list of its fields. Raises MalformedMessage."""
+    _check(len(_list(told)) == 2 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[1]))
+    return Adoption(*told)
+
+
+def _list(value: Any) -> Call:
+    _check(type(value) is list)
+    return cast("Call", value)
+
+
+def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
+    if not fits:
+        raise MalformedMessage("call")

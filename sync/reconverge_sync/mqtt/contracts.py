@@ -1,0 +1,343 @@
+"""Contracts as a broker retains them: the index, which only the leader of shard 0 replaces, and pages by their digest.
+
+A broker hands each member the index when it connects, and every change of it as it is made. So reading the index costs
+no message, and a node hears of a change before it looks.
+"""
+
+# Theory of operation.
+#
+# The problem. `swap_index` replaces an index only if it is still the one that its caller has read, and a broker knows
+# no such thing: it takes whatever is published, and the last one counts. The ledger of the leader is no place for
+# contracts either, because it dies with its process.
+#
+# How it works. The broker retains the index, and the leader of shard 0 alone writes it, one change after the other. It
+# compares with what it has heard itself. Before it compares, it sends a fence on the same topic and waits until that is
+# back: a broker keeps the order of one topic, so whatever the leader before had written has come by then. It answers
+# when the new index has come back, and still may answer: a broker confirms also what its access list throws away.
+#
+# A leader that was stalled may write late, when another one has written. So each index has a stamp: the term of its
+# leader, and a number. All members take in only what has a higher one, and the leader has its own index retained once
+# more when it hears a lower one.
+#
+#     leader A, term 7                                   A's index, stamp 7.4, comes late and is not taken in
+#     leader B, term 8       fence, compare, index 8.1   B has 8.1 retained again
+#
+# A page is named by what is in it, so it has no order: its writer has it retained, waits until it is back, and needs no
+# leader. With a page travels until when it is kept. Brokers of MQTT 5 forget it then; with others the leader looks for
+# pages that are over, now and then, and has them deleted. So that many pages need not be sent again with each change,
+# they are kept somewhat longer than was said, by SLACK.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from secrets import token_bytes
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.calls import Call
+from reconverge_sync.mqtt.election import TERM_MAX
+from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_whole, sealed
+from reconverge_sync.mqtt.wire import Awaited, Wire
+
+TOPIC: Final = "contracts"
+PAGES_TOPIC: Final = "page"
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+INDEX_BYTES_MAX: Final = 1 << 17
+"""Twice what any reader takes."""
+PAGE_BYTES_MAX: Final = 1 << 19
+"""Likewise."""
+PAGES_AT_ONCE: Final = 32
+"""So many pages come for one question; together they may be long."""
+SWAP_SHARE: Final = 0.75
+"""After so much of the time that its caller waits, a leader says that the broker does not bring its messages back."""
+SLACK: Final = 8
+"""A page is kept longer by an eighth of what was said, and sent again when less than that is left of it."""
+PURGED_AFTER_S: Final = 3600
+"""A page that is over is deleted so much later: a writer that names it again by then finds it."""
+SWEPT_AT_ONCE_MAX: Final = 1024
+"""So many pages are deleted at a time."""
+_INDEX: Final = Struct("<QQQ")
+"""The stamp, and until when it is kept in seconds since 1970; then the index itself."""
+_UNTIL: Final = Struct("<Q")
+_NUMBER_MAX: Final = 2**53
+
+
+class Stamp(NamedTuple):
+    """The order of indexes."""
+
+    term: int
+    number: int
+
+
+class PostedIndex:
+    """The index as one connection knows it, and how the leader replaces it."""
+
+    def __init__(
+        self, wire: Wire, clock: Clock, *, wait_ns: int, term: Callable[[], int], may_answer: Callable[[int], bool]
+    ) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._wait_ns = wait_ns
+        self._term = term
+        """Of this member, as a leader."""
+        self._may_answer = may_answer
+        """Whether this member is the leader, and may answer within so many nanoseconds."""
+        self._awaited = Awaited()
+        self._turn = asyncio.Lock()
+        self._stamp = Stamp(0, 0)
+        self._message = b""
+        """The index as it was heard."""
+        self._payload: bytes | None = None
+        self._until_s = 0
+        self.changed = asyncio.Event()
+        """Set, and replaced by another one, with each change that is heard."""
+
+    def read(self, bytes_max: int) -> bytes | None:
+        """See `ContractStore.read_index`."""
+        if self._payload is None or self._until_s <= self._now_s():
+            return None
+        return self._payload[: bytes_max + 1]
+
+    def hear(self, message: bytes) -> None:
+        """A message has come on the topic. An empty one takes back what was. Raises MalformedMessage."""
+        if not message:
+            self._take(Stamp(0, 0), b"", None, 0)
+            return
+        if message[3:4] == bytes([Kind.FENCE]):
+            body(message, Kind.FENCE)
+            self._awaited.hear(message)
+            return
+        try:
+            stamp, until_s, payload = read_index(message)
+        except MalformedMessage:
+            self._mend()
+            raise
+        if stamp > self._stamp:
+            self._take(stamp, message, payload, until_s)
+        elif message != self._message:
+            self._mend()
+            raise MalformedMessage("late")
+        self._awaited.hear(message)
+
+    def _take(self, stamp: Stamp, message: bytes, payload: bytes | None, until_s: int) -> None:
+        self._stamp, self._message, self._payload, self._until_s = stamp, message, payload, until_s
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _mend(self) -> None:
+        """Something else is retained by now than the index that counts: the leader has that retained again."""
+        if self._message and self._may_answer(0):
+            with contextlib.suppress(HubUnavailable):
+                self._wire.post(TOPIC, self._message, retain=True, keep_s=max(1, self._until_s - self._now_s()))
+
+    def clear(self, problem: HubUnavailable) -> None:
+        """The connection is gone; the next one tells all of it again."""
+        self._stamp, self._message, self._payload, self._until_s = Stamp(0, 0), b"", None, 0
+        self._awaited.fail(problem)
+
+    async def swap(self, arguments: Call) -> bool:
+        """Replace the index on behalf of a member that asks the leader for it. Raises MalformedMessage, HubUnavailable.
+
+        It takes no longer than an answer may.
+        """
+        payload, over, bytes_max, keep_s = _swap(arguments)
+        try:
+            async with asyncio.timeout(SWAP_SHARE * self._wait_ns / SECOND_NS), self._turn:
+                await self._send(sealed(Kind.FENCE, token_bytes(8)), retain=False)
+                if self.read(bytes_max) != over:
+                    return False
+                if not self._may_answer(self._wait_ns):
+                    raise HubUnavailable("timeout", "another member may be the leader by now", applied=False)
+                message = write_index(self._next_stamp(), self._now_s() + keep_s, payload)
+                await self._send(message, retain=True, keep_s=keep_s)
+                return True
+        except TimeoutError:
+            advice = f"what the leader sends does not come back; may its user read and write {self._wire.shown(TOPIC)}?"
+            raise HubUnavailable("permission", advice) from None
+
+    async def _send(self, message: bytes, *, retain: bool, keep_s: float | None = None) -> None:
+        with self._awaited.back(message) as back:
+            self._wire.post(TOPIC, message, retain=retain, keep_s=keep_s)
+            await back
+
+    def _next_stamp(self) -> Stamp:
+        stamp = Stamp(self._term(), 1) if self._term() > self._stamp.term else Stamp(*self._stamp)
+        if stamp == self._stamp:
+            stamp = stamp._replace(number=stamp.number + 1)
+        if stamp.number > _NUMBER_MAX:
+            problem = f"{self._wire.shown(TOPIC)} holds what no leader has written: publish an empty retained message"
+            raise HubUnavailable("protocol", problem, applied=False)
+        return stamp
+
+    def _now_s(self) -> int:
+        return self._clock.wall_ns() // SECOND_NS
+
+
+class PostedPages:
+    """The pages of contracts at a broker: has them retained, and hears of those that are asked for."""
+
+    def __init__(self, wire: Wire, clock: Clock, *, rejects: Counter[str]) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._rejects = rejects
+        self._awaited = Awaited()
+        self._watched: Counter[str] = Counter()
+        """By digest, for how many callers this member has subscribed to a page."""
+        self._heard: dict[str, bytes] = {}
+        """What has come of these."""
+        self._over: list[str] | None = None
+        """Those that are to be deleted, while pages are looked through."""
+
+    async def get(self, digest: str, *, bytes_max: int) -> bytes | None:
+        """See `ContractStore.get_page`."""
+        async with self._watching([digest]):
+            until_s, payload = self._page(digest)
+        return payload[: bytes_max + 1] if until_s > self._now_s() else None
+
+    async def put(self, digest: str, payload: bytes, *, keep_s: float) -> None:
+        """See `ContractStore.put_page`. Returns when the page has come back."""
+        if len(payload) > PAGE_BYTES_MAX:
+            problem = f"a page of {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are kept"
+            raise HubUnavailable("protocol", problem, applied=False)
+        async with self._watching([digest]):
+            await self._send({digest: payload}, keep_s)
+
+    async def keep(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
+        """See `ContractStore.keep_pages`."""
+        missing: list[str] = []
+        for first in range(0, len(digests), PAGES_AT_ONCE):
+            some = digests[first : first + PAGES_AT_ONCE]
+            async with self._watching(some):
+                pages = {digest: self._page(digest) for digest in some}
+                now_s = self._now_s()
+                missing += [digest for digest in some if pages[digest][0] <= now_s]
+                fits = range(int(now_s + keep_s), int(now_s + keep_s + 2 * keep_s / SLACK) + 1)
+                again = {digest: payload for digest, (until_s, payload) in pages.items() if until_s not in fits}
+                await self._send({each: payload for each, payload in again.items() if each not in missing}, keep_s)
+        return missing
+
+    async def _send(self, pages: dict[str, bytes], keep_s: float) -> None:
+        """Have pages retained that are watched, and wait until all have come back."""
+        kept_s = keep_s + keep_s / SLACK
+        until_s = int(self._now_s() + kept_s) + 1
+        for digest, payload in pages.items():
+            message = sealed(Kind.PAGE, _UNTIL.pack(until_s) + payload)
+            with self._awaited.back(message) as back:
+                self._wire.post(f"{PAGES_TOPIC}/{digest}", message, retain=True, keep_s=kept_s + 1)
+                await back
+
+    @contextlib.asynccontextmanager
+    async def _watching(self, digests: Sequence[str]) -> AsyncIterator[None]:
+        """Hear of these pages; what is retained of them has come when this begins."""
+        for digest in digests:
+            if DIGEST.fullmatch(digest) is None:
+                raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False)
+        new = [digest for digest in digests if digest not in self._watched]
+        self._watched.update(digests)
+        try:
+            if new:
+                await self._wire.subscribe([f"{PAGES_TOPIC}/{digest}" for digest in new])
+            await self._wire.echoed()
+            yield
+        finally:
+            self._watched.subtract(digests)
+            gone = [digest for digest in set(digests) if self._watched[digest] <= 0]
+            for digest in gone:
+                del self._watched[digest]
+                self._heard.pop(digest, None)
+            if gone:
+                self._wire.unsubscribe([f"{PAGES_TOPIC}/{digest}" for digest in gone])
+
+    def _page(self, digest: str) -> tuple[int, bytes]:
+        """Until when a page that is watched is kept, and what is in it; 0 if it is not there."""
+        return read_page(self._heard[digest]) if digest in self._heard else (0, b"")
+
+    def hear(self, digest: str, message: bytes) -> None:
+        """A page has come, or that it is deleted. Raises MalformedMessage."""
+        if digest in self._watched:
+            self._heard.pop(digest, None)
+            if message:
+                read_page(message)
+                self._heard[digest] = message
+                self._awaited.hear(message)
+        if self._over is not None and message and len(self._over) < SWEPT_AT_ONCE_MAX:
+            try:
+                until_s, _ = read_page(message)
+            except MalformedMessage:
+                until_s = 0
+            if until_s + PURGED_AFTER_S < self._now_s():
+                self._over.append(digest)
+
+    def clear(self, problem: HubUnavailable) -> None:
+        """The connection is gone."""
+        self._heard.clear()
+        self._awaited.fail(problem)
+
+    async def sweep(self) -> int:
+        """Have the pages deleted that are over for a while, and what is no page; returns how many. For the leader."""
+        everything = [f"{PAGES_TOPIC}/+"]
+        self._over = []
+        try:
+            await self._wire.subscribe(everything)
+            await self._wire.echoed()
+            for digest in self._over:
+                self._wire.post(f"{PAGES_TOPIC}/{digest}", b"", retain=True)
+            await self._wire.echoed()
+            return len(self._over)
+        finally:
+            self._over = None
+            self._wire.unsubscribe(everything)
+
+    def _now_s(self) -> int:
+        return self._clock.wall_ns() // SECOND_NS
+
+
+def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
+    """An index as it is retained. Raises HubUnavailable if it is too long."""
+    return sealed(Kind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
+
+
+def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
+    """The stamp of an index, until when it is kept, and what it says. Raises MalformedMessage."""
+    content = body(message, Kind.INDEX)
+    try:
+        term, number, until_s = _INDEX.unpack_from(content)
+    except struct.error:
+        raise MalformedMessage("index") from None
+    if not (1 <= term <= TERM_MAX and 1 <= number <= _NUMBER_MAX):
+        raise MalformedMessage("index")
+    return Stamp(term, number), until_s, content[_INDEX.size :]
+
+
+def read_page(message: bytes) -> tuple[int, bytes]:
+    """Until when a page is kept, and what is in it. Raises MalformedMessage."""
+    content = body(message, Kind.PAGE)
+    if len(content) < _UNTIL.size:
+        raise MalformedMessage("page")
+    return _UNTIL.unpack_from(content)[0], content[_UNTIL.size :]
+
+
+def swap_call(payload: bytes, over: bytes | None, bytes_max: int, keep_s: float) -> Call:
+    """The arguments of a call that swaps the index. Raises HubUnavailable if it is too long."""
+    if len(payload) > INDEX_BYTES_MAX:
+        problem = f"an index of {len(payload)} bytes, and at most {INDEX_BYTES_MAX} are kept"
+        raise HubUnavailable("protocol", problem, applied=False)
+    return [payload, over, bytes_max, max(1, round(keep_s))]
+
+
+def _swap(arguments: Call) -> tuple[bytes, bytes | None, int, int]:
+    match arguments:
+        case [bytes(payload), bytes() | None as over, bytes_max, keep_s] if len(payload) <= INDEX_BYTES_MAX:
+            if is_whole(bytes_max) and is_whole(keep_s, 1):
+                told: Any = bytes_max, keep_s
+                return payload, over, *told
+        case _:
+            pass
+    raise MalformedMessage("call")

@@ -1,0 +1,70 @@
+"""The mark of the secret with which a fleet hashes keys, as the broker retains it; see `reconverge.hub.KeyMarker`.
+
+Each member hears of the mark when it connects and whenever one is left, so looking at it costs no message. No leader is
+needed: of two marks that are left at once the broker retains the later one, and the node with the other is told when it
+looks again.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, sealed
+from reconverge_sync.mqtt.wire import Awaited, Wire
+
+TOPIC: Final = "keymark"
+_UNTIL: Final = Struct("<Q")
+"""Until when the mark is kept, in milliseconds since 1970."""
+MILLI: Final = 1000
+RENEWED_SHARE: Final = 2
+"""A mark of which less than half its time is left is left anew."""
+
+
+class KeyMark:
+    """The mark as one connection knows it."""
+
+    def __init__(self, wire: Wire, clock: Clock) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._awaited = Awaited()
+        self._mark = ""
+        self._until_ms = 0
+
+    def hear(self, message: bytes) -> None:
+        """A mark was left; an empty message takes it back. Raises MalformedMessage."""
+        self._mark, self._until_ms = ("", 0) if not message else _read(message)
+        self._awaited.hear(message)
+
+    def clear(self, problem: HubUnavailable) -> None:
+        """The connection is gone; the next one tells of the mark again."""
+        self._mark, self._until_ms = "", 0
+        self._awaited.fail(problem)
+
+    async def leave(self, mark: str, *, keep_s: float) -> str:
+        """See `KeyMarker.mark_keys`. Returns when the mark has come back."""
+        now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
+        known = self._mark if now_ms < self._until_ms else ""
+        if known not in ("", mark):
+            return known
+        if not known or self._until_ms < now_ms + keep_ms // RENEWED_SHARE:
+            message = sealed(Kind.MARK, _UNTIL.pack(now_ms + keep_ms) + mark.encode())
+            with self._awaited.back(message) as back:
+                self._wire.post(TOPIC, message, retain=True, keep_s=keep_s)
+                await back
+        return self._mark
+
+
+def _read(message: bytes) -> tuple[str, int]:
+    content = body(message, Kind.MARK)
+    try:
+        (until_ms,) = _UNTIL.unpack_from(content)
+        mark = str(content[_UNTIL.size :], "utf-8")
+    except (struct.error, ValueError):
+        raise MalformedMessage("mark") from None
+    if not is_text(mark, 1):
+        raise MalformedMessage("mark")
+    return mark, until_ms

@@ -1,0 +1,124 @@
+"""What the broker retains beside the claims, as one member knows it: settings, contracts, and the mark of key hashes.
+
+A broker tells a new subscriber what it has retained, and nothing if there is nothing. So a member sends a message to
+itself after it has subscribed: when that echo is back, what was retained has come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from secrets import token_bytes
+from typing import Final
+
+from reconverge.clock import Clock
+from reconverge.errors import HubUnavailable
+from reconverge_sync.mqtt import contracts, key_mark, settings
+from reconverge_sync.mqtt.connection import MqttLink
+from reconverge_sync.mqtt.contracts import PostedIndex, PostedPages
+from reconverge_sync.mqtt.key_mark import KeyMark
+from reconverge_sync.mqtt.settings import PostedSettings
+from reconverge_sync.mqtt.wire import Awaited
+
+ECHO: Final = "echo"
+
+
+class Retained:
+    """A `Wire` of one member, and what comes over it. `rejects` counts messages that were of no use, by reason."""
+
+    def __init__(
+        self,
+        root: str,
+        clock: Clock,
+        *,
+        wait_ns: int,
+        term: Callable[[], int],
+        may_answer: Callable[[int], bool],
+        rejects: Counter[str],
+    ) -> None:
+        self._root = root
+        self._link: MqttLink | None = None
+        self._member = ""
+        self._echoes = Awaited()
+        self.complete = False
+        """Whether what the broker had retained has come, if there was anything."""
+        self.settings = PostedSettings(self)
+        self.index = PostedIndex(self, clock, wait_ns=wait_ns, term=term, may_answer=may_answer)
+        self.pages = PostedPages(self, clock, rejects=rejects)
+        self.mark = KeyMark(self, clock)
+
+    @property
+    def topics(self) -> list[str]:
+        """To which a member subscribes for as long as it is connected."""
+        return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, key_mark.TOPIC)]
+
+    def connect(self, link: MqttLink, member: str) -> None:
+        """A connection is there, under that name; all is known when the echo is back."""
+        self._link, self._member = link, member
+        link.post(self._echo_topic, b"", qos=1)
+
+    def clear(self, problem: HubUnavailable) -> None:
+        """The connection is gone; the next one tells all of it again."""
+        self._link, self.complete = None, False
+        self._echoes.fail(problem)
+        for one in (self.settings, self.index, self.pages, self.mark):
+            one.clear(problem)
+
+    def hear(self, words: Sequence[str], payload: bytes) -> bool:
+        """A message has come; returns whether its topic is one of these. Raises MalformedMessage."""
+        match words:
+            case ["settings"]:
+                self.settings.hear(payload)
+            case ["contracts"]:
+                self.index.hear(payload)
+            case ["keymark"]:
+                self.mark.hear(payload)
+            case ["page", digest]:
+                self.pages.hear(digest, payload)
+            case _:
+                return False
+        return True
+
+    def hear_echo(self, payload: bytes) -> None:
+        """A message to oneself is back."""
+        if payload:
+            self._echoes.hear(payload)
+        else:
+            self.complete = True
+
+    # ------------------------------------------------------------ as a wire
+
+    def shown(self, topic: str) -> str:
+        """See `Wire.shown`."""
+        return f"{self._root}/{topic}"
+
+    def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
+        """See `Wire.post`."""
+        if not self._connected().post(self.shown(topic), payload, qos=1, retain=retain, keep_s=keep_s):
+            raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
+
+    async def subscribe(self, topics: Sequence[str]) -> None:
+        """See `Wire.subscribe`."""
+        await self._connected().subscribe([self.shown(topic) for topic in topics])
+
+    def unsubscribe(self, topics: Sequence[str]) -> None:
+        """See `Wire.unsubscribe`."""
+        if self._link is not None:
+            self._link.unsubscribe([self.shown(topic) for topic in topics])
+
+    async def echoed(self) -> None:
+        """See `Wire.echoed`."""
+        nonce = token_bytes(8)
+        with self._echoes.back(nonce) as back:
+            if not self._connected().post(self._echo_topic, nonce, qos=1):
+                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+            await back
+
+    @property
+    def _echo_topic(self) -> str:
+        return f"{self._root}/0/to/{self._member}/{ECHO}/{self._member}"
+
+    def _connected(self) -> MqttLink:
+        if self._link is None:
+            raise HubUnavailable("connection", "the connection is gone", applied=False)
+        return self._link

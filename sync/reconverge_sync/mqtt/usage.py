@@ -1,0 +1,118 @@
+"""Usage as the members of a broker add it up: each shard's leader keeps it, by the rule of `merge/usage.py`.
+
+It is in the memory of one process: a leader that stops hands it over, and with one that is killed it is lost data. Then
+the nodes that live tell the next leader all that they keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.usage import (
+    ExportMarks,
+    NodeLoad,
+    Period,
+    Recorded,
+    UsageBatch,
+    UsageEvent,
+    UsageKey,
+    UsageRow,
+)
+from reconverge_sync.mqtt.calls import (
+    Call,
+    read_events,
+    read_load,
+    read_marks,
+    read_recorded,
+    read_rows,
+    told_batch,
+    told_retracted,
+)
+from reconverge_sync.mqtt.messages import MalformedMessage
+
+SECOND_US: Final = 1_000_000
+_T = TypeVar("_T")
+
+
+class Ask(Protocol):
+    """Has a call answered by the leader of a shard. Raises HubUnavailable."""
+
+    def __call__(self, shard: int, call: Call, *, takes_part: bool = False) -> Awaitable[Any]:
+        """With `takes_part` this member is a candidate from now on."""
+        ...
+
+
+class MqttUsage:
+    """See `UsageLedger`. A member that records is a candidate for leader; one that only reads or exports is none."""
+
+    def __init__(self, ask: Ask, *, shards: int) -> None:
+        self._ask = ask
+        self._shards = shards
+
+    @property
+    def shards(self) -> int:
+        """See `UsageLedger.shards`."""
+        return self._shards
+
+    async def record(self, batch: UsageBatch) -> Recorded:
+        """See `UsageLedger.record`."""
+        reply = await self._ask(batch.shard, ["record", *told_batch(batch)], takes_part=True)
+        return understood(reply, read_recorded)
+
+    async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
+        """See `UsageLedger.totals`; a long page is told in parts, and rows may change from one to the next."""
+        rows: list[UsageRow] = []
+        offset = 0
+        while offset >= 0:
+            reply = await self._ask(shard, ["totals", *period, page, offset])
+            part, offset = understood(reply, partial(read_rows, period, offset))
+            rows += part
+        return rows
+
+    async def loads(self) -> Sequence[NodeLoad]:
+        """See `UsageLedger.loads`."""
+        reply = await self._ask(0, ["loads"])
+        return understood(reply, lambda told: [read_load(each) for each in told])
+
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+        """See `UsageLedger.lead_export`."""
+        reply = await self._ask(0, ["lead_export", kind, exporter, round(keep_s * SECOND_US)])
+        return reply is True
+
+    async def marks(self, kind: str, shard: int) -> ExportMarks:
+        """See `UsageLedger.marks`."""
+        return understood(await self._ask(shard, ["marks", kind]), read_marks)
+
+    async def close_period(self, period: Period, shard: int) -> None:
+        """See `UsageLedger.close_period`."""
+        await self._ask(shard, ["close_period", *period])
+
+    async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
+        """See `UsageLedger.issue`."""
+        reply = await self._ask(shard, ["issue", *period, page])
+        return understood(reply, lambda told: read_events(period, told))
+
+    async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
+        """See `UsageLedger.confirm`."""
+        if events:
+            told = [[*event.key, event.number] for event in events]
+            await self._ask(shard, ["confirm", *events[0].period, page, told])
+
+    async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
+        """See `UsageLedger.finish`."""
+        await self._ask(shard, ["finish", *period, late_mark])
+
+    async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
+        """See `UsageEraser.retract`: what a node forgets for an order of its own, it must not count from nothing."""
+        await self._ask(shard, ["retract", *told_retracted(account, rows)], takes_part=True)
+
+
+def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
+    """What a reply says. Raises HubUnavailable if that cannot be read."""
+    try:
+        return read(reply)
+    except (MalformedMessage, TypeError):
+        raise HubUnavailable("protocol", "the leader's reply cannot be read") from None

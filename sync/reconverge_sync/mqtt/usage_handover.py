@@ -1,0 +1,196 @@
+"""The usage of a shard in parts, as a leader hands it over: what it writes, and what its successor reads.
+
+The parts come before those of the ledger, and in messages of their own: a member of the version before knows none of
+them, takes over the ledger alone, and the nodes' usage is told again to the next leader that adds it up.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
+from typing import Any, Final, cast
+
+import msgpack
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.usage import KINDS, OTHERS, PAGES, Counts, Period, UsageKey
+from reconverge_sync.merge.usage import UsageState
+from reconverge_sync.mqtt.calls import read_counts, read_key, read_load, read_period, told_load
+from reconverge_sync.mqtt.election import TERM_MAX
+from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, is_whole, sealed
+
+FORMAT: Final = 1
+"""Of what is in the parts."""
+PART_BYTES_WANTED: Final = 1 << 16
+"""So neither side is busy for long with one part."""
+PARTS_MAX: Final = 1 << 16
+ITEMS_MAX: Final = 1 << 16
+"""Of one part."""
+_PART: Final = Struct("<QIBH")
+"""The term, the number of this part, whether it is the last, and the format."""
+_BYTES_EACH: Final = 4
+"""A character takes no more."""
+
+Item = list[Any]
+
+
+def write_usage(state: UsageState, term: int) -> Iterator[bytes]:
+    """The parts of the usage, each made when it is asked for; it must not change meanwhile. Raises HubUnavailable."""
+    number = 0
+    waiting: list[Item] | None = None
+    for part in _in_parts(_items(state)):
+        if waiting is not None:
+            yield _written(term, number, waiting, last=False)
+            number += 1
+        waiting = part
+    yield _written(term, number, waiting or [], last=True)
+
+
+def _written(term: int, number: int, part: list[Item], *, last: bool) -> bytes:
+    if number >= PARTS_MAX:
+        raise HubUnavailable("protocol", f"usage of more than {PARTS_MAX} parts is too large to be handed over")
+    try:
+        packed = cast("bytes", msgpack.packb(part, unicode_errors="surrogatepass"))
+    except (OverflowError, ValueError):
+        raise HubUnavailable("protocol", "usage has a number that cannot travel") from None
+    return sealed(Kind.USAGE, _PART.pack(term, number, last, FORMAT) + packed)
+
+
+def _items(state: UsageState) -> Iterator[Item]:
+    for name in ("first", "closed", "done"):
+        yield [name, dict(getattr(state, name))]
+    yield from (["late", *period, mark] for period, mark in state.late.items())
+    yield from (["load", *told_load(load)] for load in state.loads.values())
+    yield from (["leader", kind, *held] for kind, held in state.leader.items())
+    yield from (["account", name, sequence] for name, sequence in state.sequences.items())
+    for account, periods in state.own.items():
+        for period, rows in periods.items():
+            yield from (["own", account, *period, *key, *counts] for key, counts in rows.items())
+    for period, pages in state.pages.items():
+        for number, page in enumerate(pages):
+            at = [*period, number]
+            yield from (["total", *at, *key, *counts] for key, counts in page.totals.items())
+            yield from (["issued", *at, *key, count, *said] for key, (count, said) in page.issued.items())
+            yield from (["pending", *at, *key, count, *said] for (key, count), said in page.pending.items())
+
+
+def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        bytes_max = 50 + _BYTES_EACH * sum(len(each) for each in item if isinstance(each, str))
+        if part and (size + bytes_max > PART_BYTES_WANTED or len(part) >= ITEMS_MAX):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += bytes_max
+    yield part
+
+
+class UsageReader:
+    """Puts together the usage that comes in parts, in their order."""
+
+    def __init__(self) -> None:
+        self._state = UsageState()
+        self._term = 0
+        self._next = 0
+        self._take: dict[str, Callable[[Item], None]] = {
+            "first": lambda rest: self._take_marks(self._state.first, rest),
+            "closed": lambda rest: self._take_marks(self._state.closed, rest),
+            "done": lambda rest: self._take_marks(self._state.done, rest),
+            "late": self._take_late,
+            "load": self._take_load,
+            "leader": self._take_leader,
+            "account": self._take_account,
+            "own": self._take_own,
+            "total": self._take_total,
+            "issued": self._take_issued,
+            "pending": self._take_pending,
+        }
+
+    def read(self, payload: bytes) -> tuple[int, UsageState] | None:
+        """Take in the next part; the term and all after the last. Raises MalformedMessage, and is of no use then."""
+        content = body(payload, Kind.USAGE)
+        try:
+            term, number, last, form = _PART.unpack_from(content)
+            rest = content[_PART.size :]
+            items = msgpack.unpackb(rest, strict_map_key=True, unicode_errors="surrogatepass")
+        except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
+            raise MalformedMessage("usage") from None
+        if form != FORMAT:
+            raise MalformedMessage("schema")
+        if number == 0:
+            self._term = term
+        _check((term, number) == (self._term, self._next) and 1 <= term <= TERM_MAX and number < PARTS_MAX)
+        _check(last <= 1 and type(items) is list and len(items) <= ITEMS_MAX)
+        for item in cast("list[Item]", items):
+            _check(type(item) is list and len(item) > 1 and type(item[0]) is str and item[0] in self._take)
+            self._take[item[0]](item[1:])
+        self._next += 1
+        return (term, self._state) if last else None
+
+    def _take_marks(self, marks: dict[str, int], rest: Item) -> None:
+        (told,) = _exactly(1, rest)
+        _check(type(told) is dict and all(kind in KINDS and is_whole(number) for kind, number in told.items()))
+        marks.update(told)
+
+    def _take_late(self, rest: Item) -> None:
+        period, mark = read_period(rest[:2]), _exactly(3, rest)[2]
+        _check(is_whole(mark, 1))
+        self._state.late[period] = mark
+
+    def _take_load(self, rest: Item) -> None:
+        load = read_load(rest)
+        self._state.loads[load.node] = load
+
+    def _take_leader(self, rest: Item) -> None:
+        kind, exporter, until_us = _exactly(3, rest)
+        _check(kind in KINDS and is_text(exporter) and is_whole(until_us))
+        self._state.leader[kind] = exporter, until_us
+
+    def _take_account(self, rest: Item) -> None:
+        name, sequence = _exactly(2, rest)
+        _check(is_text(name, 1) and is_whole(sequence, 1))
+        self._state.sequences[name] = sequence
+
+    def _take_own(self, rest: Item) -> None:
+        account, kind, number, *row = _exactly(9, rest)
+        _check(is_text(account, 1))
+        rows = self._state.own.setdefault(account, {}).setdefault(read_period([kind, number]), {})
+        rows[read_key(row[:3])] = read_counts(row[3:])
+
+    def _take_total(self, rest: Item) -> None:
+        period, number, key = _place(_exactly(9, rest))
+        page = self._state.pages_of(period)[number]
+        page.rows += key.identity != OTHERS and key not in page.totals
+        page.totals[key] = read_counts(rest[6:])
+
+    def _take_issued(self, rest: Item) -> None:
+        period, number, key = _place(_exactly(10, rest))
+        self._state.pages_of(period)[number].issued[key] = _numbered(rest)
+
+    def _take_pending(self, rest: Item) -> None:
+        period, number, key = _place(_exactly(10, rest))
+        count, counts = _numbered(rest)
+        self._state.pages_of(period)[number].pending[key, count] = counts
+
+
+def _place(rest: Item) -> tuple[Period, int, UsageKey]:
+    _check(is_whole(rest[2]) and rest[2] < PAGES)
+    return read_period(rest[:2]), rest[2], read_key(rest[3:6])
+
+
+def _numbered(rest: Item) -> tuple[int, Counts]:
+    _check(is_whole(rest[6]))
+    return rest[6], read_counts(rest[7:])
+
+
+def _exactly(count: int, rest: Item) -> Item:
+    _check(len(rest) == count)
+    return rest
+
+
+def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
+    if not fits:
+        raise MalformedMessage("usage")
