@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.exchange.syncer import Syncer
-from reconverge.kernel import Cell, Claimed, Kernel, Part, Table
+from reconverge.kernel import Cell, Claimed, Kernel, Part, Table, hit_at_once, settle_jointly
 from reconverge.kernel.algorithms.paced import Terms
 from reconverge.kernel.table import tiers
 from reconverge.kernel.table.changes import adapt_to_quota
@@ -160,8 +160,8 @@ def test_a_joint_charge_that_takes_one_key_for_all_limits_is_found(monkeypatch: 
     def settled(real: Callable[..., object], parts: Sequence[Part]) -> object:
         return real([part._replace(key=parts[0].key) for part in parts])
 
-    monkeypatch.setattr(asked, "hit_at_once", partial(at_once, asked.hit_at_once))
-    monkeypatch.setattr(asked, "settle_jointly", partial(settled, asked.settle_jointly))
+    monkeypatch.setattr(asked, "hit_at_once", partial(at_once, hit_at_once))
+    monkeypatch.setattr(asked, "settle_jointly", partial(settled, settle_jointly))
 
     assert any(problem.startswith("group-") for problem in try_case(draw_case(SAFETY, 971)))
 
