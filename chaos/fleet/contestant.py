@@ -254,10 +254,16 @@ class Ours:
         return self._census.usage(CENSUS_KEY).total
 
     def used(self, key: str) -> tuple[int, int] | None:
-        """See `Contestant.used`."""
-        total = self._login.usage(key).total
-        cell = self._login.table.cells.get(key)
-        return None if cell is None else (cell.epoch, total)
+        """See `Contestant.used`. Both numbers are of one window, though others may open the next one meanwhile."""
+        table = self._login.table
+        while True:
+            epoch = table.observe(key, self._clock.monotonic_ns()).epoch
+            total = self._login.usage(key).total
+            cell = table.cells.get(key)
+            if cell is None:
+                return None
+            if cell.epoch == epoch:  # windows follow each other, so the total, asked for in between, is of this one
+                return epoch, total
 
     def staleness_s(self) -> float:
         """See `Contestant.staleness_s`."""

@@ -140,8 +140,9 @@ class Counting:
 
     def used(self, key: str) -> tuple[int, int]:
         """See `Contestant.used`."""
-        field = f"{key}:{self.epoch()}"
-        return self.epoch(), self.sums.get(field, 0) + self.pending[field] + self.under_way[field]
+        epoch = self.epoch()
+        field = f"{key}:{epoch}"
+        return epoch, self.sums.get(field, 0) + self.pending[field] + self.under_way[field]
 
     def staleness_s(self) -> float:
         """See `Contestant.staleness_s`."""

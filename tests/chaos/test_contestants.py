@@ -1,17 +1,20 @@
 """Goal: what a node of ours is asked about it answers, or says that it cannot.
 
-Method: one node that is full of keys, whose hub is away.
+Method: one node whose hub is away: full of keys, and on the edge of a window.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from chaos.fleet.contestant import Ours
 from chaos.fleet.plan import Plan
 from chaos.judge.history import Recorder
 from chaos.names import OURS
-from reconverge.clock import SystemClock
+from reconverge import Limiter, Usage
+from reconverge.clock import ManualClock, SystemClock
 from reconverge.limit import FIXED_WINDOW, Limit
 
 
@@ -53,3 +56,26 @@ def test_a_full_node_has_nothing_to_say_of_a_key_without_a_place(tmp_path: Path)
     assert told is not None
     assert 3 == told[1]
     assert not_told is None
+
+
+def test_the_window_and_what_was_used_of_it_are_told_of_the_same_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's exchange may open the next window between two looks, as `key-flood` has met it under load."""
+    clock = ManualClock()
+    ours = Ours(OURS, plan_of(tmp_path, 1), Recorder(tmp_path, 0), clock)
+    admitted_in = ours.decide("ada", 3).epoch
+    usage = Limiter.usage
+    edges = iter((3600.0, 0.0))
+
+    def usage_before_the_edge(limiter: Limiter, key: str) -> Usage:
+        used = usage(limiter, key)
+        clock.advance(next(edges))
+        ours.decide("ada", 0)
+        return used
+
+    monkeypatch.setattr(Limiter, "usage", usage_before_the_edge)
+    told = ours.used("ada")
+    ours.agent.stop()
+
+    assert (admitted_in + 1, 0) == told

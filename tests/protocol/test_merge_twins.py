@@ -86,8 +86,10 @@ LIMITS = (
     LimitReport("scarce bucket", "token-bucket", WINDOW_US, 9, 9, 0, 0, 0),
     LimitReport("scarce burst", "gcra", WINDOW_US, 5, 9, 100, 0, 0, withheld=4),
     LimitReport("scarce steps", "token-bucket", WINDOW_US, 9, 9, 0, 0, 0, "interval"),
+    LimitReport("scarce bucket", "token-bucket", WINDOW_US, 1, 1, 0, 0, 0),
+    LimitReport("scarce bucket", "token-bucket", WINDOW_US, 40, 40, 0, 0, 0),
 )
-SCARCE = range(len(LIMITS) - 8, len(LIMITS))
+SCARCE = range(len(LIMITS) - 10, len(LIMITS))
 LEASES_US = (0, 2_000_000, 5_000_000, 40_000_000)
 """For how long the lines of each node on the limits with short windows are its own; the last is longer than its name's.
 """

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from reconverge.kernel import COMPILED, Table
-from reconverge.limit.limit import PACED
 from tests.protocol.test_protocol import KEYS, NODES, Protocol
 from tests.support.effort import tried
 from tests.support.node import Node
@@ -38,7 +37,7 @@ class Plans(Protocol):
 
     def has_plans(self) -> bool:
         """Whether the limit is one that plans can have."""
-        return self.limit.algorithm not in PACED and self.twist != "calendar" and self.limit.initial is None
+        return self.twist != "calendar" and self.limit.initial is None
 
     def _table(self, node: Node, key: str) -> Table:
         return node.kernel.tables[SMALLER if (node.number, key) in self.on_smaller else self.quota_name]

@@ -10,7 +10,7 @@ from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
 from reconverge.simulation import Experiment, Fleet, RunFigures, Traffic, World, run_once
-from reconverge.simulation.fleet import LIMIT_NAME
+from reconverge.simulation.asked import LIMIT_NAME
 from reconverge.simulation.truth import charge_of, excess_by_place
 
 LIMITS = (Limit(50, 5.0), Limit(150, 30.0, algorithm="fixed-window"))

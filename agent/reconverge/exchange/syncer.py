@@ -253,8 +253,8 @@ class Syncer:
             self._become_another(now_ns)
         if self._answered and now_ns >= self._shard.lease_until_ns:
             self._lapse()
+        self._renew_account(now_ns)  # also while the name is still good: a lease may be longer than an account is kept
         if self._lapsed:
-            self._renew_account(now_ns)
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
         early, about = self._topics(now_ns)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from reconverge.kernel import (
     Cell,
@@ -46,6 +46,30 @@ Steps: TypeAlias = Generator[int, None, Joint]
 
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 """Of one limit; with what can be settled later, if that was wanted and all limits have charged."""
+
+
+class Asks(Protocol):
+    """What a request asks of one limit, as `Jointly` needs to know it."""
+
+    @property
+    def request(self) -> Request:
+        """What is asked for."""
+        ...
+
+    @property
+    def marks(self) -> bool:
+        """Whether its charge can be corrected later."""
+        ...
+
+    @property
+    def would_be_admitted(self) -> bool:
+        """Whether memory says so; nothing is charged."""
+        ...
+
+    @property
+    def asking(self) -> Asking:
+        """How it asks."""
+        ...
 
 
 @dataclass(slots=True)
@@ -106,7 +130,7 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
 class _Wait:
     """A member that is in doubt."""
 
-    member: Member
+    member: Asks
     shards: list[ShardState]
     rule: Rule | None = None
     """By what it is decided, once that is known."""
@@ -117,7 +141,7 @@ class _Wait:
 class Jointly:
     """One request, at all its limits. Each of them is asked under another name, or by another key."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members
         self._waits: list[_Wait] = []
         self._now_ns = members[0].asking.now_ns
@@ -133,7 +157,7 @@ class Jointly:
     async def ask(self) -> list[Answer]:
         """Decide in doubt, waiting in the running event loop."""
         waker = LoopWaker()
-        steps = self._steps(self._waits, waker)
+        steps = self.steps(waker)
         try:
             while True:
                 try:
@@ -147,7 +171,7 @@ class Jointly:
     def ask_blocking(self) -> list[Answer]:
         """The same on the calling thread."""
         waker = thread_waker()
-        steps = self._steps(self._waits, waker)
+        steps = self.steps(waker)
         try:
             while True:
                 try:
@@ -172,8 +196,9 @@ class Jointly:
         except Reentry:
             return []
 
-    def _steps(self, waits: Sequence[_Wait], waker: Waker) -> Steps:
-        began_ns = self._now_ns()
+    def steps(self, waker: Waker) -> Steps:
+        """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
+        waits, began_ns = self._waits, self._now_ns()
         try:
             for each in waits:
                 self._begin(each, waker, began_ns)

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from reconverge.clock import NEVER_NS
 from reconverge.errors import CostExceedsQuota
-from reconverge.simulation.fleet import Asks, Fleet, Judged, Member
+from reconverge.simulation.asked import Judged
+from reconverge.simulation.fleet import Asks, Fleet, Member
 from reconverge.simulation.pattern import Arrival
 
 ASKS_SHARE: Final = 0.5

@@ -28,10 +28,12 @@ from reconverge.limit.limit import (
 )
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
+from reconverge.simulation.asked import Plans
 from reconverge.simulation.asker import draw_asks, perhaps_asks
 from reconverge.simulation.changing import draw_changes
 from reconverge.simulation.drawing import (
     LEASE_TIMEOUTS_MIN,
+    draw_beside,
     draw_faults,
     draw_fleet,
     draw_further,
@@ -40,7 +42,6 @@ from reconverge.simulation.drawing import (
     draw_traffic,
     outlasting,
 )
-from reconverge.simulation.fleet import Plans
 from reconverge.simulation.pattern import PATTERNS, Traffic
 from reconverge.simulation.regions import CUT, FAULTS, KILL, Regions, wandering
 from reconverge.simulation.studies.experiment import Experiment
@@ -50,6 +51,9 @@ FAULTS_MAX: Final = 4
 OWN_PACE_SHARE: Final = 0.3
 PLANS_SHARE: Final = 0.3
 """Of cases with a single quota: keys change between two of them."""
+JOINT_SHARE: Final = 0.05
+JOINT_WITH_PLANS_SHARE: Final = 0.4
+"""Of cases with a single quota, without plans and with them: requests keep to another limit as well."""
 WINDOWS_MAX: Final = 12
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25
@@ -111,6 +115,7 @@ class Case:
             f"the limit's own lease {(fleet.limit_lease_ns or 0) / SECOND_NS:g} s, "
             f"the limit's own interval {(fleet.own_interval_ns or 0) / SECOND_NS:g} s, "
             f"{self.experiment.windows} windows of {traffic}, {fleet.asks or 'no asks'}, {fleet.plans or 'no plans'}, "
+            f"{fleet.beside or 'nothing'} beside, "
             f"changes {list(map(str, fleet.changes))}, "
             f"faults {list(self.experiment.faults)}"
         )
@@ -122,7 +127,8 @@ def draw_case(mode: str, seed: int) -> Case:
     if mode not in (SAFETY, ELECTED):
         return case
     case = _with_changes(Random(f"{mode} {seed} changes"), case)
-    return _perhaps_with_plans(Random(f"{mode} {seed} plans"), case)
+    case = _perhaps_with_plans(Random(f"{mode} {seed} plans"), case)
+    return _perhaps_jointly(Random(f"{mode} {seed} jointly"), case)
 
 
 def _unchanging_case(mode: str, seed: int) -> Case:
@@ -164,18 +170,30 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
     """Now and then keys change between the limit's quota and a smaller one, of which nodes hear one after the other."""
     fleet = case.experiment.fleet
     limit = fleet.limit
-    if random.random() >= PLANS_SHARE or fleet.further or fleet.shares or fleet.changes or limit.initial:
+    further = fleet.further or fleet.shares or fleet.changes
+    # A key that begins without a part of its capacity is judged by what that was, which differs from plan to plan.
+    if random.random() >= PLANS_SHARE or further or limit.initial is not None:
         return case
-    if limit.algorithm in PACED:
-        return case
+    # A steep fall shows lines that were not lowered; a small one leaves room for use that was forgotten.
+    times = random.choice([random.uniform(0.1, 0.9), 10 ** random.uniform(-2.5, -0.5)])
     smaller = replace(
         limit,
-        quota=max(1, int(limit.quota * random.uniform(0.1, 0.9))),
-        burst=None if limit.burst is None else random.randint(1, limit.burst),
+        quota=max(1, int(limit.quota * times)),
+        burst=None if limit.burst is None else random.randint(1, max(1, int(limit.burst * times))),
     )
     period_ns = max(1, int(limit.window_ns * 10 ** random.uniform(-1.5, 0.5)))
-    plans = Plans(smaller, period_ns, int(period_ns * random.choice([0.0, 0.1, 0.9])))
+    plans = Plans(smaller, period_ns, int(period_ns * random.choice([0.0, 0.0, 0.0, 0.1, 0.9])))
     fleet = replace(fleet, plans=plans)
+    return replace(case, experiment=replace(case.experiment, fleet=fleet))
+
+
+def _perhaps_jointly(random: Random, case: Case) -> Case:
+    """Now and then requests are charged to another limit in the same moment, by another key: often beside plans."""
+    fleet = case.experiment.fleet
+    share = JOINT_SHARE if fleet.plans is None else JOINT_WITH_PLANS_SHARE
+    if random.random() >= share or fleet.further or fleet.shares or fleet.changes:
+        return case
+    fleet = replace(fleet, beside=draw_beside(random, fleet.limit))
     return replace(case, experiment=replace(case.experiment, fleet=fleet))
 
 

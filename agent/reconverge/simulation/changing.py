@@ -1,4 +1,4 @@
-"""Limits that change while they are in use: which node takes a quota over when, and by what a run is judged then."""
+"""Limits and plans that change in use: which node takes a quota over when, and by what a run is judged then."""
 
 # Theory of operation.
 #
@@ -14,9 +14,14 @@
 #
 # Every stretch is judged as if nothing had been charged before it. That is less than there was, so no run that keeps to
 # its limits is found guilty; and a stretch in which nodes go by lines from before exceeds its own quota.
+#
+# Where keys change plans (`asked.py`), each key has stretches of its own: periods in a row in which it has one plan,
+# but for the time until the last node knows. A request that has waited for the hub is of the plan that its node knew
+# when it arrived, so it belongs to a stretch only if it arrived in it, too.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -25,6 +30,8 @@ from typing import Final, NamedTuple
 
 from reconverge.clock import NEVER_NS
 from reconverge.limit.limit import FIRST_HIT, Limit
+from reconverge.simulation.asked import Plans
+from reconverge.simulation.truth import Decided
 
 CHANGES_MAX: Final = 6
 QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
@@ -76,6 +83,20 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
     ends = [*changes, QuotaChange(limit, NEVER_NS, 0)]
     later = [Stretch(one.limit, one.moment_ns + one.spread_ns, other.moment_ns) for one, other in pairwise(ends)]
     return [whole, Stretch(limit, -1, changes[0].moment_ns), *later]
+
+
+def on_one_plan(
+    limit: Limit, plans: Plans | None, decided: Sequence[Decided], begin_ns: int
+) -> list[tuple[Limit, list[Decided]]]:
+    """What was decided while all nodes knew one plan of a key, stretch by stretch, with the quota of that plan."""
+    if plans is None or limit.align == FIRST_HIT:
+        return []  # as in `stretches`
+    found: defaultdict[tuple[str, int], list[Decided]] = defaultdict(list)
+    for one in decided:
+        first = plans.known_since(one.key, one.hub_ns - begin_ns)
+        if first is not None and first == plans.known_since(one.key, one.arrived_ns - begin_ns):
+            found[one.key, first].append(one)
+    return [(plans.smaller if plans.drawn(key, first) else limit, of_key) for (key, first), of_key in found.items()]
 
 
 def largest_of(limits: Sequence[Limit]) -> Limit:

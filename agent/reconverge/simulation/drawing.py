@@ -26,6 +26,7 @@ from reconverge.limit.limit import (
     Limit,
 )
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
+from reconverge.simulation.asked import Beside
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import PATTERNS, Traffic
 
@@ -98,6 +99,15 @@ def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
         algorithm = random.choice([name for name in METERED if name not in BUCKETS or name == limit.algorithm])
         further.append(Limit(quota, limit.window * times, algorithm=algorithm))
     return tuple(further)
+
+
+def draw_beside(random: Random, limit: Limit) -> Beside:
+    """A limit for groups of keys, which binds at times; a group may be of one key alone, or of all."""
+    groups = random.choice([1, 1, 2, 3])
+    times = random.choice([0.1, 0.5, 1, 1, 3])
+    quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.5)))
+    algorithm = random.choice(METERED)
+    return Beside(Limit(quota, limit.window * times, algorithm=algorithm), groups)
 
 
 def draw_traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import floor
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Batch
-from reconverge.kernel import Decider, Kernel, Pace, ShareLimit, Table, Verdict
+from reconverge.kernel import Kernel, Pace, Table
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
-from reconverge.limiter.asking import Asking
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
+from reconverge.simulation.accounts import AccountedKernel
+from reconverge.simulation.asked import LIMIT_NAME, Asked, Beside, Plans
 from reconverge.simulation.changing import QuotaChange
 
-if TYPE_CHECKING:
-    from reconverge.limiter.queue import Waker
-
-Judged: TypeAlias = tuple[str, Sequence[Verdict]]
-"""The key that a request counts for, and a verdict for each quota that is judged."""
-
-LIMIT_NAME: Final = "simulated"
 LARGER: Final = "simulated@larger"
 SMALLER: Final = "simulated@smaller"
 """The same limit with the quotas of two plans."""
-SHARED_KEY: Final = "shared"
-"""The one key of all shares; a request's own key says of which share it is, by the number in it."""
+BESIDE: Final = "beside"
+"""Another limit, which requests have to keep to as well."""
 BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
 """About the hub's time at the start; the first window begins at the next multiple of its length."""
 CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
@@ -55,22 +48,6 @@ class Asks:
         if self.nodes is not None and node >= self.nodes:
             return False
         return self.share == 1.0 or random.random() < self.share
-
-
-@dataclass(frozen=True, slots=True)
-class Plans:
-    """A smaller quota, which each key has at times; nodes hear of the changes one after the other."""
-
-    smaller: Limit
-    period_ns: int
-    """A key may change plans so often."""
-    spread_ns: int
-    """So much later than the first node the last one knows."""
-
-    def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
-        """Whether a node takes the key to have the smaller quota; `lag` is how late the node is, up to 1."""
-        number = (now_ns - int(lag * self.spread_ns)) // self.period_ns
-        return bool(Random(f"{key} {number}").getrandbits(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +77,8 @@ class Fleet:
     """None where memory decides in doubt."""
     plans: Plans | None = None
     """None where all keys have the limit's quota all the time."""
+    beside: Beside | None = None
+    """Another limit that each request has to keep to in the same moment, by another key. Only with a single quota."""
     changes: tuple[QuotaChange, ...] = ()
     """Of the limit's first quota, in their order."""
 
@@ -115,8 +94,9 @@ class Fleet:
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """All quotas of the limit, by name."""
-        return quotas_of(LIMIT_NAME, (self.limit, *self.further))
+        """All quotas that a request has to keep to, by name."""
+        beside = {} if self.beside is None else {BESIDE: self.beside.limit}
+        return quotas_of(LIMIT_NAME, (self.limit, *self.further)) | beside
 
     @property
     def longest_window_ns(self) -> int:
@@ -136,12 +116,15 @@ class Fleet:
         composites = kernel.composites
         if not self.shares:
             if self.plans is None:
-                asked = Asked(composites.declare(LIMIT_NAME, self.quotas, policy), ())
+                named = quotas_of(LIMIT_NAME, (self.limit, *self.further))
+                asked = Asked(composites.declare(LIMIT_NAME, named, policy))
             else:
                 larger = kernel.tier(LARGER, self.limit, policy, reported_as=LIMIT_NAME)
-                asked = Asked(larger, ())
+                asked = Asked(larger)
                 smaller = kernel.tier(SMALLER, self.plans.smaller, policy, reported_as=LIMIT_NAME)
                 asked.have_plans(smaller, self.plans, index / self.nodes)
+            if self.beside is not None:
+                asked.have_beside(kernel.declare(BESIDE, self.beside.limit, policy), self.beside)
             if self.limit_lease_ns is not None:
                 asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
@@ -151,59 +134,6 @@ class Fleet:
         parent = kernel.declare(LIMIT_NAME, self.limit, policy)
         named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}
         return Asked(parent, [composites.share(name, share, policy, parent=parent) for name, share in named.items()])
-
-
-class Asked:
-    """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
-
-    def __init__(self, limit: Decider, shares: Sequence[ShareLimit]) -> None:
-        self._limit = limit
-        self._shares = shares
-        self._asking = [Asking(each) for each in shares or (limit,)]
-        self._plans: Plans | None = None
-        self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
-
-    def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
-        """Have keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
-        self._plans, self._lag = plans, lag
-        self._smaller, self._smaller_asking = smaller, Asking(smaller)
-        self.tables = (*self.tables, smaller)
-
-    def change(self, limit: Limit) -> None:
-        """Have the first quota be another one."""
-        self.tables[0].change(limit)
-        self._limit.take_note()
-
-    def decide(self, key: str, cost: int, now_ns: int) -> Judged:
-        """The key that is asked about, and a verdict for each quota that is judged."""
-        limit, key, _ = self._of(key)
-        verdicts = limit.decide(key, cost, now_ns)
-        if isinstance(verdicts, Verdict):
-            return key, (verdicts,)
-        return key, verdicts[-1:] if limit.is_share else verdicts
-
-    def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
-        """The same about a request that asks in doubt, as `Limiter.ask` does; yields for how long to sleep."""
-        limit, key, asking = self._of(key)
-        request = asking.request(key, cost, None, within_ns)
-        settled = asking.at_once(request)
-        if settled is None:
-            settled = yield from asking.steps(request, waker)
-        # No time passes between the charge and this look at where it was put.
-        now_ns, decision = self.tables[0].now_ns(), settled.decision
-        places = limit.tables
-        if limit.is_share:
-            places = places[:1] if decision.allowed and not decision.borrowed else places[-1:]
-        return key, [table.observe(key, now_ns)._replace(allowed=decision.allowed) for table in places]
-
-    def _of(self, key: str) -> tuple[Decider, str, Asking]:
-        """The limit that is asked, about which key, and how requests ask there."""
-        if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
-            return self._smaller, key, self._smaller_asking
-        if not self._shares:
-            return self._limit, key, self._asking[0]
-        number = int("".join(filter(str.isdigit, key)) or 0) % len(self._shares)
-        return self._shares[number], SHARED_KEY, self._asking[number]
 
 
 def _shortest_ns(interval_ns: int) -> int:
@@ -269,7 +199,7 @@ class Member:
 
     __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "woken")
 
-    kernel: Kernel
+    kernel: AccountedKernel
     asked: Asked
     syncer: Syncer
 

@@ -13,16 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.exchange.syncer import ACCOUNT_KEPT_NS
 from reconverge.limit.limit import Limit
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
-from reconverge.simulation.changing import stretches
+from reconverge.simulation.changing import on_one_plan, stretches
 from reconverge.simulation.fault import Kind, restarts
-from reconverge.simulation.figures import judge_run
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
-from reconverge.simulation.truth import Decided, History, number_of
+from reconverge.simulation.truth import Decided, History, broken_windows, number_of
 from reconverge.simulation.world import World
 
 MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
@@ -40,26 +38,7 @@ def try_case(case: Case) -> list[str]:
     drawn = experiment.arrivals(case.seed)[:ARRIVALS_MAX]
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     history = world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
-    problems = []
-    for number, limit, decided in _judged(case, world.begin_ns, history):
-        figures = judge_run(
-            limit,
-            case.policy,
-            decided,
-            history.messages,
-            nodes=fleet.nodes,
-            restarts=restarts(faults),
-            windows=experiment.windows,
-            warmup=0,
-            begin_ns=world.begin_ns,
-            hub_windows=history.hub_windows if number == 0 else None,
-            waited_for_ns=history.waited_for_ns,
-        )
-        first = number_of(limit, world.begin_ns)
-        problems += [
-            f"{key} in window {epoch - first}: {over} above {limit}, more than declared"
-            for (key, epoch), over in figures.broken.items()
-        ]
+    problems = _exceeded(case, world.begin_ns, history, nodes=fleet.nodes + restarts(faults))
     over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
     killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
     leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
@@ -68,10 +47,8 @@ def try_case(case: Case) -> list[str]:
         over_ns = max(over_ns, leases_end_ns)
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
-    # A node that hears nothing for half a day takes a new account; what the hub had heard of the old one counts twice.
     # A crash may end the member that kept the ledger, and with it the accounts.
-    forgotten = case.mode == ELECTED and any(fault.kind is Kind.CRASH for fault in faults)
-    if not forgotten and sum(fault.end_ns - fault.start_ns for fault in faults) < ACCOUNT_KEPT_NS:
+    if case.mode != ELECTED or not any(fault.kind is Kind.CRASH for fault in faults):
         problems += world.miscounted()
     if case.mode == LIVENESS:
         let_former_names_end(world)
@@ -79,6 +56,28 @@ def try_case(case: Case) -> list[str]:
         world.ask_everywhere()
         world.pass_until(world.now_ns + agreement_ns(fleet))
         problems += world.disagreements()
+    return problems
+
+
+def _exceeded(case: Case, begin_ns: int, history: History, *, nodes: int) -> list[str]:
+    """The windows in which more was admitted than is declared, in words; a node that was restarted is another one."""
+    fleet, policy, problems = case.experiment.fleet, case.policy, []
+    for number, limit, decided in _judged(case, begin_ns, history):
+        hub_windows = history.hub_windows if number == 0 else None
+        waited_for_ns = history.waited_for_ns
+        broken = broken_windows(
+            limit, policy, decided, nodes=nodes, hub_windows=hub_windows, waited_for_ns=waited_for_ns
+        )
+        first = number_of(limit, begin_ns)
+        problems += [
+            f"{key} in window {epoch - first}: {over} above {limit}, more than declared"
+            for (key, epoch), over in broken.items()
+        ]
+    for limit, decided in on_one_plan(fleet.limit, fleet.plans, history.decided, begin_ns):
+        broken = broken_windows(limit, policy, decided, nodes=nodes)
+        problems += [
+            f"{key} on the plan of {limit}: {over} above it, more than declared" for (key, _), over in broken.items()
+        ]
     return problems
 
 

@@ -303,6 +303,25 @@ class Bounds:
         return {place: over for place, over in excess.items() if over > self.of(place)}
 
 
+def broken_windows(
+    limit: Limit,
+    policy: Policy,
+    decided: list[Decided],
+    *,
+    nodes: int,
+    hub_windows: Mapping[str, Collection[int]] | None = None,
+    waited_for_ns: Mapping[str, int] | None = None,
+) -> dict[Place, int]:
+    """The windows that exceeded what was declared for them, and by how much cost they exceeded the limit.
+
+    For `hub_windows` and `waited_for_ns` see `History`.
+    """
+    decided = placed(limit, decided, hub_windows)
+    charges = [charge_of(one) for one in decided if one.allowed]
+    excess = excess_by_place(limit, charges, settling=False, born_ns=first_asked(decided, waited_for_ns))
+    return Bounds(limit, policy, nodes, decided).broken(excess)
+
+
 def ideal_admissions(
     limit: Limit, decided: list[Decided], *, settle_after_ns: int, others: Sequence[Limit] = ()
 ) -> tuple[dict[Place, int], int]:

@@ -18,14 +18,15 @@ from reconverge.errors import CostExceedsQuota, HubUnavailable
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import Kernel, measure
 from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
+from reconverge.simulation.accounts import AccountedKernel, Accounts
+from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.asker import Asker
 from reconverge.simulation.changing import limit_at
 from reconverge.simulation.fault import Direction, Fault, Kind
-from reconverge.simulation.fleet import LIMIT_NAME, Fleet, Judged, Member, NodeClock
+from reconverge.simulation.fleet import Fleet, Member, NodeClock
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 
@@ -63,14 +64,14 @@ class World:
         self._order = 0
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
-        self._decided: list[list[Decided]] = [[] for _ in fleet.quotas]
+        self._limits = tuple(fleet.quotas.values())
+        self._decided: list[list[Decided]] = [[] for _ in self._limits]
         self.waited_for_ns: dict[str, int] = {}
         self.askers: dict[Asker, None] = {}
         """The requests that wait for an answer."""
         self.chance = Random(f"asks {seed}")
         """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
-        self._lost_charged: Counter[str] = Counter()
-        self._unreported: Counter[str] = Counter()
+        self._accounts = Accounts()
         self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
@@ -103,12 +104,10 @@ class World:
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember what was decided just now about a request."""
-        key, verdicts = judged
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
-        first_hit = self.fleet.limit.align == FIRST_HIT
-        for decided, one in zip(self._decided, verdicts, strict=True):
-            allowed, epoch, told_ns, known, slice_number = one
-            if not known and epoch >= 0 and first_hit:
+        for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
+            allowed, epoch, told_ns, known, slice_number = verdict
+            if not known and epoch >= 0 and limit.align == FIRST_HIT:
                 epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
             place = hub_ns, number, key, epoch
             decided.append(
@@ -158,13 +157,8 @@ class World:
 
     def miscounted(self) -> list[str]:
         """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
-        all_charged = sum((self._charged_by(node) for node in self.nodes if node.alive), self._lost_charged)
-        known = Counter({name: totals.charged for name, totals in self.hub.sums().items()})
-        return [
-            f"the hub counts {known[name]}, but {charged} was charged, of which {self._unreported[name]} may be lost"
-            for name in all_charged | known
-            if not (charged := all_charged[name]) - self._unreported[name] <= known[name] <= charged
-        ]
+        alive = [(node.kernel, node.asked.tables) for node in self.nodes if node.alive]
+        return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[Decided]) -> list[str]:
         """What the hub does not know of, in words: asks it through the first node that is alive.
@@ -198,7 +192,7 @@ class World:
         for key, charged in most.items():
             seen = observer.table.cells[key].used + observer.table.cells[key].others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
-            if seen < least[key] - self._unreported[LIMIT_NAME] or (seen > charged and not lapses):
+            if seen < least[key] - self._accounts.unreported[LIMIT_NAME] or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but a node that asks hears of {seen}")
         return problems
 
@@ -232,7 +226,7 @@ class World:
     def _start(self, node: Member) -> None:
         """Start as a process does that no hub knows."""
         fleet = self.fleet
-        node.kernel = Kernel(
+        node.kernel = AccountedKernel(
             node.clock,
             namespace="simulation",
             interval_ns=fleet.sync_interval_ns,
@@ -242,6 +236,7 @@ class World:
             lease_ns=fleet.lease_ns,
             lease_min_ns=LEASE_INTERVALS_MIN * fleet.sync_interval_ns,
         )
+        node.kernel.keep_accounts()
         node.kernel.region_ppm = fleet.region_ppm
         node.asked = fleet.declare(node.kernel, self.policy, node.index)
         changed = limit_at(fleet.changes, node.index, self.now_ns)
@@ -285,6 +280,7 @@ class World:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
             return
+        self._accounts.note_answer(answer.incarnation)
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             if cell.epoch >= 0:
                 self._hub_windows[report.key].add(cell.epoch)
@@ -331,9 +327,7 @@ class World:
     def _kill(self, node: Member, *, back_ns: int) -> None:
         if node.alive:
             node.alive = False
-            self._lost_charged += self._charged_by(node)
-            for table in node.asked.tables:
-                self._unreported[table.reported_as] += table.tallies[0].unconfirmed
+            self._accounts.note_killed(node.kernel, node.asked.tables)
             node.batch = None
         self._push(back_ns, FAULT, 0, node)
 
@@ -379,17 +373,6 @@ class World:
         while len(self.messages) <= window:
             self.messages.append(0)
         self.messages[window] += 1
-
-    @staticmethod
-    def _charged_by(node: Member) -> Counter[str]:
-        """What it has charged, by the names of the quotas."""
-        for table in node.asked.tables:
-            for cell in table.cells.values():
-                measure(cell)
-        charged = Counter[str]()
-        for table in node.asked.tables:
-            charged[table.reported_as] += table.tallies[0].charged
-        return charged
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1

@@ -57,6 +57,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
+from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Floating, Rule
 
@@ -115,7 +116,7 @@ class Asked:
     holds: int = 0
     """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
 
-    def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
+    def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, fill: Fill) -> None:
         """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
 
         Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, as
@@ -123,7 +124,7 @@ class Asked:
         """
         if rule.bucket:
             self.holds = entry.line
-            cell.pour(rule, entry.previous, hub_us)
+            cell.pour(rule, entry.previous, hub_us, fill._replace(own_milli=entry.previous))
             entry.previous = entry.debt = 0
         if not rule.bucket or cell.lines_of_nodes == 0:
             entry.ask = 0

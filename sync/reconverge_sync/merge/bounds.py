@@ -7,11 +7,14 @@ expire, nor take a key from all other nodes for longer than the node could have 
 What no node declares is refused with the whole batch: windows, quotas, leases and intervals beyond what an agent
 accepts as a setting. What a node can come to say without a fault, such as a debt from settling or lines from before a
 quota was lowered, is cut down to where more would have no effect. `exchange.lua` does the same.
+
+What is in a bucket is cut down by its capacity, and the capacity may fall: by a change of the limit, or as a key
+changes to a smaller plan. What was used before stays (`Fill`), as the capacity may rise again before it has drained.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import UNBOUNDED, Batch, CellReport, LimitReport
@@ -65,10 +68,27 @@ def fill_max_milli(capacity: int, quota: int) -> int:
     return 1000 * DEBT_MAX * max(capacity, quota)
 
 
+class Fill(NamedTuple):
+    """How full a bucket may count as by the report of one node: never less than it was taken to be before.
+
+    What the node has in its bucket and what is in the hub's own do not sum to more than `most_milli`, unless they did
+    before. So there is a bound, however often a node speaks, and to report a smaller capacity forgives nothing.
+    """
+
+    most_milli: int
+    """By what the node declares now, and by the capacity it declared last, by which it was granted what it reports."""
+    own_milli: int
+    """What the node was taken to have in its bucket."""
+
+    def beside(self, there_milli: int) -> int:
+        """How full another bucket may become into which the node's is poured, in thousandths; it has so much now."""
+        return max(self.most_milli, there_milli + self.own_milli)
+
+
 def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool) -> CellReport:
-    """What a node says of a cell, cut down to where more would have no effect."""
+    """What a node says of a cell, cut down to where more would have no effect; for what is in a bucket see `Fill`."""
     capacity = limit.capacity
-    previous_max = fill_max_milli(capacity, limit.quota) if bucket else report.previous if dated else SAID_MAX
+    previous_max = report.previous if bucket or dated else SAID_MAX
     return report._replace(
         current=max(-SAID_MAX if bucket else 0, min(report.current, SAID_MAX)),
         previous=min(report.previous, previous_max),

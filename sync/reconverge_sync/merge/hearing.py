@@ -6,6 +6,7 @@ from math import ceil
 
 from reconverge.hub.report import CellReport
 from reconverge_sync.merge import bounds
+from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 
@@ -18,6 +19,19 @@ def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> Cel
     return report
 
 
+def within_fill(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> tuple[CellReport, Fill]:
+    """What a node says, cut down in its bucket to where more would have no effect; and the bound on that.
+
+    `entry` is what the node said before. Of other limits than buckets there is nothing to cut down.
+    """
+    most_milli = max(bounds.fill_max_milli(rule.capacity, rule.quota), 1000 * bounds.DEBT_MAX * entry.capacity)
+    fill = Fill(most_milli, entry.previous)
+    if not rule.bucket:
+        return report, fill
+    there_milli = cell.pooled_milli
+    return report._replace(previous=min(report.previous, fill.beside(there_milli) - there_milli)), fill
+
+
 def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
@@ -27,7 +41,7 @@ def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     entry.overdraft = min(report.overdraft, entry.overdraft)
 
 
-def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int) -> None:
+def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int, fill: Fill) -> None:
     """Replace what the node said before by what it says now."""
     same_epoch = report.epoch == cell.epoch
     # A report from before the last reset: its counts are forgotten, its lines and its need are not.
@@ -35,12 +49,12 @@ def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us
     if rule.bucket:
         drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
         charged = (report.current - entry.current) * 1000 if counted else 0
-        fill_milli = max(0.0, max(0.0, cell.fill_milli - drained) + charged)
-        cell.fill_milli = min(fill_milli, float(rule.fill_max_milli))
+        left_milli = max(0.0, cell.fill_milli - drained)
+        cell.fill_milli = min(max(0.0, left_milli + charged), max(left_milli, float(fill.most_milli)))
         cell.filled_us = hub_us
         if report.floats:
             if counted:
-                cell.pour(rule, charged + report.previous, hub_us)
+                cell.pour(rule, charged + report.previous, hub_us, fill)
             entry.previous = 0
         else:
             entry.previous = report.previous if counted else 0

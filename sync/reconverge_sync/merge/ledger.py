@@ -40,7 +40,7 @@ from math import ceil, floor
 
 from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
 from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
-from reconverge_sync.merge.bounds import WINDOW_MAX_US, fill_max_milli
+from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 
 @dataclass(slots=True)
@@ -168,11 +168,6 @@ class Rule:
     def lives_us(self, batch: Batch) -> int:
         """The same for the node of a batch."""
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
-
-    @property
-    def fill_max_milli(self) -> int:
-        """How full a bucket may count as."""
-        return fill_max_milli(self.capacity, self.quota)
 
     @property
     def counts_for_us(self) -> int:
@@ -444,10 +439,16 @@ class Cell:
         self.pooled_us = max(self.pooled_us, hub_us)
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
 
-    def pour(self, rule: Rule, milli: int, hub_us: int, *, least: int = 0) -> None:
+    @property
+    def pooled_milli(self) -> int:
+        """How full the hub's own bucket is."""
+        pool = self.entries.get(DEPARTED)
+        return 0 if pool is None or self.pooled_us == 0 else pool.previous
+
+    def pour(self, rule: Rule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
         """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
 
-        It is as full as `least` then in any case.
+        It is as full as `least` then in any case, and no fuller than `fill` says.
         """
         pool = self.entries.get(DEPARTED)
         if pool is None:
@@ -460,7 +461,7 @@ class Cell:
                 pool.previous = max(0, pool.previous - drained)
         if self.pooled_us == 0:
             self.pooled_us, self.carry_milli = hub_us, 0.0
-        self._fill_pool(pool, min(max(pool.previous + milli, least), rule.fill_max_milli), hub_us)
+        self._fill_pool(pool, min(max(pool.previous + milli, least), fill.beside(pool.previous)), hub_us)
 
     def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
         """Keep the hub's own bucket, which is not in the sums, as full as that; without it if it is empty."""

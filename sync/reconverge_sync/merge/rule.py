@@ -75,8 +75,9 @@ from reconverge.hub.report import (
 )
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.asking import SMALL, Asked, nodes_of, stays_at_hub
+from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import grant
-from reconverge_sync.merge.hearing import follow_reset, lower, take_counts
+from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
 from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, Floating, NodeRecord, Rule
 from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import place_epoch, same_window
@@ -276,12 +277,14 @@ class Shard:
         entry = cell.entries.get(batch.node)
         if entry is None:
             entry = Entry(epoch=cell.epoch, reset_us=cell.reset_us)
-            self._welcome(cell, entry, batch, report, rule, hub_us)
+            report, fill = within_fill(cell, entry, report, rule)
+            self._welcome(cell, entry, batch, report, rule, hub_us, fill)
         else:
             entry.catch_up(rule, cell)
             cell.count(entry, -1)
+            report, fill = within_fill(cell, entry, report, rule)
             lower(cell, entry, report, rule)
-        take_counts(cell, entry, report, rule, hub_us)
+        take_counts(cell, entry, report, rule, hub_us, fill)
         entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry
         lent = self.lending.lent(identity, hub_us)
@@ -289,7 +292,7 @@ class Shard:
         asked = None
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             asked = Asked(report, small=cell.capacity < SMALL * nodes)
-            asked.move_in(cell, entry, rule, hub_us)
+            asked.move_in(cell, entry, rule, hub_us, fill)
         if scans.left > 0 and (
             self._due(cell, entry, batch, rule, hub_us)
             or (asked is not None and asked.needs_all(cell, entry, rule, hub_us, lent))
@@ -355,13 +358,15 @@ class Shard:
             del self.cells[identity]
             self.lending.forget(identity)
 
-    def _welcome(self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int) -> None:
+    def _welcome(
+        self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int, fill: Fill
+    ) -> None:
         """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
         entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
             entry.line = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
-            cell.pour(rule, 0, hub_us, least=1000 * cell.capacity)
+            cell.pour(rule, 0, hub_us, fill, least=1000 * cell.capacity)
             entry.current = report.current
         elif rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)

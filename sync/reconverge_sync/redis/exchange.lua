@@ -144,6 +144,7 @@ local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
 local cell_vouchers, cell_pooled_us, cell_carry_milli = 0, 0, 0
 local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
+local fill_most_milli
 local held = 0 -- the line of a bucket from before it was kept at the hub
 -- What the entries that float have together, as far as they were looked at.
 local float_held, float_current, float_previous, float_vouchers
@@ -565,8 +566,8 @@ local function drain_pool(key)
   fill_pool(pool_previous - floor(drained))
 end
 
--- As full as `least` in any case.
-local function pour(key, milli, least)
+-- As full as `least` in any case, and no fuller than the bucket that is poured lets it be, see `Fill` in merge/bounds.py.
+local function pour(key, milli, own_milli, least)
   if cell_pooled_us ~= 0 then
     if pool then discount_pool() end
   else
@@ -576,7 +577,7 @@ local function pour(key, milli, least)
     end
     cell_pooled_us, cell_carry_milli = hub_us, 0
   end
-  fill_pool(min(max(pool_previous + milli, least or 0), rule.fill_max_milli))
+  fill_pool(min(max(pool_previous + milli, least or 0), max(fill_most_milli, pool_previous + own_milli)))
 end
 
 -- The hub's own bucket is written down, before all entries are read, or at last.
@@ -680,11 +681,19 @@ end
 
 -- ------------------------------------------------------------------ merge/rule.py
 
+-- What a node says of its bucket; see `Fill` in merge/bounds.py.
+local function keep_fill_within_bounds()
+  fill_most_milli = max(rule.fill_max_milli, 1000 * DEBT_MAX * entry_capacity)
+  local there = cell_pooled_us ~= 0 and pool_previous or 0
+  report_previous = min(report_previous, max(fill_most_milli - there, entry_previous))
+end
+
 local function welcome(key)
+  if bucket then keep_fill_within_bounds() end
   entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
   if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
   if bucket and report_floats then
-    pour(key, 0, 1000 * cell_capacity)
+    pour(key, 0, 0, 1000 * cell_capacity)
     entry_current = report_current
   elseif bucket then
     entry_current = report_current - ceil(report_previous / 1000)
@@ -696,6 +705,7 @@ local function welcome(key)
 end
 
 local function lower()
+  if bucket then keep_fill_within_bounds() end
   if report_line < entry_line and (not fixed or report_epoch == cell_epoch) then entry_line = report_line end
   entry_vouchers = 0
   if report_base < entry_base then entry_base = report_base end
@@ -708,10 +718,11 @@ local function take_counts(key)
   if bucket then
     local drained = refilled(cell_filled_us, hub_us) * rule.quota * 1000 / window_us
     local charged = counted and (report_current - entry_current) * 1000 or 0
-    cell_fill_milli = min(max(0, max(0, cell_fill_milli - drained) + charged), rule.fill_max_milli)
+    local left = max(0, cell_fill_milli - drained)
+    cell_fill_milli = min(max(0, left + charged), max(left, fill_most_milli))
     cell_filled_us = hub_us
     if report_floats then
-      if counted then pour(key, charged + report_previous) end
+      if counted then pour(key, charged + report_previous, entry_previous) end
       entry_previous = 0
     else
       entry_previous = counted and report_previous or 0
@@ -859,7 +870,7 @@ local function hear_ask(key, used)
     return used
   end
   held = entry_line
-  pour(key, entry_previous)
+  pour(key, entry_previous, entry_previous)
   entry_previous, entry_debt = 0, 0
   if cell_lines - pool_line - max(0, cell_vouchers) == 0 then entry_ask = 0 end
   return 0
@@ -1163,11 +1174,7 @@ local function keep_within_bounds()
   elseif report_current < 0 then
     report_current = bucket and max(-SAID_MAX, report_current) or 0
   end
-  if bucket then
-    if report_previous > rule.fill_max_milli then report_previous = rule.fill_max_milli end
-  elseif report_previous > SAID_MAX and not dated then
-    report_previous = SAID_MAX
-  end
+  if report_previous > SAID_MAX and not (bucket or dated) then report_previous = SAID_MAX end
   if report_line > capacity then report_line = capacity end
   if report_base > capacity then report_base = capacity end
   if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end

@@ -18,11 +18,12 @@ from typing import Any, Final
 import flask
 import pytest
 
-from reconverge import Agent
+from reconverge import Agent, Limiter, Usage
 from reconverge.clock import SystemClock
 from reconverge.integrations import Guard, PlainRequest, Rule
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.clients.outgoing import Outgoing
+from reconverge.integrations.dropin.shared_counts import COUNT_MAX
 from reconverge.integrations.flask import Limits
 from reconverge.integrations.web.failures import Failures
 from reconverge.testing import ManualClock
@@ -270,6 +271,31 @@ def test_a_count_that_is_begun_in_the_middle_of_its_beginning_begins_once() -> N
         if not interrupted:
             break
     assert number > 100
+
+
+def test_a_count_that_was_counted_on_before_its_beginning_was_charged_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first handler comes in the middle of a decision and can charge nothing; the second one counts first."""
+    cache = cache_at("memory://", namespace=f"interrupted-{next(numbers)}")
+    counts: list[int] = []
+    usage, interrupts = Limiter.usage, iter([True])
+
+    def count() -> None:
+        counts.append(1 if cache.add("hits", 1) else cache.incr("hits"))
+
+    def interrupted_usage(limiter: Limiter, key: str) -> Usage:
+        used = usage(limiter, key)
+        if next(interrupts, False):
+            limiter.table.lock.run(count)
+            count()
+        return used
+
+    monkeypatch.setattr(Limiter, "usage", interrupted_usage)
+
+    count()
+
+    assert ([COUNT_MAX, 1, 2], 2) == (counts, cache.get("hits"))
 
 
 def test_who_waits_on_a_thread_is_answered_in_the_middle_of_waiting(asked_by: AskedBy) -> None:

@@ -10,6 +10,8 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.exchange.syncer import ACCOUNT_KEPT_NS
 from reconverge.hub.report import Totals
+from reconverge.limit import Limit
+from reconverge.policies import STRICT
 from reconverge_sync.merge.rule import ACCOUNT_KEPT_US
 from tests.support.kernel.pair import HOUR_S, Pair
 from tests.support.kernel.talker import Talker, World
@@ -35,6 +37,24 @@ def test_nothing_is_lost_or_doubled_by_a_long_cut(hours: float) -> None:
     pair.node.says_everything_to(pair.hub)
 
     assert Totals(17, 0) == pair.totals()
+
+
+@pytest.mark.parametrize("hours", [1, 11, 13, 25, 60])
+def test_nothing_is_doubled_by_a_cut_that_is_shorter_than_the_lease(hours: float) -> None:
+    """An account ends without a word for a day, also of a node whose name is still good."""
+    world = World(Limit(500, HOUR_S, algorithm="fixed-window"), STRICT, lease_ns=30 * 24 * 3600 * SECOND_NS)
+    (node,) = world.nodes
+    node.exchanges_with(world.hub)
+    node.admitted_of(10)
+    world.all_speak(3)
+    assert 10 == node.admitted_of(10)
+    world.all_speak(3)
+    assert 7 == node.admitted_of(7)
+    cut_off(node, hours, world)
+
+    node.says_everything_to(world.hub)
+
+    assert Totals(17, 0) == world.totals()
 
 
 @pytest.mark.parametrize(("seconds_over", "anew"), [(-1, False), (1, True)])

@@ -6,6 +6,7 @@ Method: real nodes and the real merge rule; messages are under way for as long a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -429,6 +430,22 @@ def test_a_bucket_that_is_not_asked_about_any_more_comes_back_to_its_nodes() -> 
 
     assert not cell_of(ada).at_hub
     assert 17 <= admitted <= 22
+
+
+@pytest.mark.parametrize("reports", [1, 3])
+def test_what_was_used_of_a_bucket_stays_while_its_quota_is_a_fiftieth(reports: int) -> None:
+    """The hub takes no bucket for more than ten times as full as it can be, but for what was used by a larger quota."""
+    world = world_of("token-bucket", quota=50, nodes=2)
+    ada, bob = world.nodes
+    assert 50 == asks(world, ada, *[1] * 50)
+    large = world.limit
+    for limit in (replace(large, quota=1), large):
+        for node in world.nodes:
+            node.table.change(limit)
+        for _ in range(reports):
+            assert [0, 0] == [asks(world, node, 1) for node in world.nodes]
+
+    assert [0, 0] == [asks(world, node, 1) for node in (bob, ada)]
 
 
 @pytest.mark.parametrize(("after_s", "returned"), [(0.01, 1), (WINDOW_S / 5, 0)])

@@ -80,19 +80,20 @@ class SharedCounts(Unbreakable):
             return False
         limiter = known.limiter
         new = limiter.usage(key).total == 0
-        charged = new and value > 0 and limiter.allow(key, value)
+        told = limiter.hit(key, value) if new and value > 0 else None
+        charged = told is not None and told.allowed
         if value and not charged:
             new = False  # it was counted before, or cannot be counted in the middle of another decision
         known = known._replace(new=new)
         begun = self._known.setdefault(key, known)
         if begun is known:
             return new
-        if not charged:
+        if told is None or not charged:
             return False
-        if begun.new:  # both have charged
+        if begun.new or COUNT_MAX - told.remaining > value:  # it was counted before this charge
             limiter.refund(key, value)
             return False
-        return True  # the other one has found what was charged here
+        return True  # the other one has found what was charged here, or could not charge anything
 
     @goes_on(None)
     def value(self, key: str) -> int | None:

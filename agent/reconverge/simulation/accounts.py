@@ -1,0 +1,101 @@
+"""Whether the hub has counted what was charged: nothing lost, nothing doubled, but for what the promises exclude."""
+
+# Theory of operation.
+#
+# Lifetime numbers go by account. Their sum at the hub is compared to what the nodes have charged, which their tallies
+# say. Two things come between them:
+#
+# - A killed node takes with it what it had not told, and does not know whether its last report has arrived. So the hub
+#   counts anything between what was confirmed and what was charged.
+# - A node that has heard nothing of the hub for half a day opens a new account (`exchange/syncer.py`), and its tallies
+#   begin anew, with what was not confirmed. That may have arrived under the old account all the same, and counts twice
+#   then. What was confirmed stays at the hub, unless the hub loses its data after that: no node tells it again.
+#
+# A hub may be away for so long without any fault of a node: the members that keep a ledger among themselves part from
+# each other for some windows, and a window may be a day.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from reconverge.hub.report import Totals
+from reconverge.kernel import Kernel, Table, measure
+
+
+class AccountedKernel(Kernel):
+    """A kernel that remembers what it has left behind at the hub, under accounts that it does not go by any more."""
+
+    def keep_accounts(self) -> None:
+        """Begin without any."""
+        self.left_behind: Counter[str] = Counter()
+        """Charged and confirmed under former accounts, by limit."""
+        self.told_again: Counter[str] = Counter()
+        """Charged and not confirmed when an account was given up."""
+
+    def open_account(self, shard_index: int) -> None:
+        """See `Kernel.open_account`."""
+        for table in self.tables.values():
+            tally = table.tallies[shard_index]
+            self.left_behind[table.reported_as] += tally.charged - tally.unconfirmed
+            self.told_again[table.reported_as] += tally.unconfirmed
+        super().open_account(shard_index)
+
+
+class Accounts:
+    """What was charged in a run, by limit, and how much of that the hub may know less or more of."""
+
+    def __init__(self) -> None:
+        self.unreported: Counter[str] = Counter()
+        """Charged by nodes that were killed before the hub had confirmed it."""
+        self._killed: Counter[str] = Counter()
+        self._left_behind: Counter[str] = Counter()
+        self._told_again: Counter[str] = Counter()
+        self._incarnations: set[str] = set()
+
+    def note_answer(self, incarnation: str) -> None:
+        """The hub has answered, with data of that name."""
+        self._incarnations.add(incarnation)
+
+    def note_killed(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
+        """A process ends without a last word."""
+        tables = list(tables)
+        self._killed += charged_by(tables)
+        for table in tables:
+            self.unreported[table.reported_as] += table.tallies[0].unconfirmed
+        self._left_behind += kernel.left_behind
+        self._told_again += kernel.told_again
+
+    def miscounted(
+        self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
+    ) -> list[str]:
+        """What the hub has lost or doubled, in words, by the kernels and tables of the nodes that are alive.
+
+        To be asked when all nodes have had time to report.
+        """
+        charged, left_behind, told_again = Counter(self._killed), Counter(self._left_behind), Counter(self._told_again)
+        for kernel, tables in alive:
+            charged += charged_by(tables)
+            left_behind += kernel.left_behind
+            told_again += kernel.told_again
+        charged += left_behind
+        lost = Counter(self.unreported)
+        if len(self._incarnations) > 1:
+            lost += left_behind
+        known = Counter({name: totals.charged for name, totals in sums.items()})
+        return [
+            f"the hub counts {known[name]}, but {charged[name]} was charged, of which {lost[name]} may be lost and"
+            f" {told_again[name]} doubled"
+            for name in charged | known
+            if not charged[name] - lost[name] <= known[name] <= charged[name] + told_again[name]
+        ]
+
+
+def charged_by(tables: Iterable[Table]) -> Counter[str]:
+    """What a node has charged under its present account, by the names of the quotas."""
+    charged = Counter[str]()
+    for table in tables:
+        for cell in table.cells.values():
+            measure(cell)
+        charged[table.reported_as] += table.tallies[0].charged
+    return charged

@@ -1,0 +1,205 @@
+"""A limit as one simulated node is asked about it: with quotas, shares or plans, alone or together with another one."""
+
+# Theory of operation.
+#
+# Everything here is production code, put together as an agent, a guard or contracts put it together:
+#
+#     several quotas    one decider over several tables, by one key
+#     shares            a decider for each share, all by the same key
+#     plans             a table for each quota, between which keys move; which one is asked depends on what the node
+#                       knows of the key just now
+#     jointly           the limit by the request's key, and another one by the key of the group that it belongs to, both
+#                       charged in one moment or none; the first may have plans meanwhile
+#
+# An observer needs more than the answer: in which window a charge was put, and whether the node had heard of the key.
+# Where production code does not tell that, the cell is looked at after the charge, while no time has passed.
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from reconverge.kernel import (
+    Claimed,
+    Decider,
+    Part,
+    Rule,
+    ShareLimit,
+    Table,
+    Verdict,
+    hit_at_once,
+    settle_jointly,
+)
+from reconverge.limit.limit import Limit
+from reconverge.limiter.asking import Asking, Request
+from reconverge.limiter.joint import Jointly
+
+if TYPE_CHECKING:
+    from reconverge.limiter.queue import Waker
+
+Judged: TypeAlias = Sequence[tuple[str, Verdict]]
+"""For each quota that is judged: the key that a request counts for, and the verdict."""
+
+LIMIT_NAME: Final = "simulated"
+SHARED_KEY: Final = "shared"
+"""The one key of all shares; a request's own key says of which share it is, by the number in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """A smaller quota, which each key has at times; nodes hear of the changes one after the other."""
+
+    smaller: Limit
+    period_ns: int
+    """A key may change plans so often."""
+    spread_ns: int
+    """So much later than the first node the last one knows; less than a period."""
+
+    def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
+        """Whether a node takes the key to have the smaller quota; `lag` is how late the node is, up to 1."""
+        return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
+
+    def known_since(self, key: str, now_ns: int) -> int | None:
+        """The period since which all nodes know the plan that the key has; None while some do not."""
+        number = now_ns // self.period_ns
+        plan = self.drawn(key, number)
+        while number >= 0 and self.drawn(key, number - 1) == plan:
+            number -= 1
+        return number if now_ns > number * self.period_ns + self.spread_ns else None
+
+    @staticmethod
+    def drawn(key: str, number: int) -> bool:
+        """Whether the key has the smaller quota in the period of that number."""
+        return bool(Random(f"{key} {number}").getrandbits(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Another limit, which each request has to keep to as well; it counts by groups of keys."""
+
+    limit: Limit
+    groups: int
+
+    def key_of(self, key: str) -> str:
+        """The group of a key."""
+        number = int("".join(filter(str.isdigit, key)) or 0)
+        return f"group-{number % self.groups}"
+
+    def __str__(self) -> str:
+        return f"{self.limit} for {self.groups} groups"
+
+
+class Asked:
+    """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
+
+    def __init__(self, limit: Decider, shares: Sequence[ShareLimit] = ()) -> None:
+        self._limit = limit
+        self._shares = shares
+        self._asking = [Asking(each) for each in shares or (limit,)]
+        self._plans: Plans | None = None
+        self._beside: Beside | None = None
+        self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
+
+    def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
+        """Have keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
+        self._plans, self._lag = plans, lag
+        self._smaller_asking = Asking(smaller)
+        self.tables = (*self.tables, smaller)
+
+    def have_beside(self, table: Table, beside: Beside) -> None:
+        """Have each request keep to another limit as well, charged in the same moment."""
+        self._beside, self._beside_asking = beside, Asking(table)
+        self.tables = (*self.tables, table)
+
+    def change(self, limit: Limit) -> None:
+        """Have the first quota be another one."""
+        self.tables[0].change(limit)
+        self._limit.take_note()
+
+    def decide(self, key: str, cost: int, now_ns: int) -> Judged:
+        """The key that is asked about, and a verdict, for each quota that is judged."""
+        asking, key = self._of(key)
+        limit = asking.limit
+        if self._beside is not None:
+            return self._decide_jointly(limit, key, cost, self._beside)
+        verdicts = limit.decide(key, cost, now_ns)
+        if isinstance(verdicts, Verdict):
+            return [(key, verdicts)]
+        return [(key, verdict) for verdict in (verdicts[-1:] if limit.is_share else verdicts)]
+
+    def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
+        """The same about a request that asks in doubt, as `Limiter.ask` does; yields for how long to sleep."""
+        asking, key = self._of(key)
+        if self._beside is not None:
+            return (yield from self._ask_jointly(asking, key, cost, within_ns, waker, self._beside))
+        limit = asking.limit
+        request = asking.request(key, cost, None, within_ns)
+        settled = asking.at_once(request)
+        if settled is None:
+            settled = yield from asking.steps(request, waker)
+        decision, places = settled.decision, limit.tables
+        if limit.is_share:
+            places = places[:1] if decision.allowed and not decision.borrowed else places[-1:]
+        return [(key, _seen(table, key, allowed=decision.allowed)) for table in places]
+
+    def _of(self, key: str) -> tuple[Asking, str]:
+        """The limit that is asked, and about which key."""
+        if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
+            return self._smaller_asking, key
+        if not self._shares:
+            return self._asking[0], key
+        number = int("".join(filter(str.isdigit, key)) or 0) % len(self._shares)
+        return self._asking[number], SHARED_KEY
+
+    def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
+        """As a guard does: at once where all admit, with a closer look else."""
+        other, group = self._beside_asking.limit, beside.key_of(key)
+        told = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
+        if told is None:
+            asked = [(limit, key), (other, group)]
+            parts = [Part(each, its_key, each.costs_of(cost, None), Rule.MEMORY) for each, its_key in asked]
+            allowed = settle_jointly(parts).allowed
+        else:
+            allowed = not isinstance(told, int)
+        return self._seen_jointly(limit, key, beside, allowed=allowed)
+
+    def _ask_jointly(
+        self, asking: Asking, key: str, cost: int, within_ns: int, waker: Waker, beside: Beside
+    ) -> Generator[int, None, Judged]:
+        other, group = self._beside_asking, beside.key_of(key)
+        asked = [(asking, key), (other, group)]
+        members = [_Member(each, each.request(its_key, cost, None, within_ns)) for each, its_key in asked]
+        jointly = Jointly(members)
+        answers = jointly.at_once(blocking=False)
+        if answers is None:
+            joint = yield from jointly.steps(waker)
+            allowed = joint.allowed
+        else:
+            allowed = all(decision.allowed for decision, _ in answers)
+        return self._seen_jointly(asking.limit, key, beside, allowed=allowed)
+
+    def _seen_jointly(self, limit: Decider, key: str, beside: Beside, *, allowed: bool) -> Judged:
+        other, group = self._beside_asking.limit.tables[0], beside.key_of(key)
+        places = [(key, limit.tables[0]), (group, other)]
+        return [(each, _seen(table, each, allowed=allowed)) for each, table in places]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """See `limiter.joint.Asks`."""
+
+    asking: Asking
+    request: Request
+    marks: bool = False
+
+    @property
+    def would_be_admitted(self) -> bool:
+        """See `limiter.joint.Member`."""
+        return self.asking.limit.test(self.request.key, self.request.cost, None).allowed
+
+
+def _seen(table: Table, key: str, *, allowed: bool) -> Verdict:
+    """Where a request was put just now: no time has passed since its charge."""
+    return table.observe(key, table.now_ns())._replace(allowed=allowed)
