@@ -2,7 +2,7 @@
 
 # What contracts are is said once, in `contracts/schema.py`, whose parts stand here under the names that clients made
 # of the OpenAPI document give to their types. A schema cannot say all of it: that a plan exists, say, or which setting
-# goes with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. The tests
+# goes with which algorithm. What follows the schema and is wrong all the same is answered 422, with the field. Tests
 # compare the fields with those of the format, and have answers checked against these schemas.
 
 from __future__ import annotations
