@@ -54,7 +54,7 @@ MOVED: Final = MappingProxyType(
         "reconverge.report": "reconverge.hub.report",
         "reconverge.reservation": "reconverge.limiter.reservation",
         "reconverge.stake": "reconverge.hub.headroom",
-        "reconverge.trial": "reconverge.hub.probe",
+        "reconverge.trial": "reconverge.hub.checking.probe",
         "reconverge.waiting": "reconverge.limiter.waiters",
     }
 )

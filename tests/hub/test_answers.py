@@ -15,7 +15,7 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.regions.bridge import Bridge
 from reconverge.exchange.regions.driver import BridgeDriver
-from reconverge.hub.answers import check_lent, check_posted, check_totals, check_wishes
+from reconverge.hub.checking.answers import check_lent, check_posted, check_totals, check_wishes
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Status, Totals, Wish, Wishes
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import MINUTE_BEGINS_S

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
-from reconverge.hub import answers
+from reconverge.hub.checking import answers
 from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, CellAnswer, Status
 from reconverge.kernel import COMPILED, first_odd_cell
 from reconverge.limit import Limit

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from reconverge import Agent
-from reconverge.hub.probe import trial_batch
+from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Status
 from reconverge_sync.mqtt.hub import MqttHub

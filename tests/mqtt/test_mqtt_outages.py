@@ -15,7 +15,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hub.probe import trial_batch
+from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge.runtime.restoration import JUMP_NS, Restorations

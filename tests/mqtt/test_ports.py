@@ -19,9 +19,9 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.usage import NodeLoad, Period, UsageKey
 from reconverge.usage.export import Exporter
 from reconverge.usage.reading import from_many_addresses
-from reconverge_sync.mqtt.contracts import PURGED_AFTER_S, Stamp, read_index, write_index
 from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage, sealed
+from reconverge_sync.mqtt.retained.contracts import PURGED_AFTER_S, Stamp, read_index, write_index
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
 from tests.support.metered import OpenMeter, batch_of, clock_in_november, row_of, rows_of

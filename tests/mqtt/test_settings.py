@@ -17,7 +17,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
-from reconverge.hub.probe import trial_batch
+from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import LimitOverride
 from reconverge_sync.mqtt.hub import MqttHub

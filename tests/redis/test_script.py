@@ -18,7 +18,7 @@ import redis
 
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
-from reconverge.hub.answers import check_answer
+from reconverge.hub.checking.answers import check_answer
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import SCHEMA_VERSION, Batch, CellReport
 from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET

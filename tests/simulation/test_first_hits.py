@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
-from reconverge.simulation.first_hits import Opened, fleet_windows
+from reconverge.simulation.judging.first_hits import Opened, fleet_windows
 from reconverge.simulation.truth import Charge, Decided, excess_by_place, first_asked, number_of, placed
 
 LIMIT = Limit(10, 60, algorithm="fixed-window", align="first-hit")

@@ -9,7 +9,7 @@ from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel.cell import Cell, floats
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
-from reconverge.simulation.first_hits import Opened, fleet_windows
+from reconverge.simulation.judging.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import Node, Truth
 

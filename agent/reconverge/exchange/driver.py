@@ -37,7 +37,7 @@ from reconverge.exchange.follower import Follower
 from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
-from reconverge.hub.answers import check_answer, check_posted
+from reconverge.hub.checking.answers import check_answer, check_posted
 from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch

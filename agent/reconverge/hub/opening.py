@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.answers import OddCell, first_odd_cell
+from reconverge.hub.checking.answers import OddCell, first_odd_cell
 from reconverge.hub.fallback import TwoHubs, two_hubs
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import Eraser, Hub, KeyReader

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.errors import InvalidSetting
-from reconverge.hub import answers
+from reconverge.hub.checking import answers
 from reconverge.kernel import cell as _cell
 from reconverge.kernel import decision as _decision
 from reconverge.kernel import evicted as _evicted

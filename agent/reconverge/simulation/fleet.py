@@ -16,9 +16,9 @@ from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
-from reconverge.simulation.accounts import AccountedKernel
 from reconverge.simulation.asked import LIMIT_NAME, Asked, Beside, Plans
 from reconverge.simulation.changing import QuotaChange
+from reconverge.simulation.judging.accounts import AccountedKernel
 
 LARGER: Final = "simulated@larger"
 SMALLER: Final = "simulated@smaller"

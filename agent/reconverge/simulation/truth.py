@@ -29,7 +29,7 @@ from reconverge.limit.limit import (
     Limit,
 )
 from reconverge.policies import Policy
-from reconverge.simulation.first_hits import Opened, fleet_windows
+from reconverge.simulation.judging.first_hits import Opened, fleet_windows
 
 Place = tuple[str, int]
 """A key and one of its windows."""

@@ -21,12 +21,12 @@ from reconverge.hub.report import Answer, Batch
 from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
-from reconverge.simulation.accounts import AccountedKernel, Accounts
 from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.asker import Asker
 from reconverge.simulation.changing import limit_at
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import Fleet, Member, NodeClock
+from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge_sync.cluster.topology import ClusterTopology
-from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Place
+from reconverge_sync.redis.diagnosis.advice import as_failure
 
 CLUSTER: Final = "cluster"
 EXAMINED_MAX: Final = 32

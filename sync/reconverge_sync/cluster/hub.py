@@ -14,7 +14,7 @@ from reconverge_sync.client.urls import is_number
 from reconverge_sync.cluster.diagnose import diagnose_cluster
 from reconverge_sync.cluster.topology import ClusterTopology
 from reconverge_sync.redis.connection import Connection, Place
-from reconverge_sync.redis.diagnose import RedisDiagnosis
+from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 
 SHARDS_DEFAULT: Final = 16

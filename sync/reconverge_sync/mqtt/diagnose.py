@@ -11,8 +11,8 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.checking.probe import try_exchanges
 from reconverge.hub.diagnosis import COMMAND, Diagnosis, Finding, Level, Trip
-from reconverge.hub.probe import try_exchanges
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.messages import MalformedMessage, read_claim
 from reconverge_sync.mqtt.session import VERSION, Membership

@@ -19,13 +19,13 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.runtime.owner import Owned, let_go
 from reconverge_sync.merge.reading import check_questions
-from reconverge_sync.mqtt.calling import SWAP
-from reconverge_sync.mqtt.calls import Call, read_adoption, read_data, read_readings, told_questions
-from reconverge_sync.mqtt.contracts import swap_call
+from reconverge_sync.mqtt.calling.calling import SWAP
+from reconverge_sync.mqtt.calling.calls import Call, read_adoption, read_data, read_readings, told_questions
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
-from reconverge_sync.mqtt.retained import Retained
+from reconverge_sync.mqtt.retained.contracts import swap_call
+from reconverge_sync.mqtt.retained.settings import PAYLOAD_BYTES_MAX
+from reconverge_sync.mqtt.retained.state import Retained
 from reconverge_sync.mqtt.session import Membership
-from reconverge_sync.mqtt.settings import PAYLOAD_BYTES_MAX
 from reconverge_sync.mqtt.url import BrokerAddress
 from reconverge_sync.mqtt.usage import MqttUsage, understood
 

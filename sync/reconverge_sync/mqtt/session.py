@@ -17,12 +17,12 @@ from typing import Any, Final, TypeVar
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
-from reconverge_sync.mqtt.calls import Call
+from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import MEMBER, Kind, MalformedMessage, read_claim, write_claim
-from reconverge_sync.mqtt.retained import ECHO, Retained
+from reconverge_sync.mqtt.retained.state import ECHO, Retained
 from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
 

@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.mqtt.calling import RECORD, Calls, OwnCall, Post, Swap, within
-from reconverge_sync.mqtt.calls import Call
+from reconverge_sync.mqtt.calling.calling import RECORD, Calls, OwnCall, Post, Swap, within
+from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (

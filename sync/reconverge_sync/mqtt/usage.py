@@ -21,7 +21,7 @@ from reconverge.hub.usage import (
     UsageKey,
     UsageRow,
 )
-from reconverge_sync.mqtt.calls import (
+from reconverge_sync.mqtt.calling.calls import (
     Call,
     read_events,
     read_load,

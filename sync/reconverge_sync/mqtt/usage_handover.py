@@ -16,7 +16,7 @@ import msgpack
 from reconverge.errors import HubUnavailable
 from reconverge.hub.usage import KINDS, OTHERS, PAGES, Counts, Period, UsageKey
 from reconverge_sync.merge.usage import UsageState
-from reconverge_sync.mqtt.calls import read_counts, read_key, read_load, read_period, told_load
+from reconverge_sync.mqtt.calling.calls import read_counts, read_key, read_load, read_period, told_load
 from reconverge_sync.mqtt.election import TERM_MAX
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, is_whole, sealed
 

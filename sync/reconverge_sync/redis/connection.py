@@ -15,7 +15,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import redacted
 from reconverge_sync.client.tls import SharedContext
 from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
-from reconverge_sync.redis.advice import Address
+from reconverge_sync.redis.diagnosis.advice import Address
 from reconverge_sync.redis.resp import sends_packed
 
 DEFAULT_PORT: Final = 6379

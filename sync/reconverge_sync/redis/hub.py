@@ -15,9 +15,9 @@ from redis.exceptions import NoScriptError
 from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.adopting import Adoption, HubData
+from reconverge.hub.checking.probe import TRIAL, scratch_namespace
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.erasing import Erased, Erasures
-from reconverge.hub.probe import TRIAL, scratch_namespace
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import (
@@ -49,7 +49,7 @@ from reconverge_sync.redis.contracts import (
     shard_of,
     was_swapped,
 )
-from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
+from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, read_orders
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes

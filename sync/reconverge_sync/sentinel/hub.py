@@ -7,9 +7,9 @@ from typing import Final
 
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge.hub.registry import HubSettings
-from reconverge_sync.redis.advice import as_failure
 from reconverge_sync.redis.connection import Connection, Place
-from reconverge_sync.redis.diagnose import RedisDiagnosis
+from reconverge_sync.redis.diagnosis.advice import as_failure
+from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 from reconverge_sync.sentinel.master import SentinelMaster
 

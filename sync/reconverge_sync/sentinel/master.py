@@ -25,7 +25,7 @@ from redis import exceptions
 
 from reconverge.errors import HubUnavailable
 from reconverge_sync.redis.connection import Connection, Place
-from reconverge_sync.redis.diagnose import pairs
+from reconverge_sync.redis.diagnosis.diagnose import pairs
 from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
 
 FIND_SHARE: Final = 0.4

@@ -10,8 +10,8 @@ import pytest
 from reconverge.cli.doctor import checkup
 from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
 from reconverge.clock import MILLISECOND_NS, ManualClock
+from reconverge.hub.checking.probe import EXCHANGES_MAX
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
-from reconverge.hub.probe import EXCHANGES_MAX
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 

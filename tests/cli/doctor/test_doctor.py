@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from reconverge.cli.doctor import doctor
-from reconverge_sync.redis.advice import as_failure
+from reconverge_sync.redis.diagnosis.advice import as_failure
 from tests.support.certificates import Certificates
 from tests.support.commands.checked import PASSWORD, check
 from tests.support.fixtures.servers import TLSRedis

@@ -14,14 +14,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from reconverge.errors import HubUnavailable
+from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.diagnosis import Finding, Level
-from reconverge.hub.probe import trial_batch
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch
-from reconverge_sync.redis.advice import Address
-from reconverge_sync.redis.checks import RedisServer as Introduced
-from reconverge_sync.redis.checks import judge_load, judge_server
-from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
+from reconverge_sync.redis.diagnosis.advice import Address
+from reconverge_sync.redis.diagnosis.checks import RedisServer as Introduced
+from reconverge_sync.redis.diagnosis.checks import judge_load, judge_server
+from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.hub import SCRIPT, RedisHub
 from tests.support.commands.checked import ALL_RIGHTS, NEEDED, allow, check
 from tests.support.servers import RedisServer, free_port

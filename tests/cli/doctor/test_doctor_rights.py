@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from reconverge_sync.redis.checks import COMMANDS, acl_line
+from reconverge_sync.redis.diagnosis.checks import COMMANDS, acl_line
 from reconverge_sync.redis.hub import SCRIPT, RedisHub
 from tests.support.commands.checked import ALL_RIGHTS, NEEDED, PASSWORD, allow, check
 from tests.support.servers import RedisServer

@@ -10,7 +10,7 @@ from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.merge.rule import Shard
-from reconverge_sync.mqtt.calls import Call
+from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.mqtt.shard import ShardServer

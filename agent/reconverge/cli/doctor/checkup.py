@@ -11,10 +11,10 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.checking.probe import try_exchanges
 from reconverge.hub.clock import HubClock
 from reconverge.hub.diagnosis import Diagnosable, Diagnosis, Finding, Level, Trip
 from reconverge.hub.port import Hub
-from reconverge.hub.probe import try_exchanges
 
 CHECKUP_S_MAX: Final = 60.0
 """No hub that does its part needs half of that; one that hangs must not hang the command."""

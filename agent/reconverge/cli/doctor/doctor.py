@@ -18,9 +18,9 @@ from reconverge.agent.environment import tell_of_misspelt_variables
 from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
 from reconverge.clock import SystemClock
 from reconverge.errors import MissingExtra
+from reconverge.hub.checking.probe import scratch_namespace
 from reconverge.hub.diagnosis import COMMAND, Diagnosable, Finding, Level
 from reconverge.hub.port import Hub
-from reconverge.hub.probe import scratch_namespace
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
 PROBLEM_STATUS: Final = 1

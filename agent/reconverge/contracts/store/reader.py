@@ -38,7 +38,7 @@ from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index, IndexVerifi
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.pages import DamagedPage, divided
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.answers import check_posted
+from reconverge.hub.checking.answers import check_posted
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.remote_settings.poller import PROBLEM_LENGTH_MAX, RESTORED_AFTER_S
 from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, VERSION_MAX, Rejection

@@ -12,7 +12,7 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.regions.bridge import Bridge
 from reconverge.exchange.regions.loans import CLOCKS_APART_NS, Lending
-from reconverge.hub.answers import check_answer, check_lent, check_totals, check_wishes
+from reconverge.hub.checking.answers import check_answer, check_lent, check_totals, check_wishes
 from reconverge.hub.port import Hub, Region
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import first_odd_cell

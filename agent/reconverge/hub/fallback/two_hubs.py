@@ -47,11 +47,11 @@ from typing import Final
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.answers import OddCell, check_answer, first_odd_cell
+from reconverge.hub.checking.answers import OddCell, check_answer, first_odd_cell
+from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.fallback.identity import HubSession
 from reconverge.hub.fallback.selector import HubChoice
 from reconverge.hub.port import ContractStore, Hub, SettingsStore, Working
-from reconverge.hub.probe import trial_batch
 from reconverge.hub.report import Answer, Batch, Status, Totals
 from reconverge.runtime.owner import Owned
 

@@ -1,4 +1,4 @@
-/* Whether a hub may give the answers that it gave: `first_odd_cell` in `hub/answers.py`, for rows as they travelled and for
+/* Whether a hub may give the answers that it gave: `first_odd_cell` in `hub/checking/answers.py`, for rows as they travelled and for
  * tuples. */
 #include "answers.h"
 
@@ -152,7 +152,7 @@ look_for_odd(PyObject *reports, const Answers *answers, const Bounds *bounds, Py
     return -1;
 }
 
-/* first_odd_cell(reports, answers, bounds): see `hub/answers.py`. */
+/* first_odd_cell(reports, answers, bounds): see `hub/checking/answers.py`. */
 PyObject *
 first_odd_cell(PyObject *Py_UNUSED(module), PyObject *args)
 {

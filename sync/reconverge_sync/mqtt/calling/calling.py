@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar, cast
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
-from reconverge_sync.mqtt.answering import USAGE_OPERATIONS, answer
-from reconverge_sync.mqtt.calls import Call, Refused, read_call, read_reply, write_call, write_reply
+from reconverge_sync.mqtt.calling.answering import USAGE_OPERATIONS, answer
+from reconverge_sync.mqtt.calling.calls import Call, Refused, read_call, read_reply, write_call, write_reply
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage
 

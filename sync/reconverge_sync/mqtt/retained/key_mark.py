@@ -14,7 +14,7 @@ from typing import Final
 from reconverge.clock import MILLISECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, sealed
-from reconverge_sync.mqtt.wire import Awaited, Wire
+from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "keymark"
 _UNTIL: Final = Struct("<Q")

@@ -10,12 +10,20 @@ import redis.asyncio
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
+from reconverge.hub.checking.probe import try_exchanges
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level, Trip
-from reconverge.hub.probe import try_exchanges
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.merge.adopting import data_of
-from reconverge_sync.redis.advice import EXCHANGE, LOGIN, REACHED, Address, RedisFailure, as_failure, finding_of
-from reconverge_sync.redis.checks import (
+from reconverge_sync.redis.diagnosis.advice import (
+    EXCHANGE,
+    LOGIN,
+    REACHED,
+    Address,
+    RedisFailure,
+    as_failure,
+    finding_of,
+)
+from reconverge_sync.redis.diagnosis.checks import (
     CLUSTER_COMMANDS,
     PERMISSION,
     RedisServer,
@@ -23,7 +31,7 @@ from reconverge_sync.redis.checks import (
     judge_permissions,
     judge_server,
 )
-from reconverge_sync.redis.durability import judge_durability, judge_loss
+from reconverge_sync.redis.diagnosis.durability import judge_durability, judge_loss
 from reconverge_sync.redis.keys import judge_keys, not_permitted, sample_keys
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 

@@ -13,12 +13,12 @@ from typing import Final
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
-from reconverge_sync.mqtt import contracts, key_mark, settings
 from reconverge_sync.mqtt.connection import MqttLink
-from reconverge_sync.mqtt.contracts import PostedIndex, PostedPages
-from reconverge_sync.mqtt.key_mark import KeyMark
-from reconverge_sync.mqtt.settings import PostedSettings
-from reconverge_sync.mqtt.wire import Awaited
+from reconverge_sync.mqtt.retained import contracts, key_mark, settings
+from reconverge_sync.mqtt.retained.contracts import PostedIndex, PostedPages
+from reconverge_sync.mqtt.retained.key_mark import KeyMark
+from reconverge_sync.mqtt.retained.settings import PostedSettings
+from reconverge_sync.mqtt.retained.wire import Awaited
 
 ECHO: Final = "echo"
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.mqtt.wire import Awaited, Wire
+from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "settings"
 PAYLOAD_BYTES_MAX: Final = 1 << 17

@@ -12,7 +12,7 @@ from typing import Any, Final
 from reconverge.hub.usage import KINDS
 from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
-from reconverge_sync.mqtt.calls import (
+from reconverge_sync.mqtt.calling.calls import (
     Call,
     Refused,
     read_confirmed,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconverge.hub.diagnosis import Finding, Level
-from reconverge_sync.redis.advice import SERVER
+from reconverge_sync.redis.diagnosis.advice import SERVER
 
 PERMISSION: Final = "permission"
 MEMORY: Final = "memory"

@@ -41,10 +41,10 @@ from typing import Any, Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge_sync.mqtt.calls import Call
+from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import TERM_MAX
 from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_whole, sealed
-from reconverge_sync.mqtt.wire import Awaited, Wire
+from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "contracts"
 PAGES_TOPIC: Final = "page"

@@ -1,0 +1,1 @@
+"""Whether a hub answers, and whether its answers can be believed."""

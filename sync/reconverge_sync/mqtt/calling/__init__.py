@@ -1,0 +1,1 @@
+"""What members ask the leader beside exchanges, and what it answers."""
