@@ -1,4 +1,4 @@
-"""Which keys leave when a node has no room for more."""
+"""Which keys leave when a node has no room for more, and how one leaves for good that is to be erased."""
 
 # Theory of operation.
 #
@@ -28,6 +28,11 @@
 #
 # A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
 # for being new until the hub has answered.
+#
+# A key that is to be erased (`hub/erasing.py`) goes the same way out, whatever it has used and however lately it was
+# asked about. It takes a few exchanges: what is under way has to be answered first, and what is not told yet has to be
+# told. So `let_leave` is called again until the key is gone. What keeps it are requests: a call that waits for room
+# under it, or one that comes before the hub has confirmed. A key of which the hub was never told goes at once.
 
 from __future__ import annotations
 
@@ -42,8 +47,10 @@ from reconverge.kernel.reporting.renaming import forget_confirmed
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.store import PLACES_PASSED
-from reconverge.kernel.table.lookup import UNTOUCHED_NS, is_idle, let_go, used_now
+from reconverge.kernel.table.lookup import UNTOUCHED_NS, drop, is_idle, let_go, used_now
+from reconverge.kernel.table.state import LimitState
 from reconverge.kernel.table.table import Table
+from reconverge.kernel.table.tiers import home_of
 
 LOOKS: Final = 256
 """Places that one exchange looks at."""
@@ -222,3 +229,26 @@ def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
     """Do without objects again for keys that were only looked at."""
     for table, key in keys:
         table.lock.run(table.cells.rest, key)
+
+
+def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
+    """Have a key go, or begin to; returns whether the node does not have it any more. The lock is held."""
+    home = home_of(table, key)
+    cell = home.cells.get(key)
+    if cell is None:
+        return True
+    if cell.waiters or (not cell.shard.alone and home.kernel.is_under_way(cell)):
+        return False
+    if cell.shard.alone:
+        if drop(home, cell):
+            home.kernel.keys -= 1
+        return True
+    if not cell.heard:
+        let_go(home, cell, now_ns)
+        return True
+    shard = cell.shard
+    if not (cell.dirty or cell.leaving or cell.unconfirmed or now_ns >= shard.lease_until_ns):
+        cell.leaving = True
+        shard.leaving += 1
+        mark_dirty(cell)
+    return False

@@ -15,7 +15,7 @@ from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
 from reconverge.kernel.engine import Reentry, Reports, apply_answers, due_cells, rebase_cells, report_cells
 from reconverge.kernel.evicted import HASH_KEY_BYTES
-from reconverge.kernel.eviction import Room
+from reconverge.kernel.eviction import Room, let_leave
 from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.asks import ASKS_MAX
@@ -25,7 +25,6 @@ from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_l
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.dropping import Dropped
-from reconverge.kernel.table.erasing import let_leave
 from reconverge.kernel.table.lookup import drop
 from reconverge.kernel.table.state import NODES_LEASE_NS
 from reconverge.kernel.table.table import Table
