@@ -10,6 +10,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.kernel import Kernel
 from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
 from reconverge.simulation import Experiment, Fleet, RunFigures, Traffic, World, run_once
+from reconverge.simulation.accounts import AccountedKernel
 from reconverge_sync.memory import MemoryHub
 
 LIMIT = Limit(200, 10.0, algorithm="fixed-window")
@@ -28,10 +29,12 @@ def figures(policy: Policy, *faults: str, demand: float = 3.0, pattern: str = "u
 
 
 def test_the_world_drives_the_production_kernel_syncer_and_merge_rule() -> None:
-    """There is no second copy of the algorithm."""
+    """There is no second copy of the algorithm; the kernel remembers in addition what it has left at the hub."""
     world = World(FLEET, STRICT, (), seed=0)
 
-    assert {Kernel} == {type(node.kernel) for node in world.nodes}
+    assert {AccountedKernel} == {type(node.kernel) for node in world.nodes}
+    assert {"keep_accounts", "open_account"} == {name for name in vars(AccountedKernel) if not name.startswith("__")}
+    assert (Kernel, False) == (AccountedKernel.__base__, hasattr(Kernel, "keep_accounts"))
     assert {Syncer} == {type(node.syncer) for node in world.nodes}
     assert isinstance(world.hub, MemoryHub)
 
