@@ -10,7 +10,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.kernel import Kernel
 from reconverge.policies import BALANCED, NAIVE, STRICT, Policy
 from reconverge.simulation import Experiment, Fleet, RunFigures, Traffic, World, run_once
-from reconverge.simulation.accounts import AccountedKernel
+from reconverge.simulation.judging.accounts import AccountedKernel
 from reconverge_sync.memory import MemoryHub
 
 LIMIT = Limit(200, 10.0, algorithm="fixed-window")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -125,7 +125,7 @@ def fastapi_app(
             made.install(app)
         dependencies = [fastapi.Depends(made(limits, **settings))]
 
-    async def parts() -> Any:
+    async def parts() -> AsyncIterator[bytes]:
         yield b"ok"
 
     @app.get("/", dependencies=dependencies)

@@ -45,7 +45,7 @@ class Adding:
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send one message on, as ASGI has it; what is returned has to be awaited."""
         if message["type"] == BEGINNING:
-            headers = list(message.get("headers") or ())
+            headers: Headers = list(message.get("headers") or ())
             with_fields = with_fields_of(self._outcome, headers)
             if with_fields:
                 message = {**message, "headers": with_fields}

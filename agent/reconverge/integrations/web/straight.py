@@ -183,8 +183,8 @@ class Straight:
 
     def _decision(self, key: str) -> Decision | None:
         """What the limit says; None, and nothing charged, where the guard has to look closer."""
-        answers = self._board.answers
-        if answers is not self._board.on:
+        answers = self._board.on
+        if self._board.answers is not answers:
             return None
         if self._table.limit is not self._limit:
             self._take(self._table.limit)
