@@ -115,14 +115,32 @@ def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
         name = decision.binding
         if name in quotas:
             policies[name] = policy_11(name, quotas[name])
-        item = f"{sf_string(name)};r={_integer(decision.remaining)}"
-        # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
-        after_s = None if refused and decision.allowed else _after_s(decision)
-        services.append(item if after_s is None else f"{item};t={after_s}")
+        services.append(service_11(sf_string(name), decision, refused=refused))
     for _, quotas in told:
         for name, limit in quotas.items():
             policies.setdefault(name, policy_11(name, limit))
     return [("RateLimit-Policy", ", ".join(policies.values())), ("RateLimit", ", ".join(services))]
+
+
+def service_11(name: str, decision: Decision, *, refused: bool) -> str:
+    """What `ietf-11` says of a decision about the quota of that name, which is a String of structured fields already.
+
+    `refused` if the request is, by whatever limit.
+    """
+    # What `_integer` and `_after_s` say, without the calls: most responses have this.
+    remaining = decision.remaining
+    if not 0 <= remaining <= INTEGER_MAX:
+        remaining = _integer(remaining)
+    if decision.allowed:
+        # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
+        after_s, least_s = decision.reset_after, 0
+        if refused or not after_s < FAR_S:
+            return f"{name};r={remaining}"
+    else:
+        after_s, least_s = decision.retry_after, 1
+        if not after_s < FAR_S:
+            return f"{name};r={remaining}"
+    return f"{name};r={remaining};t={max(least_s, ceil(after_s))}"
 
 
 def _draft_06(told: Sequence[Told]) -> Fields:

@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
 from reconverge.integrations.web.bound_rule import Declared, Found
-from reconverge.integrations.web.fields import FAR_S, IETF_11, INTEGER_MAX, Fields, policy_11, sf_string
+from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string
 from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
 from reconverge.integrations.web.request.keys import escaped
 from reconverge.integrations.web.request.request import Request
@@ -123,7 +122,7 @@ class Straight:
         "_key",
         "_limit",
         "_methods",
-        "_opening",
+        "_name",
         "_part",
         "_priced",
         "_table",
@@ -147,7 +146,7 @@ class Straight:
         self._asks = declared.within_s > 0 and not is_alone(limiter)
         self._board = limiter.enforcement
         self._table = limiter.table
-        self._opening = f"{sf_string(limiter.name)};r="
+        self._name = sf_string(limiter.name)
         self._take(self._table.limit)
 
     def _take(self, limit: Limit) -> None:
@@ -213,20 +212,7 @@ class Straight:
         """What `ietf-11` says of a decision; `refused` if something else has refused the request."""
         if self._table.limit is not self._limit:
             self._take(self._table.limit)
-        remaining = decision.remaining
-        if not 0 <= remaining <= INTEGER_MAX:
-            remaining = min(max(0, remaining), INTEGER_MAX)
-        if not decision.allowed:
-            after_s = decision.retry_after
-            return (
-                f"{self._opening}{remaining};t={max(1, ceil(after_s))}"
-                if after_s < FAR_S
-                else f"{self._opening}{remaining}"
-            )
-        after_s = decision.reset_after
-        if refused or not after_s < FAR_S:
-            return f"{self._opening}{remaining}"
-        return f"{self._opening}{remaining};t={max(0, ceil(after_s))}"
+        return service_11(self._name, decision, refused=refused)
 
 
 def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Straight | None:
