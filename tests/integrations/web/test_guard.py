@@ -428,6 +428,21 @@ def test_what_breaks_makes_no_request_unlimited(
     assert (1, 2) == (said, len(caplog.records))
 
 
+def test_what_an_application_makes_of_a_refusal_is_in_no_other(guard: Guard) -> None:
+    """Refusals alike are written once, and their problem details are the application's to change all the same."""
+    rule = guard.declare("1/minute")
+    guard.check(ADA, [rule])
+    first, second = (guard.check(ADA, [rule]).refusal for _ in range(2))
+    assert first is not None
+    assert second is not None
+    first.problem["violated-policies"].append("of the application")
+
+    assert ["requests"] == second.problem["violated-policies"]
+    third = guard.check(ADA, [rule]).refusal
+    assert third is not None
+    assert ["requests"] == third.problem["violated-policies"]
+
+
 @pytest.mark.parametrize("rule", BROKEN, ids=lambda rule: rule.name)
 def test_what_breaks_refuses_where_that_was_chosen(agent: Agent, rule: Rule) -> None:
     """With 503, as it is not the client's fault, and without charging anybody else."""

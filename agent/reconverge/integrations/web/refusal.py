@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _json: Final = json.JSONEncoder(separators=(",", ":"))
 
+VIOLATED: Final = "violated-policies"
 PROBLEM_JSON: Final = "application/problem+json"
 QUOTA_EXCEEDED: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -50,7 +51,7 @@ def problem_of(
     if detail:
         problem["detail"] = detail[:DETAIL_CHARACTERS_MAX]
     if violated:
-        problem["violated-policies"] = list(violated)
+        problem[VIOLATED] = list(violated)
     return problem
 
 
@@ -104,7 +105,7 @@ def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, 
     used_up = tuple([name for name in violated if any(each.certain for each in refused if each.binding == name)])
     if detail is None:
         usual, body, length = _usual(status, violated, used_up, retry_after)
-        problem = usual.copy()
+        problem = {**usual, VIOLATED: list(violated)}  # nothing that an application may change is kept
     else:
         problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
         body = encoded(problem)
