@@ -19,7 +19,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import Explanation, LimitExplained
 from reconverge.contracts.fleet import UNSUPPORTED, HubExplainer
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, InvalidKey
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import HubSettings
@@ -284,6 +284,18 @@ def test_hashed_keys_are_found_by_their_hashes(make_agent: MakeAgent) -> None:
         [("calls", False, "on", False, 5, 5, 5, 0)],
     )
     assert 0 == by_reader(hub, document, "acme").limits[0].used
+
+
+def test_a_reader_makes_a_key_of_no_fact_that_a_node_refuses(make_agent: MakeAgent) -> None:
+    """An empty fact is the same error to both: neither says how a key stands that counts nothing."""
+    document = {"unknown": "p", "plans": {"p": {"limits": {"calls": {"limit": "5/day", "by": ["customer", "user"]}}}}}
+    hub = MemoryHub()
+    node, _ = pair(make_agent, hub, document)
+
+    with pytest.raises(InvalidKey, match=r"the fact 'user', .* is empty"):
+        by_node(node, "acme", user="")
+    with pytest.raises(InvalidKey, match=r"the fact 'user', .* is empty"):
+        by_reader(hub, document, "acme", user="")
 
 
 # ------------------------------------------------------------ where the hub cannot be asked

@@ -20,7 +20,7 @@ from typing import Final
 
 from reconverge.agent.fleet_usage import FleetUsage, read_fleet
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.answers import Asked, hub_name, key_of, missing_fact, tier_name
+from reconverge.contracts.answers import Asked, check_facts, hub_name, key_of, missing_fact, tier_name
 from reconverge.contracts.document import Document, InvalidContracts, check_identity
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, switch_at, terms_of
@@ -98,7 +98,8 @@ class HubExplainer:
     async def explain(self, customer: str, **facts: str) -> Explanation:
         """How a customer stands by the use of the whole fleet. Switches and caps of single nodes are not known here.
 
-        Raises MissingFact; InvalidContracts for what no customer can be called; HubUnavailable.
+        Raises MissingFact; InvalidKey for a fact that is no text, or empty; InvalidContracts for what no customer can
+        be called; HubUnavailable.
         """
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
@@ -112,10 +113,11 @@ class HubExplainer:
         return explained(customer, terms.plan, standings, fleetwide=True)
 
     def _place(self, term: Term, customer: str, facts: dict[str, str]) -> tuple[Table, str]:
-        """Where a limit counts a customer. Raises MissingFact, and InvalidContracts if no node can have the limit."""
+        """Where a limit counts a customer. Raises MissingFact, InvalidKey and InvalidContracts."""
         missing = missing_fact(term, facts)
         if missing is not None:
             raise MissingFact(term.name, missing)
+        check_facts(term, facts)
         name = hub_name(term)
         try:
             table = self._kernel.tier(f"{name}@{tier_name(term.limit)}", term.limit, self._policy, reported_as=name)
