@@ -16,7 +16,7 @@ import pytest
 from reconverge import Agent, HubUnavailable, InvalidSetting, LimitConflict
 from reconverge.clock import SECOND_NS
 from reconverge.hooks import LogHooks, SettingsChanged, SettingsRejected, SilentHooks
-from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.hub.report import Answer, Batch
 from reconverge.integrations.metrics import Readings
 from reconverge.remote_settings.signed import LimitOverride
 from reconverge.stats import READY
@@ -24,6 +24,7 @@ from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hooked import hooked
+from tests.support.hubs.no_reader import NoReader
 from tests.support.programs.process import Process
 from tests.support.published import (
     HOUR_S,
@@ -576,33 +577,13 @@ def test_an_agent_without_a_hub_has_nothing_to_read() -> None:
         Agent("memory://", settings_secret="short")  # noqa: S106  # which is why it is refused
 
 
-class Plain:
-    """A hub that is no bulletin."""
-
-    shards = 1
-
-    def __init__(self) -> None:
-        self._hub = MemoryHub()
-
-    async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
-        return await self._hub.exchange(batch)
-
-    async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
-        return await self._hub.totals()
-
-    async def close(self) -> None:
-        """See `Hub.close`."""
-
-
 def test_a_hub_that_cannot_publish_is_refused_with_a_secret() -> None:
     """Whoever waits for settings there would wait for ever; without a secret it is a hub like any."""
     with pytest.raises(InvalidSetting, match="cannot be published") as found:
-        Agent(Plain(), settings_secret=SECRET, sigterm=False)
+        Agent(NoReader(), settings_secret=SECRET, sigterm=False)
     assert SECRET not in str(found.value)
 
-    assert None is Agent(Plain(), sigterm=False).stats().orders
+    assert None is Agent(NoReader(), sigterm=False).stats().orders
 
 
 def test_an_agent_does_not_show_its_secret(shop: Shop) -> None:

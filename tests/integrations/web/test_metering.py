@@ -277,7 +277,7 @@ def test_addresses_are_watched_by_identity(guard: Guard, meter: Meter, agent: Ag
 
 
 def test_the_load_of_a_node_counts_each_request_once(clock: ManualClock, agent: Agent) -> None:
-    """However many limits it has, whoever they count, and in however many checks they are asked."""
+    """However many limits it has, whatever they count by, and in however many checks they are asked."""
     hub = MemoryHub(clock=clock)
     node = MeteredNode(hub.usage, clock, "node")
     guard = Guard(agent, key_func=BY_CUSTOMER, meter=node.meter)
