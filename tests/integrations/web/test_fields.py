@@ -133,6 +133,18 @@ def test_two_dialects_can_be_spoken_at_once() -> None:
         checked_dialects("ietf-99")
 
 
+@pytest.mark.parametrize("after", [-inf, -1e300, -0.0])
+@pytest.mark.parametrize("dialect", [IETF_11, DRAFT_06])
+def test_a_time_that_lies_behind_is_now(after: float, dialect: str) -> None:
+    """A decision that an application makes up may say so: the client is told the least that the field can say."""
+    refused, allowed = decision(allowed=False, after=after), decision(after=after)
+    least = {name: fields_of(told(what), [dialect], wall_s=0.0) for name, what in (("no", refused), ("yes", allowed))}
+    now = {"no": decision(allowed=False, after=1.0), "yes": decision(after=0.0)}
+
+    assert {name: fields_of(told(what), [dialect], wall_s=0.0) for name, what in now.items()} == least
+    assert 1 == retry_after_of(told(refused))
+
+
 @pytest.mark.parametrize("after", [inf, 1e300])
 def test_what_is_too_far_away_is_not_told(after: float) -> None:
     """A cost that never fits has no time after which it would."""

@@ -140,7 +140,7 @@ def service_11(name: str, decision: Decision, *, refused: bool) -> str:
         after_s, least_s = decision.retry_after, 1
         if not after_s < FAR_S:
             return f"{name};r={remaining}"
-    return f"{name};r={remaining};t={max(least_s, ceil(after_s))}"
+    return f"{name};r={remaining};t={ceil(after_s) if after_s > least_s else least_s}"
 
 
 def _draft_06(told: Sequence[Told]) -> Fields:
@@ -199,7 +199,9 @@ def _after_s(decision: Decision) -> int | None:
 
 
 def _whole(seconds: float) -> int:
-    return max(0, ceil(seconds)) if isfinite(seconds) else INTEGER_MAX
+    if not seconds > 0:
+        return 0
+    return ceil(seconds) if isfinite(seconds) else INTEGER_MAX
 
 
 def _integer(number: int) -> int:
