@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -34,6 +34,7 @@ from reconverge.contracts.answers import (
     ErasableMeter,
     Standing,
     UsageMeter,
+    cells_name,
     check_facts,
     hub_name,
     identity_in,
@@ -44,6 +45,7 @@ from reconverge.contracts.answers import (
 from reconverge.contracts.document import (
     CUSTOMER,
     REFUSED,
+    Customer,
     Document,
     InvalidContracts,
     check_identity,
@@ -52,8 +54,16 @@ from reconverge.contracts.document import (
 )
 from reconverge.contracts.explaining import Explanation, MissingFact, explained
 from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
+from reconverge.contracts.meeting import (
+    customers_changed,
+    keep_what_held,
+    terms_met,
+    wait_for_page,
+    wait_for_page_blocking,
+)
+from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.reader import ContractsReader
-from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
+from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
@@ -130,7 +140,7 @@ class Contracts:
             document = checked(dict(document))
         with self._lock:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
-            self._check_caps(document)
+            self.check_customers(document.customers.items(), document)
             before, self._document = self._document, document
             self._plans, self._standings = plans, {}
             self.version = version
@@ -139,7 +149,7 @@ class Contracts:
 
     def terms(self, customer: str) -> Terms:
         """What holds for a customer now."""
-        return terms_of(self._document, customer, self._now_s())
+        return terms_met(self._document, customer, self._now_s())[0]
 
     # ------------------------------------------------------------ deciding
 
@@ -174,9 +184,14 @@ class Contracts:
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
         """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
-        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        within_s = in_seconds(within)
+        standing = self.standing(customer)
+        if standing.pending:
+            within_s = await wait_for_page(self._document, customer, within_s)
+            standing = self.standing(customer)
+        within_ns = round(within_s * SECOND_NS)
         if standing.plain is not None:
-            decision = await standing.plain.ask(customer, cost, within=within, kind=standing.kind(kind))
+            decision = await standing.plain.ask(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         joined = _joined(asked)
@@ -190,9 +205,14 @@ class Contracts:
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
         """As `ask`, for a thread; where it must not wait, memory answers."""
-        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        within_s = in_seconds(within)
+        standing = self.standing(customer)
+        if standing.pending:
+            within_s = wait_for_page_blocking(self._document, customer, within_s)
+            standing = self.standing(customer)
+        within_ns = round(within_s * SECOND_NS)
         if standing.plain is not None:
-            decision = standing.plain.ask_blocking(customer, cost, within=within, kind=standing.kind(kind))
+            decision = standing.plain.ask_blocking(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         joined = _joined(asked)
@@ -355,18 +375,26 @@ class Contracts:
             label: decision for label, decision in decisions.items() if not decision.allowed and label not in shadows
         }
         if standing.plan == REFUSED:
-            return ContractDecision(allowed=False, customer=customer, plan=REFUSED)
+            return ContractDecision(allowed=False, customer=customer, plan=REFUSED, pending=standing.pending)
         if not refusing:
-            return ContractDecision(allowed=True, customer=customer, plan=standing.plan, decisions=decisions)
+            return ContractDecision(True, customer, standing.plan, decisions, None, standing.pending)  # noqa: FBT003
         by = max(refusing, key=lambda label: refusing[label].retry_after)
         return ContractDecision(
-            allowed=False, customer=customer, plan=standing.plan, decisions=decisions, refused_by=by
+            allowed=False,
+            customer=customer,
+            plan=standing.plan,
+            decisions=decisions,
+            refused_by=by,
+            pending=standing.pending,
         )
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
         """Forget what was worked out, and counted, of customers that are to be erased."""
         for customer in [each for each in list(self._standings) if is_named(each)]:
             self._standings.pop(customer, None)
+        customers = self._document.customers
+        if isinstance(customers, OnDemandCustomers):
+            customers.forget(is_named)
         meter: object = self.meter
         if isinstance(meter, ErasableMeter):
             meter.erase(is_named)
@@ -375,7 +403,7 @@ class Contracts:
         """Work out what holds for a customer, and remember it."""
         check_identity(customer, "customer")
         with self._lock:
-            terms = terms_of(self._document, customer, self._now_s())
+            terms, pending = terms_met(self._document, customer, self._now_s())
             parts = self._plans.get(terms.plan, ())
             if [term for term, _ in parts] != list(terms.terms):
                 parts = self._parts(terms.terms)
@@ -383,7 +411,7 @@ class Contracts:
             plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
             if plain is not None and fitting(customer, plain.key_bytes_max) != customer:
                 plain = None
-            standing = Standing(terms.plan, parts, terms.until, plain)
+            standing = Standing(terms.plan, parts, terms.until, plain, pending)
             if len(self._standings) >= STANDINGS_MAX:
                 self._standings.clear()
             self._standings[customer] = standing
@@ -416,13 +444,33 @@ class Contracts:
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
+    def arrived(self, customers: OnDemandCustomers, identities: Iterable[str]) -> None:
+        """See `Decider.arrived`: what these have used so far moves with them, as when a plan changes."""
+        with self._lock:
+            if self._document.customers is not customers:
+                return
+            now_s, named = self._now_s(), list[str]()
+            for identity in identities:
+                self._standings.pop(identity, None)
+                if keep_what_held(self._document, customers, identity, now_s):
+                    named.append(identity)
+            self._take_over(named)
+
+    def forget_standings(self) -> None:
+        """See `Decider.forget_standings`."""
+        with self._lock:
+            self._standings = {}
+
+    def met(self) -> list[str]:
+        """See `Decider.met`."""
+        return list(self._standings)
+
     def _move(self, before: Document, after: Document) -> None:
         """Have the keys of customers with other quotas than before be where these are."""
-        if before.plans == after.plans and before.unknown == after.unknown:
-            was, now = before.customers, after.customers
-            changed = [identity for identity in {**was, **now} if was.get(identity) != now.get(identity)]
-        else:
-            changed = self._met()
+        self._take_over(customers_changed(before, after, self._met))
+
+    def _take_over(self, changed: Collection[str]) -> None:
+        """Have the keys of these customers be where their quotas are now."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -448,23 +496,25 @@ class Contracts:
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
         """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""
-        found = {hub_name(term): (term, limiter) for parts in self._plans.values() for term, limiter in parts}
+        found = {hub_name(term): (term, limiter) for term, limiter in self._all_parts()}
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
         """The customers that this node has cells of."""
         met = dict[str, None]()
-        for parts in self._plans.values():
-            for term, limiter in parts:
-                for key in limiter.keys_beside() if CUSTOMER in term.by else ():
-                    identity = identity_in(term.by, key)
-                    if identity:
-                        met[identity] = None
+        for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
+            for key in limiter.keys_beside() if CUSTOMER in term.by else ():
+                identity = identity_in(term.by, key)
+                if identity:
+                    met[identity] = None
         return list(met)
 
-    def _check_caps(self, document: Document) -> None:
+    def _all_parts(self) -> Iterable[tuple[Term, Limiter]]:
+        return (part for parts in self._plans.values() for part in parts)
+
+    def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
         """Raise InvalidContracts if a cap of this node does not fit what a customer has in place of a plan's limit."""
-        for identity, customer in document.customers.items() if self._caps else ():
+        for identity, customer in customers if self._caps else ():
             for name, override in customer.limits.items():
                 cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
                 if cap is not None and own is not None:

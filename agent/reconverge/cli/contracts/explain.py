@@ -29,7 +29,7 @@ from reconverge.contracts.explaining import (
 )
 from reconverge.contracts.fleet import HubExplainer
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.contracts.store.reader import minimum_as_said
+from reconverge.contracts.store.index import minimum_as_said
 from reconverge.contracts.terms import Term, terms_of
 from reconverge.errors import HubUnavailable, InvalidSetting, asked
 from reconverge.hub.hashing import hashing

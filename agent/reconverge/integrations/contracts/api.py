@@ -42,7 +42,7 @@ from reconverge.contracts.explaining import (
     table_of_explanation,
 )
 from reconverge.contracts.store.book import Book, VersionConflict
-from reconverge.contracts.store.reader import ContractsStats
+from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.errors import asked as meant
 from reconverge.integrations.contracts.openapi import (
