@@ -52,9 +52,8 @@ def follow_hub(
         page_bytes: how much memory pages that are held on demand may take, about; by default 32 MiB.
         hints: whether to listen for what the hub says of changes, with a connection and a thread of its own.
 
-    Returns what reads them; its `stats()` tell the version in force, and what was rejected. Raises InvalidSetting
-    if there is no secret, it is too short, the agent has no hub, or a setting makes no sense; MissingExtra if pages are
-    to be held on demand and `cachetools` is not installed.
+    Returns what reads them, with `stats()`. Raises InvalidSetting if there is no secret, it is too short, the agent has
+    no hub, or a setting makes no sense; MissingExtra if pages are to be on demand and `cachetools` is not installed.
     """
     on_demand = _on_demand(contracts, hold, meanwhile, page_bytes)
     said = secret if secret is not None else os.environ.get(VARIABLE)

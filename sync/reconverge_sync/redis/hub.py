@@ -50,7 +50,6 @@ from reconverge_sync.redis.contracts import (
     shard_of,
     was_swapped,
 )
-from reconverge_sync.redis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, read_orders
 from reconverge_sync.redis.errors import as_unavailable
