@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidSetting
-from reconverge.clock import ManualClock
+from reconverge import Agent, InvalidSetting, Limit
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.contracts import contracts as contracts_module
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import checked
+from reconverge.contracts.document import Former, checked
+from reconverge.contracts.explaining import NOT_MET
 from reconverge.contracts.following import follow_hub
+from reconverge.contracts.on_demand import customers as customers_module
 from reconverge.contracts.on_demand import page_fetching
 from reconverge.contracts.on_demand.customers import ABSENT_MAX, PENDING_MAX, PENDING_S, WAITING_MAX, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import packed, this_moment
@@ -26,7 +29,7 @@ from reconverge.contracts.on_demand.page_table import PageTable
 from reconverge.contracts.store import reader
 from reconverge.contracts.store.index import opened_index
 from reconverge.contracts.store.kept_file import KeptFile
-from reconverge.contracts.store.pages import page_number
+from reconverge.contracts.store.pages import PAGE_BYTES_MAX, page_number
 from reconverge.errors import HubUnavailable, MissingExtra
 from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import Rejection, Secrets
@@ -38,6 +41,7 @@ from tests.support.published import NOON, SECRET
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+NOON_S = NOON / SECOND_NS
 CUSTOMERS = 5000
 """Four pages."""
 
@@ -188,6 +192,55 @@ def test_a_plan_that_counts_otherwise_is_not_forgiven_when_the_page_comes(clock:
     assert (50, 0) == (used, at_once)
     assert 2 == len(names)
     assert 100 == later
+
+
+def test_a_customer_is_decided_by_its_page_from_the_moment_it_is_held(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where more have come than are noted for a page; and its use is not forgiven."""
+    monkeypatch.setattr(customers_module, "PENDING_MAX", 0)
+    hub = OddHub(clock)
+    publish(hub, clock, shop(ada="bucket"))
+    node = DecidingNode(hub, clock)
+    node.interval()
+    used = node.admitted("ada", 60)
+    node.go_on()
+
+    assert 50 == used
+    assert (False, "bucket") == (node.contracts.test("ada").pending, node.plan_of("ada"))
+    assert 0 == node.admitted("ada", 60)
+
+
+def test_what_was_used_before_a_version_whose_page_came_is_not_forgiven(clock: ManualClock) -> None:
+    """The customer was met by one version, and its page is fetched for another customer of the next one."""
+    hub = OddHub(clock)
+    publish(hub, clock, shop(ada="bucket"))
+    node = DecidingNode(hub, clock)
+    node.interval()
+    used = node.admitted("ada", 60)
+    hub.away = True
+    node.go_on()
+    hub.away = False
+    publish(hub, clock, shop(ada="bucket", bob="pro"))
+    node.interval()
+    node.contracts.forget_standings()
+    node.contracts.hit("bob")
+    node.interval()
+    second = node.contracts.version
+
+    assert (50, 2) == (used, second)
+    assert {0} == node.held
+    assert 0 == node.admitted("ada", 60)
+
+
+def test_a_limit_that_holds_on_stays_when_a_further_one_comes(clock: ManualClock) -> None:
+    """A page that was dropped and met again, under another plan of unknown customers, adds to what holds on."""
+    customers = OnDemandCustomers(("00" * 32,), {}, meanwhile="unknown", wake=lambda: None)
+    one, other = (Former("calls", Limit.parse(text), ("customer",), NOON_S) for text in ("5/minute", "7/hour"))
+    customers.hold_on("ada", [one])
+    customers.hold_on("ada", [one, other])
+
+    assert {"ada": (one, other)} == customers.formers
 
 
 def test_a_changed_page_is_in_force_when_it_has_come_and_the_former_until_then(
@@ -359,6 +412,64 @@ def test_a_flood_of_names_drives_no_page_out_of_which_a_customer_was_met(
     assert 1 == node.reader.stats().pages_dropped
 
 
+@pytest.mark.parametrize("room", [100_000, 1_100_000])
+def test_a_page_with_many_own_limits_has_room_and_is_fetched_no_more_often(
+    hub: OddHub, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """It takes many times its length in memory, here 380 kB; names that stand nowhere fetch a page an interval."""
+    monkeypatch.setattr(page_fetching, "TABLE_BYTES_MIN", 0)
+    monkeypatch.setattr(page_fetching, "FULL_PAGES", 1)
+    said = many(CUSTOMERS)
+    said["customers"] = {
+        each: {"plan": "plan-1", "limits": {"calls": f"{5000 + number}/minute"}}
+        for number, each in enumerate(said["customers"])
+    }
+    publish(hub, clock, said)
+    node = DecidingNode(hub, clock, bytes_max=room)
+    node.interval()
+    pages = len(digests(hub))
+    customer = of_page(0, pages, 1)[0]
+    node.contracts.hit(customer)
+    node.go_on()
+    hub.asked.clear()
+    for turn in range(10):
+        for number in range(20):
+            node.contracts.hit(f"stranger-{turn}-{number}")
+            node.go_on()
+        node.interval()
+
+    assert heaviest_page(node) > PAGE_BYTES_MAX
+    assert not node.contracts.test(customer).pending
+    assert (0 in node.held, len(node.held)) == (True, 1 if room < PAGE_BYTES_MAX else 2)
+    assert node.demand.bytes_held <= room
+    assert sum(hub.asked.values()) <= 1 + 11
+
+
+def heaviest_page(node: DecidingNode) -> int:
+    """What the heaviest page takes that a node holds."""
+    return max(page.weight for page in node.demand.held.values())
+
+
+def test_what_is_checked_is_not_in_use_for_it(hub: OddHub, clock: ManualClock) -> None:
+    """A node with caps looks at all customers of a version; a page that only strangers have met stays one of those."""
+    node = DecidingNode(hub, clock)
+    node.interval()
+    plans = {name: each for name, each in many(1).items() if name != "customers"}
+    node.contracts = Contracts(Agent("memory://", clock=clock), plans, caps={"calls": "9000/minute"})
+    node.demand._decider = node.contracts
+    node.contracts.replace(node.reader.document, 1)
+    stranger = next(each for each in map(str, range(100)) if page_number(each, 4) == 1)
+    for each in (stranger, of_page(0, 4, 1)[0]):
+        node.contracts.hit(each)
+    node.go_on()
+    node.contracts.test(of_page(0, 4, 1)[0])
+    set_plan(hub, clock, of_page(2, 4, 1)[0], "plan-3")
+    node.interval()
+
+    assert 2 == node.reader.version
+    assert {0: True, 1: False} == {number: page.met for number, page in node.demand.held.items()}
+
+
 def test_what_no_customer_was_met_of_goes_before_what_was_used_long_ago() -> None:
     """Strangers may have a page be held while there is room; when there is none, it makes way first."""
     plans = checked(many(1, plans=2)).plans
@@ -403,16 +514,17 @@ def test_a_page_that_is_not_in_use_is_dropped_and_others_are_not(clock: ManualCl
 def test_more_customers_on_more_pages_leave_no_customer_without_its_contract(
     hub: OddHub, clock: ManualClock, node: DecidingNode
 ) -> None:
-    """When the customers are divided anew, the pages come first of those that were met."""
+    """When they are divided anew, the pages come first on which the customers stand of pages that are in use."""
     met = [of_page(number, 4, 1)[0] for number in range(3)]
     for each in met:
         node.contracts.hit(each)
     node.go_on()
+    node.contracts.forget_standings()
     publish(hub, clock, many(3 * CUSTOMERS))
     node.interval()
 
     assert 16 == len(digests(hub))
-    assert {page_number(each, 16) for each in met} == node.held
+    assert {number for number in range(16) if number % 4 < 3} == node.held
     assert [False] * 3 == [node.contracts.test(each).pending for each in met]
 
 
@@ -567,6 +679,25 @@ def test_a_request_that_waits_no_longer_leaves_nothing_behind(hub: OddHub, node:
     assert late.pending
     assert 0 == left
     assert not node.contracts.hit("customer-000001").pending
+
+
+def test_a_customer_that_was_not_met_is_explained_and_reset_as_what_it_is(
+    hub: OddHub, clock: ManualClock, node: DecidingNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as an unknown one: it says that its contract is not there yet, and what cannot be reset is an error."""
+    monkeypatch.setattr(contracts_module, "MEETING_S", 0.001)
+    customer = of_page(1, 4, 1)[0]
+    explained = [node.contracts.explain(customer), asyncio.run(node.contracts.explain_fleet(customer))]
+    with pytest.raises(HubUnavailable, match="nothing was reset"):
+        node.contracts.reset(customer)
+    node.go_on()
+    node.contracts.hit(customer)
+    node.contracts.reset(customer)
+    after = node.contracts.explain(customer)
+
+    assert [NOT_MET, NOT_MET] == [each.problem for each in explained]
+    assert all(each.sentence.startswith("as far as this server knows") for each in explained)
+    assert ("", 0) == (after.problem, after.limits[0].used)
 
 
 def test_an_erased_customer_leaves_no_name_in_tables_of_what_is_met(node: DecidingNode) -> None:

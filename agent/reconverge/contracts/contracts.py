@@ -52,11 +52,14 @@ from reconverge.contracts.document import (
     checked,
     overridden,
 )
-from reconverge.contracts.explaining import Explanation, MissingFact, explained
+from reconverge.contracts.explaining import NOT_MET, Explanation, MissingFact, explained
 from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
 from reconverge.contracts.meeting import (
     customers_changed,
+    is_past,
     keep_what_held,
+    named_in,
+    still_pending,
     terms_met,
     wait_for_page,
     wait_for_page_blocking,
@@ -73,6 +76,8 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 
 WITHIN_S: Final = 0.025
+MEETING_S: Final = 1.0
+"""So long an operator's word about a customer waits for what the contracts say of the customer."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
 STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
@@ -140,9 +145,9 @@ class Contracts:
             document = checked(dict(document))
         with self._lock:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
-            self.check_customers(document.customers.items(), document)
+            self.check_customers(named_in(document), document)
             before, self._document = self._document, document
-            self._plans, self._standings = plans, {}
+            self._plans, self._standings = plans, still_pending(self._standings)
             self.version = version
             self._move(before, document)
             self._drop_past()
@@ -228,12 +233,30 @@ class Contracts:
             each.label: each.limiter.usage(each.key) for each in self.asked(customer, standing, facts, lenient=True)
         }
 
+    async def meet(self, customer: str, *, within: Seconds = MEETING_S) -> bool:
+        """Wait until this node knows what the contracts say of a customer; returns whether it does.
+
+        It does at once, but for a customer that is fetched on demand and was not met before.
+        """
+        if self.standing(customer).pending:
+            await wait_for_page(self._document, customer, in_seconds(within))
+        return not self.standing(customer).pending
+
     def reset(self, customer: str, **facts: str) -> None:
         """Forget what the customer has used: here at once, on all other nodes with their next exchange.
 
         Of a limit that counts by further facts, only what was counted by those that are named.
+
+        Raises HubUnavailable if it is not known which limits the customer has, as its page is not there within
+        MEETING_S. On an event loop, where nothing may wait, `await meet(customer)` before.
         """
-        for each in self._places(customer, self.standing(customer), facts, lenient=True):
+        standing = self.standing(customer)
+        if standing.pending:
+            wait_for_page_blocking(self._document, customer, MEETING_S)
+            standing = self.standing(customer)
+        if standing.pending:
+            raise HubUnavailable("page", f"{NOT_MET}; nothing was reset: try again", applied=False)
+        for each in self._places(customer, standing, facts, lenient=True):
             each.limiter.reset(each.key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
@@ -253,13 +276,16 @@ class Contracts:
         """
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
-        return explained(customer, standing.plan, [in_memory(each) for each in places])
+        problem = NOT_MET if standing.pending else ""
+        return explained(customer, standing.plan, [in_memory(each) for each in places], problem=problem)
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
         """As `explain`, by what all nodes have used: the same on each of them, at most a sync interval old.
 
         Where the hub cannot be asked, as far as this node knows, which the sentence says. Raises MissingFact.
         """
+        if not await self.meet(customer):
+            return self.explain(customer, **facts)
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
         try:
@@ -274,7 +300,7 @@ class Contracts:
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
-        if standing is None or (standing.until < inf and self._now_s() >= standing.until):
+        if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
         return standing
 
@@ -403,7 +429,9 @@ class Contracts:
         """Work out what holds for a customer, and remember it."""
         check_identity(customer, "customer")
         with self._lock:
-            terms, pending = terms_met(self._document, customer, self._now_s())
+            former = self._standings.get(customer)
+            was_pending = former is not None and former.pending
+            terms, pending = terms_met(self._document, customer, self._now_s(), was_pending=was_pending)
             parts = self._plans.get(terms.plan, ())
             if [term for term, _ in parts] != list(terms.terms):
                 parts = self._parts(terms.terms)
@@ -444,9 +472,10 @@ class Contracts:
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
-    def arrived(self, customers: OnDemandCustomers, identities: Iterable[str]) -> None:
-        """See `Decider.arrived`: what these have used so far moves with them, as when a plan changes."""
+    def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
+        """See `Decider.arrived`: what customers have used so far moves with them, as when a plan changes."""
         with self._lock:
+            identities = hold()
             if self._document.customers is not customers:
                 return
             now_s, named = self._now_s(), list[str]()
@@ -459,11 +488,11 @@ class Contracts:
     def forget_standings(self) -> None:
         """See `Decider.forget_standings`."""
         with self._lock:
-            self._standings = {}
+            self._standings = still_pending(self._standings)
 
     def met(self) -> list[str]:
         """See `Decider.met`."""
-        return list(self._standings)
+        return list(dict.fromkeys([*list(self._standings), *self._met()]))
 
     def _move(self, before: Document, after: Document) -> None:
         """Have the keys of customers with other quotas than before be where these are."""

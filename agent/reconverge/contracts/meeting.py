@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.contracts.answers import Standing
 from reconverge.contracts.document import REFUSED, Customer, Document, InvalidContracts
 from reconverge.contracts.on_demand.customers import PENDING_S, OnDemandCustomers
 from reconverge.contracts.store.changing import formers_of
@@ -25,12 +26,17 @@ from reconverge.contracts.terms import Terms, terms_of
 from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
-def terms_met(document: Document, customer: str, now_s: float) -> tuple[Terms, bool]:
-    """What holds for a customer, and whether that is for want of the page that it may stand on."""
+def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
+    """What holds for a customer, and whether that is for want of the page that it may stand on.
+
+    `was_pending`: whether it was for want of it when the customer was decided last; then what was charged is kept.
+    """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
         return terms_of(document, customer, now_s), False
     known = customers.meet(customer)
+    if known and was_pending:
+        keep_what_held(document, customers, customer, now_s)
     terms = terms_of(document, customer, now_s)
     if known and customers.meet(customer):  # it may have been dropped meanwhile
         return terms, False
@@ -77,11 +83,29 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
     if customers.meanwhile != REFUSED:
         unnamed = Document(document.plans, {}, document.unknown)
         with contextlib.suppress(InvalidContracts):  # it has as many formers as a customer may have; those hold
-            formers = formers_of(unnamed, document, identity, customer, now_s)
-            added = tuple(each for each in formers if each not in customer.former)
-            if added:
-                customers.formers[identity] = added
+            customers.hold_on(identity, formers_of(unnamed, document, identity, customer, now_s))
     return True
+
+
+def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
+    """Whether what was worked out for a customer holds no more: its time is over, or its page has come."""
+    customers = document.customers
+    came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
+    return came or now_s >= standing.until
+
+
+def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
+    """Those that were worked out without the page, to be worked out again with the next request.
+
+    They are the memory of what has to be kept when the page comes; whatever else stands there is quickly found again.
+    """
+    return {identity: replace(each, until=0.0) for identity, each in list(standings.items()) if each.pending}
+
+
+def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
+    """The customers that are at hand, without noting of any page that it is in use."""
+    customers = document.customers
+    return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
 
 
 def customers_changed(before: Document, after: Document, met: Callable[[], list[str]]) -> list[str]:

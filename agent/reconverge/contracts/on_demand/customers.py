@@ -45,8 +45,11 @@ class Decider(Protocol):
         """Raise InvalidContracts if this node cannot have one of them."""
         ...
 
-    def arrived(self, customers: OnDemandCustomers, identities: Iterable[str]) -> None:
-        """The page of these customers, which were met without it, is held from now on."""
+    def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
+        """A page has come: `hold` has it be held, and returns the customers that were met without it.
+
+        What these have used is where it belongs before one of them is decided by the page.
+        """
         ...
 
     def forget_standings(self) -> None:
@@ -54,7 +57,7 @@ class Decider(Protocol):
         ...
 
     def met(self) -> list[str]:
-        """The customers that were met lately."""
+        """The customers that were met lately, or have used something that counts."""
         ...
 
 
@@ -94,11 +97,15 @@ class OnDemandCustomers(Mapping[str, Customer]):
         """On which page a customer stands, if on any."""
         return page_number(identity, len(self.digests))
 
+    def knows(self, identity: str) -> bool:
+        """Whether it is known what the contracts say of a customer."""
+        return self.number_of(identity) in self.held or identity in self._absent
+
     def meet(self, identity: str) -> bool:
-        """Whether it is known what the contracts say of a customer; otherwise they are asked for from now on."""
-        number = self.number_of(identity)
-        if number in self.held or identity in self._absent:
+        """As `knows`; what is not known is asked for from now on."""
+        if self.knows(identity):
             return True
+        number = self.number_of(identity)
         pending = self._pending.setdefault(number, {})
         if len(pending) < PENDING_MAX:
             pending[identity] = None
@@ -130,6 +137,21 @@ class OnDemandCustomers(Mapping[str, Customer]):
         """As `get`, and notes nothing."""
         page = self.held.get(self.number_of(identity))
         return None if page is None else self._with_formers(identity, page.peek(identity))
+
+    def items_quietly(self) -> Iterator[tuple[str, Customer]]:
+        """As `items`, and notes nothing: a page is not in use because it is checked."""
+        for page in list(self.held.values()):
+            for identity, customer in page.items_quietly():
+                yield identity, self._with_formers(identity, customer) or customer
+
+    def hold_on(self, identity: str, formers: Iterable[Former]) -> None:
+        """Have these limits hold for a customer as former ones, beside those that its page names."""
+        page = self.held.get(self.number_of(identity))
+        customer = None if page is None else page.peek(identity)
+        own = () if customer is None else customer.former
+        added = tuple(each for each in formers if each not in own)
+        if added:
+            self.formers[identity] = added
 
     def pending_of(self, number: int) -> list[str]:
         """The customers of a page that were met without it; they are forgotten here."""

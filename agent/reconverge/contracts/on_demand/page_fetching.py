@@ -10,8 +10,9 @@
 # mixture of two versions, and no customer that was met falls back to being unknown because its page has changed. A page
 # that cannot be fetched, or is damaged, leaves the version before in force, as it does where everything is held.
 #
-# When the customers are divided over another number of pages, no page is what it was. Then those are fetched that the
-# customers stand on that were met lately.
+# When the customers are divided over another number of pages, no page is what it was. Then those are fetched on which
+# the customers of the pages stand that are in use: the numbers of pages are powers of two, so page 3 of 4 becomes 3 and
+# 7 of 8. Where all customers were held before, those that the customers stand on that were met lately.
 #
 # A flood of names that stand on no page. Each page is fetched once, as there are 256 at most, and names are looked up
 # in it from then on. Only where the table is full could names make pages come and go. So a page of which no customer
@@ -48,7 +49,8 @@ from reconverge.runtime.backoff import backoff_ns
 
 TABLE_BYTES: Final = 32 * 1024 * 1024
 """So much memory the pages that are held take, by default. 100,000 customers take 3 MiB, and a million 40 or so."""
-TABLE_BYTES_MIN: Final = 4 * PAGE_BYTES_MAX
+TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
+"""The largest page takes so much, if each of its customers has a limit of its own."""
 IDLE_S: Final = 3600.0
 """A page is dropped of which no customer was met for so long, and after twice that at the latest."""
 FULL_PAGES: Final = 16
@@ -92,7 +94,7 @@ class PagesOnDemand:
         bytes_max: int = TABLE_BYTES,
     ) -> None:
         if bytes_max < TABLE_BYTES_MIN:
-            raise InvalidSetting("page_bytes", bytes_max, f"is less than {TABLE_BYTES_MIN}, which four pages may take")
+            raise InvalidSetting("page_bytes", bytes_max, f"is less than {TABLE_BYTES_MIN}, which one page may take")
         self._decider = decider
         self._clock = clock
         self._wake = wake
@@ -108,6 +110,8 @@ class PagesOnDemand:
         self._next: _Version | None = None
         """What was put together last, and is not in force yet."""
         self._table = PageTable(bytes_max)
+        self._heaviest = PAGE_BYTES_MAX
+        """What the heaviest page takes that was fetched; none heavier is expected."""
         self._unread: dict[str, bytes] = {}
         """What was fetched of a version that is not together yet."""
         self._not_before_ns: dict[int, int] = {}
@@ -143,18 +147,12 @@ class PagesOnDemand:
     # ------------------------------------------------------------ a version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """The next version: the plans, and the pages that are held now, or that met customers stand on.
+        """The next version: the plans, and the pages that are held now, or those of their customers.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
-        pages = len(outline.customers)
-        customers = self.customers
-        if customers is not None and len(customers.digests) == pages:
-            numbers = sorted(self.held)
-            unchanged = {number for number in numbers if self.held[number].digest == outline.customers[number]}
-        else:
-            numbers = sorted({page_number(identity, pages) for identity in self._decider.met()})
-            unchanged = set()
+        numbers = self._numbers_to_hold(len(outline.customers))
+        unchanged = {number for number in numbers if self._is_held(number, outline)}
         wanted = [] if self._plans is not None and self._plans[0] == outline.plans else [outline.plans]
         wanted += [outline.customers[number] for number in numbers if number not in unchanged]
         unread = self._unread = {digest: each for digest, each in self._unread.items() if digest in wanted}
@@ -205,6 +203,27 @@ class PagesOnDemand:
         known = set(outline.digests)
         return {digest: payload for digest, payload in found.items() if digest in known and _is(payload, digest)}
 
+    def _numbers_to_hold(self, pages: int) -> list[int]:
+        """The pages of the next version that its customers may be asked about, if it has so many."""
+        customers = self.customers
+        if customers is None:
+            return sorted({page_number(identity, pages) for identity in self._decider.met()})
+        if len(customers.digests) == pages:
+            return sorted(self.held)
+        return [number for number in range(pages) if any(page.met for page in self._ancestors(number, pages))]
+
+    def _is_held(self, number: int, outline: Outline) -> bool:
+        """Whether a page of the next version is one that is held now."""
+        customers, page = self.customers, self.held.get(number)
+        same_pages = customers is not None and len(customers.digests) == len(outline.customers)
+        return same_pages and page is not None and page.digest == outline.customers[number]
+
+    def _ancestors(self, number: int, pages: int) -> list[PackedPage]:
+        """The pages that are held of which customers may stand on that page, if there are so many."""
+        customers = self.customers
+        fewer = pages if customers is None else min(pages, len(customers.digests))
+        return [page for each, page in list(self.held.items()) if each % fewer == number % fewer]
+
     def _joined(self, outline: Outline, numbers: list[int], payloads: Mapping[str, bytes]) -> _Version:
         plans = self._plans
         if plans is None or plans[0] != outline.plans:
@@ -227,8 +246,9 @@ class PagesOnDemand:
             else:
                 continue  # it was dropped while others were fetched
             page = packed(said, digest, plans[1].plans, number=number, pages=pages)
-            if known is not None:
-                page.met, page.last = known.met, known.last
+            before = self._ancestors(number, pages)  # by the same number of pages, the one of that number
+            if before:
+                page.met, page.last = any(each.met for each in before), max(each.last for each in before)
             found.append((number, page))
         for number, page in sorted(found, key=lambda each: (each[1].met, each[1].last)):
             table[number] = page
@@ -301,7 +321,7 @@ class PagesOnDemand:
 
     def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
         """How many pages may be fetched at once now."""
-        if self._table.currsize + PAGE_BYTES_MAX <= self._table.maxsize:
+        if self._table.currsize + self._heaviest <= self._table.maxsize:
             return FETCHED_AT_ONCE
         begun_ns, fetched = self._in_full
         if now_ns - begun_ns >= interval_ns:
@@ -326,17 +346,21 @@ class PagesOnDemand:
             self._decider.check_customers(_own_of(page), document)
         except (DamagedPage, InvalidContracts) as error:
             return error
+        self._heaviest = max(self._heaviest, page.weight)
+        self._failures.pop(number, None)
+        self._decider.arrived(customers, lambda: self._hold(customers, number, page))
+        customers.release([number])
+        return None
+
+    def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
+        """Have a page be held, if there is room or one of its customers was met; returns those met without it."""
         pending = customers.pending_of(number)
-        real = [identity for identity in pending if page.peek(identity) is not None]
-        if real or self._table.has_room(page):
+        if self._table.has_room(page) or any(page.peek(identity) is not None for identity in pending):
             self._table[number] = page
             self.unkept = True
         else:
             customers.are_absent(pending)
-        self._failures.pop(number, None)
-        self._decider.arrived(customers, pending)
-        customers.release([number])
-        return None
+        return pending
 
     async def _fetch(
         self,

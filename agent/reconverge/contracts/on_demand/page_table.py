@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from cachetools import Cache
 
 from reconverge.contracts.on_demand.packed_page import PackedPage
@@ -17,14 +15,14 @@ class PageTable(Cache[int, PackedPage]):
     """
 
     def __init__(self, bytes_max: int) -> None:
-        super().__init__(bytes_max, getsizeof=attrgetter("weight"))
+        super().__init__(bytes_max, getsizeof=lambda page: min(page.weight, bytes_max))  # one page always has room
         self.held: dict[int, PackedPage] = {}
         self.evicted = 0
         """How many had to go for others."""
 
     def has_room(self, page: PackedPage) -> bool:
         """Whether none has to go for it."""
-        return bool(self.currsize + page.weight <= self.maxsize)
+        return bool(self.currsize + self.getsizeof(page) <= self.maxsize)
 
     def __setitem__(self, number: int, page: PackedPage) -> None:
         super().__setitem__(number, page)

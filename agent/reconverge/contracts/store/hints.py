@@ -108,7 +108,7 @@ class HintListener:
             if self._logged.is_new("thread"):
                 logger.warning("reconverge: hints of changed contracts are not listened for: %s", error)
 
-    def due_ns(self, next_ns: int, *, looked_ns: int, interval_ns: int) -> int:  # noqa: ARG002
+    def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
         """When to look next, if it would be at `next_ns` without hints."""
         told_ns = self._told_ns
         if told_ns is None:

@@ -182,7 +182,7 @@ class ContractsReader:
         """See `Follower.due_ns`."""
         due_ns = self._next_ns
         if self._hints is not None:
-            due_ns = self._hints.due_ns(due_ns, looked_ns=self._looked_ns, interval_ns=self._interval_ns())
+            due_ns = self._hints.due_ns(due_ns, looked_ns=self._looked_ns)
         wanted_ns = None if self._on_demand is None else self._on_demand.due_ns()
         return due_ns if wanted_ns is None else min(due_ns, wanted_ns)
 
@@ -195,7 +195,7 @@ class ContractsReader:
         now_ns = self._clock.monotonic_ns()
         look_ns, interval_ns = self._next_ns, self._interval_ns()
         if self._hints is not None:
-            look_ns = self._hints.due_ns(look_ns, looked_ns=self._looked_ns, interval_ns=interval_ns)
+            look_ns = self._hints.due_ns(look_ns, looked_ns=self._looked_ns)
         if look_ns > now_ns:
             if isinstance(hub, ContractStore):
                 await self._fetch_wanted(hub, timeout_s)

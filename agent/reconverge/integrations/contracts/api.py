@@ -397,6 +397,8 @@ class _Api:
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_body(await asked.body())
         try:
+            if isinstance(self._contracts, Contracts):
+                await self._contracts.meet(asked.identity)
             self._contracts.reset(asked.identity, **facts)
         except InvalidKey as error:
             raise Problem(422, str(error)) from None
