@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.document import Customer, Document, InvalidContracts, table_of
+from reconverge.contracts.document import Document, InvalidContracts, table_of
 from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
 from reconverge.contracts.on_demand.page_table import PageTable
@@ -196,12 +196,12 @@ class PagesOnDemand:
         """The plans and the pages that are held, as a hub keeps them, as far as this program writes them so."""
         if self._plans is None:
             return {}
-        document = self._plans[1]
-        found = {outline.plans: payload_of(table_of_plans(document))}
+        said = table_of(self._plans[1])
+        found = {outline.plans: payload_of({"plans": said["plans"], "unknown": said["unknown"]})}
         for page in list(self.held.values()):
             found[page.digest] = payload_of(page.tables())
         known = set(outline.digests)
-        return {digest: payload for digest, payload in found.items() if digest in known and _is(payload, digest)}
+        return {digest: each for digest, each in found.items() if digest in known and digest_of(each) == digest}
 
     def _numbers_to_hold(self, pages: int) -> list[int]:
         """The pages of the next version that its customers may be asked about, if it has so many."""
@@ -343,7 +343,7 @@ class PagesOnDemand:
                 page = await asyncio.to_thread(_read, payload, digest, document, number, pages)
             else:
                 page = _read(payload, digest, document, number, pages)
-            self._decider.check_customers(_own_of(page), document)
+            self._decider.check_customers(page.items_quietly(), document)
         except (DamagedPage, InvalidContracts) as error:
             return error
         self._heaviest = max(self._heaviest, page.weight)
@@ -387,20 +387,5 @@ class PagesOnDemand:
             raise failure
 
 
-def table_of_plans(document: Document) -> dict[str, object]:
-    """What the page of plans says."""
-    table = table_of(document)
-    return {"plans": table["plans"], "unknown": table["unknown"]}
-
-
 def _read(payload: bytes, digest: str, document: Document, number: int, pages: int) -> PackedPage:
     return packed(table_in(payload, digest), digest, document.plans, number=number, pages=pages)
-
-
-def _own_of(page: PackedPage) -> list[tuple[str, Customer]]:
-    """Those that have limits of their own, by a name for each."""
-    return [(identity, customer) for identity, customer in page.items_quietly() if customer.limits]
-
-
-def _is(payload: bytes, digest: str) -> bool:
-    return digest_of(payload) == digest
