@@ -1,16 +1,26 @@
 """Goal: whoever stops hands the ledger to a member that stays.
 
-Method: three members at a real mosquitto, of which two stop, one right after the other.
+Method: members at a real mosquitto, of which one or two stop, one right after the other; and parts of what is handed
+over that do not belong together.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Totals
+from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.election import BEATS
+from reconverge_sync.mqtt.handover import write_ledger
 from reconverge_sync.mqtt.messages import Kind
 from reconverge_sync.mqtt.shard import HEARD_LATELY_NS
+from reconverge_sync.mqtt.succession import Successor
+from reconverge_sync.mqtt.usage_handover import write_usage
+from tests.mqtt.test_leader import Table, answered
+from tests.mqtt.test_leader import batch as said_by_a_node
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import TENURE_NS, TIMEOUT_S, MqttFleet
 from tests.support.metered import batch_of, clock_in_november, row_of, rows_of
@@ -86,3 +96,53 @@ def test_the_last_member_that_has_taken_over_stops_soon(mosquitto: Mosquitto) ->
 async def must_not_deliver(successor: str, kind: Kind, payload: bytes) -> None:
     """There is no member to have anything."""
     raise AssertionError(successor, kind, payload)
+
+
+def test_what_comes_after_the_usage_was_given_is_refused_and_told_to_the_successor(mosquitto: Mosquitto) -> None:
+    """A leader that took it in would confirm what its successor does not have; it is counted once, by the successor."""
+
+    async def tried() -> None:
+        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november())
+        leader, other = fleet.join(), fleet.join()
+        await leader.exchange(batch("node1.0"))
+        await other.exchange(batch("node2.0"))
+        await other.usage.record(batch_of([row_of(5)]))
+        given, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def deliver(successor: str, kind: Kind, payload: bytes) -> None:
+            given.set()
+            await may_go_on.wait()
+
+        server = fleet.servers()[0]
+        handing_over = asyncio.create_task(server.hand_over(deliver, usage_s=TIMEOUT_S))
+        await given.wait()
+        with pytest.raises(HubUnavailable, match="about to stop"):
+            await other.usage.record(batch_of([row_of(7)], sequence=2, answered=1))
+        may_go_on.set()
+        await handing_over
+        await leader.dies()
+        await other.close()
+
+    asyncio.run(tried())
+
+
+@pytest.mark.parametrize(("ahead", "sequences"), [(0, {"account": 3}), (1, {})])
+def test_usage_counts_with_the_ledger_of_its_term_alone(ahead: int, sequences: dict[str, int]) -> None:
+    """What accounts had told in another term may have been told again since; a node then tells all that it keeps."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leaver = table.leader()
+    (heir,) = (one for one in table.members if one is not leaver)
+    answered(leaver, said_by_a_node())
+    name, term = leaver.election.member, leaver.election.term
+    successor, ledger = Successor(heir), leaver.hand_over()
+    assert ledger is not None
+    for part in write_usage(UsageState(sequences={"account": 3}), term + ahead):
+        successor.take_usage(name, part)
+
+    assert [True] == [successor.take_ledger(name, part) for part in write_ledger(ledger, term)]
+
+    table.dismiss(leaver)
+    table.talk(0.05)
+    heir.go_on()
+    assert sequences == heir.usage.sequences
