@@ -100,7 +100,7 @@ def test_of_two_writers_of_one_version_one_succeeds() -> None:
 
         done = await asyncio.gather(swap(leader, b"one", b"first"), swap(leader, b"other", b"first"))
 
-        assert [True, False] == done
+        assert [True, False] == list(done)
         assert b"one" == leader.read(MAX)
         assert topic.retained.endswith(b"one")
 
