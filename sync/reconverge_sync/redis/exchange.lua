@@ -818,7 +818,7 @@ local function grant(used)
         if target > headroom then target = headroom end
       end
     end
-    if report_asked > 0 or target >= 1 then
+    if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= pool) then
       entry_line = entry_line + raise(target, pool, used, free)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
