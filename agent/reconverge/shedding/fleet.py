@@ -90,13 +90,13 @@ class FleetShedder:
         memory = self._memory[arrival.rank]
         if decision.allowed:
             memory.admitted(arrival.now_ns)
-            return Charge(limiter, KEY, decision)
+            return Charge(limiter, KEY, decision, told=False)
         if self._is_partitioned(arrival.now_ns):
             if memory.has_room(arrival.now_ns):
                 return None
             reason = "This node cannot reach the others, and has admitted as much as it did when it could."
             return Refusal(self.name, 503, memory.window_s, reason, decision)
-        return refusal_of(self.name, 503, limiter.for_any_node(decision, KEY))
+        return refusal_of(self.name, 503, limiter, KEY, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
         """See `Layer.enter_anyway`."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconverge.decision import Decision
+    from reconverge.limit.limit import Limit
 
 Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
@@ -48,6 +49,10 @@ class Refusal:
     """A sentence for the caller."""
     decision: Decision | None = None
     """Of a layer that counts by a limit: what the limit said."""
+    quotas: Mapping[str, Limit] | None = None
+    """Of such a layer: its quotas, by name."""
+    concurrent_max: int | None = None
+    """Of a layer that counts what is in progress: how much may be."""
 
 
 class Ticket(Protocol):

@@ -34,7 +34,7 @@ class RequestRate:
         decision = self.limiter.hit(arrival.key)
         if decision.allowed:
             return Charge(self.limiter, arrival.key, decision)
-        return refusal_of(self.name, self._status, self.limiter.for_any_node(decision, arrival.key))
+        return refusal_of(self.name, self._status, self.limiter, arrival.key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
         """See `Layer.enter_anyway`."""
@@ -45,10 +45,11 @@ class RequestRate:
         return {}
 
 
-def refusal_of(layer: str, status: int, decision: Decision) -> Refusal:
+def refusal_of(layer: str, status: int, limiter: Limiter, key: str, decision: Decision) -> Refusal:
     """The refusal that a limit's decision amounts to."""
-    wait = decision.retry_after
-    return Refusal(layer, status, wait, f"The quota {decision.binding} is used up.", decision)
+    decision = limiter.for_any_node(decision, key)
+    reason = f"The quota {decision.binding} is used up."
+    return Refusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
 
 
 class Charge:
@@ -57,10 +58,12 @@ class Charge:
     # A reservation would do, and costs ten times as much as a hit: it marks the charge, so that it can be corrected to
     # the last unit in whichever window it lies. What is given back here was charged microseconds ago.
 
-    __slots__ = ("_key", "_limiter", "decision")
+    __slots__ = ("_key", "decision", "limiter", "told")
 
-    def __init__(self, limiter: Limiter, key: str, decision: Decision) -> None:
-        self._limiter = limiter
+    def __init__(self, limiter: Limiter, key: str, decision: Decision, *, told: bool = True) -> None:
+        self.limiter = limiter
+        self.told = told
+        """Whether the response should say so: not of a quota that is not the caller's own."""
         self._key = key
         self.decision = decision
         """What the limit said."""
@@ -73,7 +76,7 @@ class Charge:
         decision = self.decision
         if decision.switch == OFF or decision.would_refuse:
             return  # nothing was charged
-        charged = self._limiter.tables[1] if decision.borrowed else self._limiter.enforcement.table
+        charged = self.limiter.tables[1] if decision.borrowed else self.limiter.enforcement.table
         charged.refund(self._key, 1)
-        for table in self._limiter.tables:
+        for table in self.limiter.tables:
             table.tell(self._key)  # a waiter may have room now

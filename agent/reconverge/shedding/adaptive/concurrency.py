@@ -72,7 +72,7 @@ class AdaptiveConcurrency:
         if in_flight:
             return Slot(self, arrival, in_flight, slots.generation)
         reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
-        return Refusal(self.name, 503, RETRY_AFTER_S, reason)
+        return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
     def enter_anyway(self, arrival: Arrival) -> Slot | None:
         """See `Layer.enter_anyway`."""
@@ -111,10 +111,10 @@ class AdaptiveConcurrency:
 class Slot:
     """One request in progress. `in_flight` is how many ran when it began, itself included."""
 
-    __slots__ = ("_holder", "began_ns", "generation", "held", "in_flight", "rank")
+    __slots__ = ("began_ns", "generation", "held", "holder", "in_flight", "rank")
 
     def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
-        self._holder = holder
+        self.holder = holder
         self.held = True
         """Until it is freed, once; changed under the lock of the slots."""
         self.rank = arrival.rank
@@ -124,7 +124,7 @@ class Slot:
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
         """See `Ticket.finish`."""
-        self._holder.free(self, now_ns, outcome)
+        self.holder.free(self, now_ns, outcome)
 
     def give_back(self, now_ns: int) -> None:
         """See `Ticket.give_back`."""

@@ -1,0 +1,138 @@
+"""What the response to a request says about the layers that it has passed, or the one that has refused it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import ceil
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.web.fields import FAR_S, IETF_11, RETRY_AFTER, Fields, Told, fields_of, sf_string
+from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
+from reconverge.runtime.log_throttle import LogThrottle
+from reconverge.shedding.adaptive.concurrency import Slot
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusal
+from reconverge.shedding.rate import Charge, RequestRate
+from reconverge.shedding.stack import Admission, Stack
+
+logger = logging.getLogger("reconverge")
+
+POLICY: Final = "RateLimit-Policy"
+LEFT: Final = "RateLimit"
+OVERLOADED: Final = frozenset({503, 504})
+"""With these an application says itself that it, or what it calls, is overloaded or too slow."""
+MESSAGES_MAX: Final = 10
+"""Of failures of an application's functions, so many are logged in a minute."""
+
+KeyFunc = Callable[[Any], str]
+
+
+def outcome_of(status: int) -> Outcome:
+    """What the end of a response with this status says about the load: 0 if it never began."""
+    if status in OVERLOADED:
+        return DROPPED
+    return IGNORED if status >= 500 or not status else SERVED
+
+
+def fields_of_admission(admission: Admission) -> Fields:
+    """The fields of a response to an admitted request: quotas of the caller's own, and what is in progress."""
+    policies: list[str] = []
+    left: list[str] = []
+    for ticket in admission.tickets:
+        if isinstance(ticket, Slot):
+            limit = ticket.holder.limit
+            policies.append(_concurrent(ticket.holder.name, limit))
+            left.append(f"{sf_string(ticket.holder.name)};r={max(0, limit - ticket.in_flight)}")
+        elif isinstance(ticket, Charge) and ticket.told:
+            quotas = ticket.limiter.quotas
+            for name, value in fields_of([Told(ticket.decision, quotas)], (IETF_11,), wall_s=0.0):
+                (policies if name == POLICY else left).append(value)
+    return [(POLICY, ", ".join(policies)), (LEFT, ", ".join(left))] if policies else []
+
+
+def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
+    """The response to a refused request: status, fields and a body of problem details."""
+    wait = refusal.retry_after
+    retry_after = max(1, ceil(wait)) if wait is not None and wait < FAR_S else None
+    detail = refusal.reason if retry_after is None else f"{refusal.reason} Try again in {retry_after} s."
+    body = encoded(problem_of(refusal.status, violated=[refusal.layer], retry_after=retry_after, detail=detail))
+    fields: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
+    if retry_after is not None:
+        fields.append((RETRY_AFTER, str(retry_after)))
+    if refusal.decision is not None and refusal.quotas:
+        fields += fields_of([Told(refusal.decision, refusal.quotas)], (IETF_11,), wall_s=0.0, refused=True)
+    elif refusal.concurrent_max is not None:
+        fields.append((POLICY, _concurrent(refusal.layer, refusal.concurrent_max)))
+        fields.append((LEFT, f"{sf_string(refusal.layer)};r=0"))
+    return refusal.status, fields, body
+
+
+@lru_cache(maxsize=1024)
+def _concurrent(name: str, limit: int) -> str:
+    return f'{sf_string(name)};q={limit};qu="concurrent-requests"'
+
+
+class Deciding:
+    """Asks a stack about requests of an application, whose functions may fail: then the request goes on."""
+
+    def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
+        if key_func is not None and not callable(key_func):
+            raise InvalidSetting("key_func", key_func, "must be a function from a request to a string")
+        rates = [layer.name for layer in stack.layers if isinstance(layer, RequestRate)]
+        if rates and key_func is None:
+            problem = f"is missing: the layer {rates[0]!r} counts by key; pass a function from a request to its key"
+            raise InvalidSetting("key_func", None, problem)
+        if key_func is not None and not _may_count_by_key(stack):
+            raise InvalidSetting(
+                "key_func", key_func, "has no effect: no layer of the stack counts by key; leave it out"
+            )
+        self.stack = stack
+        self.failures = 0
+        """How many requests have gone on because a function of the application failed, or a key could not be used."""
+        self._key_func = key_func
+        self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
+
+    def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
+        """What the stack says; None if it could not be asked."""
+        try:
+            rank = self.stack.classes.rank_of(request, method, field)
+            if self._key_func is None:
+                return self.stack.enter_ranked("", rank)
+            return self.stack.enter_ranked(self._key_func(request), rank)
+        except Exception as error:  # noqa: BLE001  # whatever breaks in here never breaks a request
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        now_ns = self.stack.now_ns()
+        if self._throttle.allows(now_ns):
+            self._throttle.note(now_ns)
+            logger.error(
+                "reconverge: a request went on without load shedding, as it could not be decided", exc_info=error
+            )
+
+
+def _may_count_by_key(stack: Stack) -> bool:
+    """Whether any layer may count by key: a rate, or one that this package does not know."""
+    return any(
+        isinstance(layer, RequestRate) or not type(layer).__module__.startswith("reconverge.shedding.")
+        for layer in stack.layers
+    )
+
+
+def checked_stack(stack: object) -> Stack:
+    """The stack, by default one of adaptive concurrency and the worker shedder. Raises InvalidSetting."""
+    if stack is None:
+        return Stack()
+    if not isinstance(stack, Stack):
+        raise InvalidSetting("stack", stack, "is no Stack; make one of its layers: Stack(AdaptiveConcurrency(), ...)")
+    return stack
+
+
+def names_of(fields: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Fields as ASGI has them."""
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
