@@ -12,7 +12,7 @@ from reconverge.shedding.layers import Arrival, Ticket
 from reconverge.simulation.service import Request
 
 MILLISECONDS = 1_000_000
-TWO = TrafficClasses(["user", "prefetch"], classify=lambda request: str(request))
+TWO = TrafficClasses(["user", "prefetch"], classify=str)
 USER, PREFETCH = 0, 1
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from reconverge.integrations.asgi.middleware import App, Message, Receive, Scope, Send, merged
+from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send, merged
 from reconverge.integrations.shedding.response import (
     Deciding,
     KeyFunc,
@@ -47,7 +47,7 @@ class LoadSheddingMiddleware:
     def __init__(
         self, app: App, stack: Stack | None = None, *, key_func: KeyFunc | None = None, fields: bool = True
     ) -> None:
-        check_asgi(app)
+        check_asgi(app, "WsgiLoadSheddingMiddleware of reconverge.integrations.shedding")
         self.app = app
         self.stack = checked_stack(stack)
         self._deciding = Deciding(self.stack, key_func)

@@ -45,8 +45,8 @@ class WsgiLoadSheddingMiddleware:
         key_func: from the environment to the key that a `RequestRate` counts by.
         fields: whether responses to admitted requests say what is left, in the fields of draft-ietf-httpapi-ratelimit.
 
-    Raises InvalidSetting if neither or both of `stack` and `workers` are given, for a stack that measures an event loop,
-    and for a `key_func` that is missing or useless.
+    Raises InvalidSetting if neither or both of `stack` and `workers` are given, for a stack that measures an event
+    loop, and for a `key_func` that is missing or useless.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WsgiLoadSheddingMiddleware:
         key_func: KeyFunc | None = None,
         fields: bool = True,
     ) -> None:
-        check_wsgi(app)
+        check_wsgi(app, "LoadSheddingMiddleware of reconverge.integrations.shedding")
         self.app = app
         self.stack = _stack_of(stack, workers)
         if self.stack.needs_loop:

@@ -9,7 +9,8 @@
 # Partitions. There, a class that has a guarantee may start beyond the limit, so that it is never kept out by others;
 # the limit is then no limit. Here the guarantee is kept by leaving slots free for it: a class may take a slot only if
 # what is left serves the guarantees of the others. A slot that is left free for a class that sends nothing is wasted,
-# so as much is left as the class is likely to want next: the most that it lately had running or refused, a quarter of that, and one more.
+# so as much is left as the class is likely to want next: the most that it lately had running or refused, a quarter of
+# that, and one more.
 # A class that begins anew so finds one slot, then more with each request that is refused, in the time of one round
 # trip.
 #
