@@ -30,6 +30,8 @@ def after(algorithm: Algorithm, *windows: Sample) -> int:
 
 @pytest.mark.parametrize("kind", ALL)
 class TestAll:
+    """What holds for each of the three."""
+
     @given(windows=st.lists(samples, max_size=300))
     def test_the_limit_stays_between_its_ends(
         self, kind: type[Aimd | Vegas | Gradient2], windows: list[Sample]
@@ -61,7 +63,7 @@ class TestAll:
         assert 2 == after(algorithm, window(50, 80), *[window(0, 100, dropped=True)] * 100)
 
     def test_it_leaves_a_plateau_of_timeouts(self, kind: type[Aimd | Vegas | Gradient2]) -> None:
-        """When a service that timed out answers again, the limit rises: the timeouts have not become its normal time."""
+        """When a service that timed out answers again, the limit rises: timeouts have not become its normal time."""
         algorithm = kind(initial=20, min_limit=2)
         after(algorithm, *[window(50, 20)] * 5, *[window(0, 20, dropped=True)] * 300)
 
@@ -94,6 +96,8 @@ class TestAll:
 
 
 class TestAimd:
+    """Additive increase, multiplicative decrease."""
+
     def test_it_adds_one_and_takes_a_tenth(self) -> None:
         """As published: one more after a window without drops, nine tenths after one with."""
         assert 21 == after(Aimd(initial=20), window(50, 20))
@@ -111,6 +115,8 @@ class TestAimd:
 
 
 class TestVegas:
+    """By the length of the queue."""
+
     @pytest.mark.parametrize(
         ("round_trip", "limit"),
         [(50, 112), (51, 112), (52.5, 102), (53, 102), (53.2, 100), (56, 100), (59, 98), (500, 98)],
@@ -121,6 +127,8 @@ class TestVegas:
 
 
 class TestGradient2:
+    """By the ratio of round trips."""
+
     def test_a_gradient_of_one_adds_a_fifth_of_the_queue(self) -> None:
         """As published: with room for 4 and a smoothing of 0.2, five windows without a queue add 4."""
         algorithm = Gradient2(initial=100)
@@ -170,6 +178,8 @@ class TestGradient2:
 
 @pytest.mark.parametrize("kind", [Vegas, Gradient2])
 class TestBaseline:
+    """The round trip without a queue."""
+
     def test_a_probe_lowers_the_limit_for_two_windows(self, kind: type[Vegas | Gradient2]) -> None:
         """After so many windows the limit is four fifths for two windows, and then what it was."""
         algorithm = kind(initial=100, max_limit=100, probe_windows=10)

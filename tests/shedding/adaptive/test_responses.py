@@ -1,7 +1,7 @@
 """How the adaptive limits answer steps, ramps and noise, in front of a simulated pool of workers.
 
-The pool has ten workers of 50 ms, so it serves 200 requests a second, and by Little's law needs ten in progress. What is
-expected is what Netflix documents: Vegas keeps the queue between alpha and beta, Gradient2 keeps round trips within its
+The pool has ten workers of 50 ms, so it serves 200 requests a second, and by Little's law needs ten in progress. Expected
+is what Netflix documents: Vegas keeps the queue between alpha and beta, Gradient2 keeps round trips within its
 tolerance of 1.5, AIMD swings below the timeout; all serve what the pool can.
 """
 
@@ -44,6 +44,8 @@ def run(
 
 @pytest.mark.parametrize("name", MAKERS)
 class TestResponses:
+    """Each of the three, in front of the same pool."""
+
     def test_twice_the_capacity_is_served_as_far_as_it_goes(self, name: str) -> None:
         """At 400 requests a second 95 % of the capacity is served, and the queue stays short, for a hundred seconds."""
         _, requests = run(MAKERS[name](), lambda _: 400, lambda _: 0.05, 100)
@@ -60,7 +62,7 @@ class TestResponses:
         assert 180 < served_per_second(requests, 60, 80)
 
     def test_a_ramp_is_served_until_the_pool_is_full(self, name: str) -> None:
-        """A load that rises from 50 to 400 a second is served whole up to 80 % of the capacity, and 95 % of that later."""
+        """A load that rises from 50 to 400 a second is served whole up to 80 % of the capacity, and to 95 % later."""
         _, requests = run(MAKERS[name](), lambda t: 50 + 350 * min(1.0, t / 70), lambda _: 0.05, 100)
         before = [each for each in requests if each.arrived_ns < 20e9]
 
@@ -74,7 +76,7 @@ class TestResponses:
         assert 170 < served_per_second(requests, 20, 70)
 
     def test_a_light_load_is_not_limited(self, name: str) -> None:
-        """At half the capacity one in a hundred is refused at most, probes included, and the limit does not run away."""
+        """At half the capacity one in a hundred is refused at most, with probes, and the limit does not run away."""
         gate, requests = run(MAKERS[name](), lambda _: 100, lambda _: 0.05, 60)
 
         assert 0.99 < goodput(requests, PREFETCH, 10.0)

@@ -97,7 +97,7 @@ def test_a_demand_is_forgotten() -> None:
 
 
 def test_a_guarantee_is_kept_by_leaving_slots_free() -> None:
-    """With half for each, a class that floods leaves the other what it lately wanted, and never runs beyond the limit."""
+    """With half for each, a class that floods leaves the other what it lately wanted, and both keep the limit."""
     slots = Slots(10, 2, (0.5, 0.5))
     taken(slots, 0, 5)
     freed(slots, 0, 5)
@@ -139,7 +139,7 @@ def test_ten_thousand_races_leave_nothing_behind() -> None:
     def race(seed: int) -> None:
         order = random.Random(seed)
         gate.wait()
-        for slot in list(slots):
+        for slot in slots:
             (slot.give_back if order.random() < 0.5 else slot.finish)(10)
 
     for _ in range(10):

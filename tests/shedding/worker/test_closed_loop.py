@@ -51,16 +51,18 @@ def smooth(points: list[tuple[float, float]], width: float = 2.0) -> list[tuple[
 
 @pytest.mark.parametrize("name", CASES)
 class TestClosedLoop:
+    """What holds in each case."""
+
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_critical_requests_are_served(self, name: str, seed: int) -> None:
-        """At least 99.4 % of the more important class are answered within a second, from the first second to the last."""
+        """At least 99.4 % of the important class are answered within a second, from the first second to the last."""
         _, requests, _ = run(name, seed)
 
         assert 0.994 <= goodput(requests, USER, TIMEOUT_S)
 
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_the_rejected_fraction_settles_within_ten_seconds(self, name: str, seed: int) -> None:
-        """Ten seconds after each change it is within five points of its final value, and has crossed it twice at most."""
+        """Ten seconds after a change it is within five points of its final value, which it crosses twice at most."""
         gate, _, _ = run(name, seed)
         points = smooth(gate.rejected)
 
@@ -96,7 +98,7 @@ class TestClosedLoop:
 
 
 def test_netflixs_case() -> None:
-    """A spike of twelve times the prefetch leaves that class about a fifth, as Netflix has published, and users whole."""
+    """A spike of twelve times the prefetch leaves that class a fifth, as Netflix has published, and users whole."""
     _, requests, _ = run("spike")
 
     assert 0.994 <= goodput(requests, USER, TIMEOUT_S, 20, 60)

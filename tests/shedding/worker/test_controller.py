@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -92,7 +93,7 @@ def test_a_long_pause_counts_as_a_short_step() -> None:
 
 
 def simulated(load: float, *, gains: Gains | None = None, seconds: float = 60.0) -> tuple[list[float], list[float]]:
-    """The controller in front of an ideal queue whose wait grows by admitted load less one. Returns waits, fractions."""
+    """The controller and an ideal queue whose wait grows by admitted load less one. Returns waits, fractions."""
     controller = Controller(gains)
     wait_s, waits, fractions = 0.0, [], []
     for _ in range(round(seconds / STEP_S)):
@@ -115,7 +116,7 @@ def test_an_ideal_queue_is_brought_to_its_target(load: float) -> None:
 
     assert 0.05 > max(abs(each - fits) for each in fractions[100:])
     assert 0.01 > max(abs(each - fits) for each in fractions[300:])
-    assert 2 >= sum(one != other for one, other in zip(sides, sides[1:], strict=False))
+    assert 2 >= sum(one != other for one, other in pairwise(sides))
     assert LAG_TARGET_S == pytest.approx(waits[-1], rel=0.1)
 
 
@@ -124,7 +125,7 @@ def test_gains_that_are_not_damped_swing() -> None:
     _, fractions = simulated(2.0, gains=Gains(kp=0.003, ki=0.2))
     sides = [math.copysign(1.0, each - 0.5) for each in fractions if abs(each - 0.5) > 0.01]
 
-    assert 2 < sum(one != other for one, other in zip(sides, sides[1:], strict=False))
+    assert 2 < sum(one != other for one, other in pairwise(sides))
 
 
 @pytest.mark.parametrize("gains", [{"kp": -1.0}, {"ki": 0.0}, {"kd": math.inf}, {"smoothing_s": "much"}])

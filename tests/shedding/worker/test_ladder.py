@@ -73,7 +73,7 @@ def test_a_rung_is_left_after_five_seconds() -> None:
     steps=st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=100),
 )
 def test_what_is_dealt_out_is_what_was_asked_for(counts: list[int], steps: list[tuple[float, bool]]) -> None:
-    """The classes' fractions, by their parts of the traffic, sum to the whole; a class loses all before the next does."""
+    """The classes' fractions, by their parts of the traffic, sum to the whole; one loses all before the next does."""
     ladder = laddered(*counts)
     for rejected, pressed in steps:
         allowed = min(rejected, ladder.ceiling())
