@@ -1,7 +1,7 @@
 """How the adaptive limits answer steps, ramps and noise, in front of a simulated pool of workers.
 
-The pool has ten workers of 50 ms, so it serves 200 requests a second, and by Little's law needs ten in progress. Expected
-is what Netflix documents: Vegas keeps the queue between alpha and beta, Gradient2 keeps round trips within its
+The pool has ten workers of 50 ms, so it serves 200 requests a second, and by Little's law needs ten in progress.
+Expected is what Netflix documents: Vegas keeps the queue between alpha and beta, Gradient2 keeps round trips within its
 tolerance of 1.5, AIMD swings below the timeout; all serve what the pool can.
 """
 
