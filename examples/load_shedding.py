@@ -32,7 +32,7 @@ stack = Stack(
 )
 
 
-async def service(scope: Any, receive: Any, send: Any) -> None:
+async def service(_scope: Any, _receive: Any, send: Any) -> None:
     """Answers after 20 ms, which is what a database takes."""
     await asyncio.sleep(0.02)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
