@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _undisturbed(case: str, gate: str, timeline: Timeline) -> tuple[list[Answer], bool]:
     """Run it again if the machine had no time for the generator. Returns the answers, and whether it had at last."""
-    for left in reversed(range(TRIES)):
+    left = TRIES
+    while True:
+        left -= 1
         with served(case, gate, timeline) as port:
             heard = drive(case, port, timeline, SEED)
         calm = heard.late_s <= LATE_S_MAX
@@ -66,8 +68,7 @@ def _undisturbed(case: str, gate: str, timeline: Timeline) -> tuple[list[Answer]
         note = "" if calm else f"; disturbed, the generator was {heard.late_s:.2f} s late" + ("; again" if left else "")
         print(f"{case}: {gate}: {len(heard.answers)} requests, load {load:.1f}{note}", file=sys.stderr, flush=True)
         if calm or not left:
-            break
-    return heard.answers, calm
+            return heard.answers, calm
 
 
 def _table(verdicts: Mapping[tuple[str, str], Verdict]) -> str:

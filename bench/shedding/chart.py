@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -80,7 +80,7 @@ def draw_damping(path: Path) -> bool:
     if pyplot is None:
         return False
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
-    kinds = (
+    kinds: tuple[tuple[str, Callable[[float], responses.Line]], ...] = (
         ("the default gains, damping ratio 1.1", responses.controlled),
         ("gains with a damping ratio of 0.015", lambda load: responses.controlled(load, responses.UNDAMPED)),
         ("AIMD: a tenth less, a point more", responses.additive),

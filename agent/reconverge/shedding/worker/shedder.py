@@ -92,7 +92,7 @@ class WorkerShedder:
             return
         self._loop = loop
         self.signal.start_over()
-        me = weakref.ref(self)
+        me: weakref.ref[WorkerShedder] = weakref.ref(self)
         now, wake = self._now, self._wake
         start_thread(lambda: _measure(me, loop, now, wake), name="reconverge-loop-lag")
 
