@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -93,7 +93,7 @@ class Stack:
         self._admitted = [Total() for _ in names]
         self._refused = {layer.name: [Total() for _ in names] for layer in layers}
         self._would_refuse = {layer.name: [Total() for _ in names] for layer in layers}
-        self._asked: tuple[tuple[Layer, bool], ...] = ()
+        self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
         self._apply()
         for name, to in (switches or {}).items():
             self.switch(name, to)
@@ -119,7 +119,7 @@ class Stack:
 
     def _apply(self) -> None:
         switched = ((layer, self._switches[layer.name]) for layer in self.layers)
-        self._asked = tuple((layer, switch == SHADOW) for layer, switch in switched if switch != OFF)
+        self._asked = tuple((layer.enter, layer, switch == SHADOW) for layer, switch in switched if switch != OFF)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the layers that measure an event loop measure this one. Called from the loop's own thread."""
@@ -143,8 +143,8 @@ class Stack:
         tickets: list[Ticket] = []
         shadowed: tuple[Refusal, ...] = ()
         try:
-            for layer, in_shadow in self._asked:
-                answer = layer.enter(arrival)
+            for enter, layer, in_shadow in self._asked:
+                answer = enter(arrival)
                 if answer is None:
                     continue
                 if isinstance(answer, Refusal):

@@ -15,14 +15,17 @@ app = LoadSheddingMiddleware(app)
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Final
 
-from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send, merged
+from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send
 from reconverge.integrations.shedding.response import (
+    LEFT,
+    POLICY,
     Deciding,
+    FieldWriter,
     KeyFunc,
     checked_stack,
-    fields_of_admission,
     names_of,
     outcome_of,
     response_to,
@@ -30,6 +33,13 @@ from reconverge.integrations.shedding.response import (
 from reconverge.integrations.web.options import check_asgi
 from reconverge.shedding.layers import DROPPED, IGNORED, Outcome
 from reconverge.shedding.stack import Admission, Stack
+
+START: Final = "http.response.start"
+BODY: Final = "http.response.body"
+PATH: Final = "http.response.pathsend"
+"""An extension of ASGI: the whole body, as a file that the server sends."""
+POLICY_BYTES: Final = POLICY.lower().encode()
+LEFT_BYTES: Final = LEFT.lower().encode()
 
 
 class LoadSheddingMiddleware:
@@ -51,7 +61,7 @@ class LoadSheddingMiddleware:
         self.app = app
         self.stack = checked_stack(stack)
         self._deciding = Deciding(self.stack, key_func)
-        self._fields = fields
+        self._writer = FieldWriter() if fields else None
         self._loop: asyncio.AbstractEventLoop | None = None
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
@@ -73,24 +83,22 @@ class LoadSheddingMiddleware:
         admission = self._deciding.admission(scope, scope["method"], self._class_in(scope))
         if admission is None:
             await self.app(scope, receive, send)
-        elif admission.refusal is None:
-            await self._serve(admission, scope, receive, send)
-        else:
+        elif admission.refusal is not None:
             status, fields, body = response_to(admission.refusal)
-            await send({"type": "http.response.start", "status": status, "headers": names_of(fields)})
-            await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    async def _serve(self, admission: Admission, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = _Sending(admission, send, fields=self._fields)
-        outcome: Outcome = IGNORED
-        try:
-            await self.app(scope, receive, sending)
-            outcome = outcome_of(sending.status)
-        except TimeoutError:
-            outcome = DROPPED
-            raise
-        finally:
-            admission.finish(outcome)
+            await send({"type": START, "status": status, "headers": names_of(fields)})
+            await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})
+        else:
+            sending = _Sending(admission, send, self._writer)
+            outcome: Outcome = IGNORED
+            try:
+                await self.app(scope, receive, sending)
+                outcome = outcome_of(sending.status)
+            except TimeoutError:
+                outcome = DROPPED
+                raise
+            finally:
+                if admission.tickets:  # the last part of the body has not been sent
+                    admission.finish(outcome)
 
     def _class_in(self, scope: Scope) -> str | None:
         wanted = self._header
@@ -106,25 +114,27 @@ class LoadSheddingMiddleware:
 class _Sending:
     """Sends what the application sends, and finishes the admission with the last part of the body."""
 
-    __slots__ = ("_admission", "_fields", "_send", "status")
+    __slots__ = ("_admission", "_send", "_writer", "status")
 
-    def __init__(self, admission: Admission, send: Send, *, fields: bool) -> None:
+    def __init__(self, admission: Admission, send: Send, writer: FieldWriter | None) -> None:
         self._admission = admission
         self._send = send
-        self._fields = fields
+        self._writer = writer
         self.status = 0
 
-    async def __call__(self, message: Message) -> None:
-        """Send one message, as ASGI has it."""
-        kind: Any = message["type"]
-        if kind == "http.response.start":
+    def __call__(self, message: Message) -> Awaitable[None]:
+        """Send one message, as ASGI has it; what is returned has to be awaited."""
+        kind = message["type"]
+        if kind == START:
             self.status = message["status"]
-            if self._fields:
-                fields = fields_of_admission(self._admission)
-                message = {**message, "headers": merged(message.get("headers", ()), fields)}
-            await self._send(message)
-        elif kind == "http.response.body" and not message.get("more_body", False):
-            await self._send(message)
-            self._admission.finish(outcome_of(self.status))
-        else:
-            await self._send(message)
+            values = None if self._writer is None else self._writer.values(self._admission)
+            if values is not None:  # lists add up with those that the application has set
+                policy, left = (POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())
+                message = {**message, "headers": [*(message.get("headers") or ()), policy, left]}
+        elif (kind == BODY and not message.get("more_body", False)) or kind == PATH:
+            return self._last(message)
+        return self._send(message)
+
+    async def _last(self, message: Message) -> None:
+        await self._send(message)
+        self._admission.finish(outcome_of(self.status))

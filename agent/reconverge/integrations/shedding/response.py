@@ -10,8 +10,20 @@ from typing import Any, Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.fields import FAR_S, IETF_11, RETRY_AFTER, Fields, Told, fields_of, sf_string
+from reconverge.integrations.web.fields import (
+    FAR_S,
+    IETF_11,
+    INTEGER_MAX,
+    RETRY_AFTER,
+    Fields,
+    Told,
+    fields_of,
+    policy_11,
+    sf_string,
+)
 from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.shedding.adaptive.concurrency import Slot
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusal
@@ -37,20 +49,55 @@ def outcome_of(status: int) -> Outcome:
     return IGNORED if status >= 500 or not status else SERVED
 
 
-def fields_of_admission(admission: Admission) -> Fields:
-    """The fields of a response to an admitted request: quotas of the caller's own, and what is in progress."""
-    policies: list[str] = []
-    left: list[str] = []
-    for ticket in admission.tickets:
-        if isinstance(ticket, Slot):
-            limit = ticket.holder.limit
-            policies.append(_concurrent(ticket.holder.name, limit))
-            left.append(f"{sf_string(ticket.holder.name)};r={max(0, limit - ticket.in_flight)}")
-        elif isinstance(ticket, Charge) and ticket.told:
-            quotas = ticket.limiter.quotas
-            for name, value in fields_of([Told(ticket.decision, quotas)], (IETF_11,), wall_s=0.0):
-                (policies if name == POLICY else left).append(value)
-    return [(POLICY, ", ".join(policies)), (LEFT, ", ".join(left))] if policies else []
+class FieldWriter:
+    """Writes the fields of responses to admitted requests: quotas of the caller's own, and what is in progress."""
+
+    # Each response has these fields, and what they say of a limit changes when the limit does. So that part is kept
+    # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
+    # quotas, and of one that names something else, the general way of `integrations/web/fields.py` writes.
+
+    def __init__(self) -> None:
+        self._known: dict[Limiter, tuple[Limit, str, str]] = {}
+        """For each limiter of the stack: its limit, the policy, and how the item begins that says what is left."""
+
+    def values(self, admission: Admission) -> tuple[str, str] | None:
+        """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
+        policies = left = ""
+        for ticket in admission.tickets:
+            if type(ticket) is Slot:
+                holder = ticket.holder
+                limit = holder.limit
+                policy, opening = _concurrent(holder.name, limit)
+                item = f"{opening}{limit - ticket.in_flight if limit > ticket.in_flight else 0}"
+            elif type(ticket) is Charge and ticket.told:
+                policy, item = self._of_charge(ticket)
+            else:
+                continue
+            policies = f"{policies}, {policy}" if policies else policy
+            left = f"{left}, {item}" if left else item
+        return (policies, left) if policies else None
+
+    def fields(self, admission: Admission) -> Fields:
+        """The same with their names."""
+        values = self.values(admission)
+        return [] if values is None else [(POLICY, values[0]), (LEFT, values[1])]
+
+    def _of_charge(self, charge: Charge) -> tuple[str, str]:
+        limiter, decision = charge.limiter, charge.decision
+        known = self._known.get(limiter)
+        if known is None or known[0] is not limiter.table.limit:
+            quotas = limiter.quotas
+            if len(quotas) > 1 or decision.binding not in quotas:
+                (_, policy), (_, item) = fields_of([Told(decision, quotas)], (IETF_11,), wall_s=0.0)
+                return policy, item
+            name, limit = next(iter(quotas.items()))
+            known = self._known[limiter] = (limit, policy_11(name, limit), f"{sf_string(name)};r=")
+        remaining, after_s = decision.remaining, decision.reset_after
+        if not 0 <= remaining <= INTEGER_MAX:
+            remaining = min(max(0, remaining), INTEGER_MAX)
+        if not after_s < FAR_S:
+            return known[1], f"{known[2]}{remaining}"
+        return known[1], f"{known[2]}{remaining};t={max(0, ceil(after_s))}"
 
 
 def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
@@ -65,14 +112,15 @@ def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
     if refusal.decision is not None and refusal.quotas:
         fields += fields_of([Told(refusal.decision, refusal.quotas)], (IETF_11,), wall_s=0.0, refused=True)
     elif refusal.concurrent_max is not None:
-        fields.append((POLICY, _concurrent(refusal.layer, refusal.concurrent_max)))
+        fields.append((POLICY, _concurrent(refusal.layer, refusal.concurrent_max)[0]))
         fields.append((LEFT, f"{sf_string(refusal.layer)};r=0"))
     return refusal.status, fields, body
 
 
 @lru_cache(maxsize=1024)
-def _concurrent(name: str, limit: int) -> str:
-    return f'{sf_string(name)};q={limit};qu="concurrent-requests"'
+def _concurrent(name: str, limit: int) -> tuple[str, str]:
+    """What is said of so many requests at once, and how the item begins that says how many more may be."""
+    return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
 
 
 class Deciding:

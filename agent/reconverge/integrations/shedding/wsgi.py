@@ -18,14 +18,14 @@ from typing import Any
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding.response import (
     Deciding,
+    FieldWriter,
     KeyFunc,
     checked_stack,
-    fields_of_admission,
     outcome_of,
     response_to,
 )
 from reconverge.integrations.web.options import check_wsgi
-from reconverge.integrations.wsgi import App, Environment, StartResponse, merged
+from reconverge.integrations.wsgi import App, Environment, StartResponse
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.layers import DROPPED, IGNORED, Outcome
@@ -65,7 +65,7 @@ class WsgiLoadSheddingMiddleware:
             problem = "measures an event loop, and WSGI has none; use WorkerShedder(Occupancy(workers=...))"
             raise InvalidSetting("stack", self.stack, problem)
         self._deciding = Deciding(self.stack, key_func)
-        self._fields = fields
+        self._writer = FieldWriter() if fields else None
         header = self.stack.classes.header
         self._header = None if header is None else "HTTP_" + header.upper().replace("-", "_")
 
@@ -85,7 +85,7 @@ class WsgiLoadSheddingMiddleware:
             status, fields, body = response_to(admission.refusal)
             start_response(f"{status} {HTTPStatus(status).phrase}", list(fields))
             return [] if method == "HEAD" else [body]
-        starting = _Starting(admission, start_response, fields=self._fields)
+        starting = _Starting(admission, start_response, self._writer)
         try:
             body_parts = self.app(environment, starting)
         except BaseException as error:
@@ -97,17 +97,17 @@ class WsgiLoadSheddingMiddleware:
 class _Starting:
     """Begins the response that the application begins, with the fields of an admission."""
 
-    def __init__(self, admission: Admission, start_response: StartResponse, *, fields: bool) -> None:
+    def __init__(self, admission: Admission, start_response: StartResponse, writer: FieldWriter | None) -> None:
         self._admission = admission
         self._start_response = start_response
-        self._fields = fields
+        self._writer = writer
         self.status = 0
 
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Begin it, perhaps for the second time because of an error, as WSGI has it."""
         self.status = int(status[:3]) if status[:3].isdecimal() else 0
-        if self._fields:
-            headers = merged(headers, fields_of_admission(self._admission))
+        if self._writer is not None:
+            headers = [*headers, *self._writer.fields(self._admission)]  # lists add up with the application's own
         if exc_info is None:
             return self._start_response(status, headers)
         return self._start_response(status, headers, exc_info)

@@ -89,10 +89,10 @@ class AdaptiveConcurrency:
             if not slot.held or slot.generation != slots.generation:
                 return
             slot.held = False
-            slots.free(slot.rank)
+            slots.free(slot.arrival.rank)
             if outcome == IGNORED:
                 return
-            took_ns = now_ns - slot.began_ns or 1
+            took_ns = now_ns - slot.arrival.now_ns or 1
             sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=outcome == DROPPED)
             if sample is not None:
                 slots.limit = self._algorithm.update(sample)
@@ -111,14 +111,13 @@ class AdaptiveConcurrency:
 class Slot:
     """One request in progress. `in_flight` is how many ran when it began, itself included."""
 
-    __slots__ = ("began_ns", "generation", "held", "holder", "in_flight", "rank")
+    __slots__ = ("arrival", "generation", "held", "holder", "in_flight")
 
     def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
         self.holder = holder
         self.held = True
         """Until it is freed, once; changed under the lock of the slots."""
-        self.rank = arrival.rank
-        self.began_ns = arrival.now_ns
+        self.arrival = arrival
         self.in_flight = in_flight
         self.generation = generation
 

@@ -53,6 +53,7 @@ class Slots:
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
         self._peaks_until_ns = 0
+        self._left_free_max = self._most_left_free()
         self.generation = 0
         """Grows with every fork: what runs in the parent does not run here."""
 
@@ -62,9 +63,11 @@ class Slots:
             if now_ns >= self._peaks_until_ns:
                 self._next_peaks(now_ns)
             running = self.running[rank] + 1
-            if running > self._peaks[rank]:  # noqa: PLR1730  # each request comes here, and a call takes longer
+            if running > self._peaks[rank]:
                 self._peaks[rank] = running  # also what is refused is wanted
-            if self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0):
+                self._left_free_max = self._most_left_free()
+            # Nearly always there is room for all that could be left free, and no need to know how much is.
+            if self.in_flight + self._left_free_max >= self.limit and self._is_full(rank):
                 return 0
             self.running[rank] = running
             self.in_flight += 1
@@ -88,6 +91,14 @@ class Slots:
         self.generation += 1
         self.in_flight = 0
         self.running = [0] * len(self.running)
+
+    def _is_full(self, rank: int) -> bool:
+        return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
+
+    def _most_left_free(self) -> int:
+        """No class leaves more free than this, whatever runs."""
+        wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
+        return sum(each + 1 + each // MARGIN for each in wanted)
 
     def _left_free(self, rank: int) -> int:
         """How many slots a class has to leave to others."""
@@ -113,6 +124,7 @@ class Slots:
         self._last_peaks = self._peaks if recent else [0] * len(self._peaks)
         self._peaks = list(self.running)
         self._peaks_until_ns = now_ns + PEAK_NS
+        self._left_free_max = self._most_left_free()
 
 
 def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
