@@ -50,6 +50,7 @@ app = LoadSheddingMiddleware(service, stack, key_func=customer)
 async def main() -> None:
     """Be ten clients at a time, for half a second; every fifth of them is critical, and comes last."""
     counts: Counter[str] = Counter()
+    answers: list[httpx.Response] = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         for names in [["critical"] * 2] + [["test"] * 8 + ["critical"] * 2] * 20:
             headers = [{"x-traffic-class": name, "x-api-key": "ada"} for name in names]

@@ -20,7 +20,7 @@ from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.layers import Arrival, Ticket
 from reconverge.shedding.worker.controller import Controller
 from reconverge.shedding.worker.signals import LAG_TARGET_S
-from reconverge.simulation.service import Service, Stream
+from reconverge.simulation.studies.loaded_service import Service, Stream
 
 Line = list[tuple[float, float]]
 """Moments in seconds, and values."""

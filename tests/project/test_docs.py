@@ -135,7 +135,8 @@ class Stage:
 
     def __init__(self) -> None:
         agent = Agent("memory://")
-        self.names = {"Agent": Agent, "agent": agent, "limiter": agent.limit("tokens", "1000/hour"), "work": lambda: 7}
+        limiter = agent.limit("tokens", "1000/hour")
+        self.names = {"Agent": Agent, "agent": agent, "limiter": limiter, "stack": Stack(), "work": lambda: 7}
 
 
 @pytest.mark.parametrize(("owner", "text"), docstrings(), ids=lambda value: value if " " not in value else "")

@@ -9,7 +9,7 @@ from reconverge.shedding import AdaptiveConcurrency, LoopLag, Refusal, TrafficCl
 from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.adaptive.sample import Sample
 from reconverge.shedding.layers import Arrival, Ticket
-from reconverge.simulation.service import Request
+from reconverge.simulation.studies.loaded_service import Request
 
 MILLISECONDS = 1_000_000
 TWO = TrafficClasses(["user", "prefetch"], classify=str)

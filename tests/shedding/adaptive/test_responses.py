@@ -14,7 +14,7 @@ import pytest
 
 from reconverge.shedding import Aimd, Gradient2, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
-from reconverge.simulation.service import Request, Service, Stream, goodput
+from reconverge.simulation.studies.loaded_service import Request, Service, Stream, goodput
 from tests.support.shed import PREFETCH, USER, AdaptiveGate, mean_between, mean_latency_s, served_per_second
 
 MAKERS: dict[str, Callable[[], Algorithm]] = {

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from reconverge.simulation.service import NoGate, Request, Service, Stream, goodput
+from reconverge.simulation.studies.loaded_service import NoGate, Request, Service, Stream, goodput
 from tests.support.shed import PREFETCH, USER, WorkerGate, mean_between
 
 TIMEOUT_S = 1.0

@@ -6,7 +6,7 @@
 #
 # An *event loop* whose handlers compute has one queue, the loop's own, and a request is decided about when the loop
 # comes to it, behind all that came before. A rejected request costs the loop a little, too. What is measured is the
-# wait of a probe in that queue; while a probe is under way, its age is a reading, as in `shedding.worker.lag`.
+# wait of a probe in that queue; while a probe is under way, its age is a reading, as in `shedding/worker/signals.py`.
 #
 # A *pool* (database connections, threads, a service downstream) has a queue of its own behind the decision: a request
 # is decided about at once, and waits after that.
