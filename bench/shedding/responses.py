@@ -25,7 +25,7 @@ from reconverge.simulation.studies.loaded_service import Service, Stream
 Line = list[tuple[float, float]]
 """Moments in seconds, and values."""
 SECONDS: Final = 90.0
-STEP_S: Final = 0.1
+STEP_S: Final = 0.05
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {
     "Gradient2": Gradient2,
     "Vegas": Vegas,

@@ -14,7 +14,7 @@ from reconverge.shedding import Gains
 from reconverge.shedding.worker.controller import REJECTED_MAX, Controller
 from reconverge.shedding.worker.signals import LAG_TARGET_S
 
-STEP_S = 0.1
+STEP_S = 0.05
 
 
 def stepped(controller: Controller, pressure: float, steps: int, **more: float) -> float:
@@ -66,20 +66,41 @@ def test_there_is_no_wind_up() -> None:
 
 
 def test_a_ceiling_does_not_wind_up_either() -> None:
-    """What a lower ceiling has kept back is not there when the pressure falls."""
+    """What a lower ceiling has kept back is not there when the pressure falls and the flood is forgotten."""
     controller = Controller()
     stepped(controller, 10.0, 1000, rejected_max=0.3)
 
-    assert 0.3 >= stepped(controller, 1.0, 5)
+    assert 0.3 >= stepped(controller, 1.0, 100)
 
 
 def test_it_brings_back_slower_than_it_sheds() -> None:
-    """Half the traffic is shed within a second of the worst pressure, and takes more than five to come back."""
+    """Half the traffic is shed within a tenth of a second of the worst pressure, and takes five seconds to come back."""
     controller = Controller()
 
-    assert 0.5 < stepped(controller, 10.0, 10)
-    assert 0.1 < stepped(controller, 0.0, 50)
+    assert 0.5 < stepped(controller, 10.0, 2)
+    stepped(controller, 10.0, 18)
+    assert 0.1 < stepped(controller, 0.0, 100)
     assert 0.0 == stepped(controller, 0.0, 600)
+
+
+def test_a_flood_is_answered_at_once_and_forgotten() -> None:
+    """Ten targets shed nine tenths within a fifth of a second; two seconds at the target leave the integral alone."""
+    controller = Controller()
+
+    assert 0.9 < stepped(controller, 10.0, 4)
+    assert stepped(controller, 1.0, 40) < 0.25
+
+
+def test_the_integral_does_not_fall_in_a_flood() -> None:
+    """A wait that is long and short by turns has the fraction that lasts rise, until there are no more floods."""
+    controller = Controller()
+    lasting = []
+    for _ in range(4):
+        stepped(controller, 8.0, 2)
+        stepped(controller, 0.0, 6)
+        lasting.append(controller._integral)
+
+    assert lasting == sorted(set(lasting))
 
 
 def test_a_long_pause_counts_as_a_short_step() -> None:
@@ -108,14 +129,14 @@ def simulated(load: float, *, gains: Gains | None = None, seconds: float = 60.0)
 def test_an_ideal_queue_is_brought_to_its_target(load: float) -> None:
     """From once and a bit to twelve times the load: 10 s later the fraction is within five points of what fits.
 
-    It crosses that at most twice by more than a point, is within a point after 30 s, and the wait ends at its target.
+    It crosses that at most twice by more than five points, is within a point after 30 s, and the wait ends at its target.
     """
     waits, fractions = simulated(load)
     fits = 1.0 - 1.0 / load
-    sides = [math.copysign(1.0, each - fits) for each in fractions if abs(each - fits) > 0.01]
+    sides = [math.copysign(1.0, each - fits) for each in fractions if abs(each - fits) > 0.05]
 
-    assert 0.05 > max(abs(each - fits) for each in fractions[100:])
-    assert 0.01 > max(abs(each - fits) for each in fractions[300:])
+    assert 0.05 > max(abs(each - fits) for each in fractions[round(10 / STEP_S) :])
+    assert 0.01 > max(abs(each - fits) for each in fractions[round(30 / STEP_S) :])
     assert 2 >= sum(one != other for one, other in pairwise(sides))
     assert LAG_TARGET_S == pytest.approx(waits[-1], rel=0.1)
 

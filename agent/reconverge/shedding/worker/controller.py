@@ -16,12 +16,18 @@
 # Damping. The error e is the pressure less its target, the pressure being in units of the target (1.0 is the target).
 # For the wait of an event loop, with a target of T seconds, the loop is u'' + (kp/T) u' + (ki/T) u = 0: its damping
 # ratio is kp / (2 sqrt(ki T)), which the default gains and T = 0.05 s make 1.1, more than the 1 from which on nothing
-# swings. The delay of a measurement, about d = 0.15 s, takes phase: kp d / T must stay well below 1, and is 0.36.
+# swings. The delay of a measurement, about d = 0.08 s, takes phase: kp d / T must stay well below 1, and is 0.27.
 # There is a derivative term, and it is 0 by default: the plant adds up already, so the proportional term does what a
 # derivative would, and the derivative of a noisy wait is mostly noise. Simulated, 0.01 made nothing calmer.
 #
-# Wind-up. The integral is not added to while the output is at its upper end, and is never below nothing. So it never
-# has to unwind, and the way back begins with the first pressure below the target.
+# Floods. A load of three times what fits makes the wait grow by two seconds a second, and clients that have waited for
+# a second are gone, with the time that was spent on them. So beyond `FLOOD` targets the proportional term is steep: it
+# sheds nearly all that may be shed, and stays for some `FLOOD_S`, as what waits in front of the loop is not measured.
+# Meanwhile the integral rises at its own pace, and does not fall, so each flood is smaller than the last. Near the
+# target, where damping matters, there is no flood, and it changes nothing.
+#
+# Wind-up. The integral is not added to while the output would be at its upper end without a flood, and is never below
+# nothing. So it never has to unwind, and the way back begins with the first pressure below the target.
 #
 # Slow to bring back. The error below the target is -1 at most, as no wait is shorter than nothing, so the depth falls
 # by ki a second at most, whereas it rises by up to ERROR_MAX times that. That asymmetry is what keeps a worker from
@@ -43,6 +49,13 @@ ERROR_MAX: Final = 9.0
 REJECTED_MAX: Final = 0.98
 """Something is always admitted, or a worker that recovers could not tell."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
+FLOOD: Final = 3.0
+"""An error of so many targets is a flood, and what is beyond counts `FLOOD_GAIN` times for the proportional term."""
+FLOOD_GAIN: Final = 5.0
+FLOOD_S: Final = 0.3
+"""Time constant in which a flood is forgotten."""
+FLOOD_OVER: Final = 0.1
+"""Of a flood so little is left that the integral may fall again."""
 ELAPSED_MAX_S: Final = 0.5
 """A step after a longer pause, such as a suspended machine, counts as one of so much."""
 
@@ -54,13 +67,13 @@ class Gains:
     Raises InvalidSetting for a negative one, or if `ki` is zero: without it the error would stay.
     """
 
-    kp: float = 0.12
+    kp: float = 0.17
     """Depth for an error of one target."""
-    ki: float = 0.06
+    ki: float = 0.12
     """Depth a second for an error of one target that lasts."""
     kd: float = 0.0
     """Depth for an error that grows by one target a second."""
-    smoothing_s: float = 0.1
+    smoothing_s: float = 0.05
     """Time constant of the filter through which the pressure goes."""
 
     def __post_init__(self) -> None:
@@ -87,6 +100,8 @@ class Controller:
         """What is admitted is e**-depth of all."""
         self._integral = 0.0
         self._begun = False
+        self._flood = 0.0
+        """By how much the error was above `FLOOD` lately."""
 
     @property
     def rejected(self) -> float:
@@ -110,10 +125,13 @@ class Controller:
         error = self.pressure - 1.0
         slope = (self.pressure - before) / elapsed_s if elapsed_s > 0 else 0.0
         depth_max = -math.log(1.0 - min(max(rejected_max, 0.0), REJECTED_MAX))
-        instant = self.gains.kp * error + self.gains.kd * slope
+        self._flood = max(error - FLOOD, self._flood * math.exp(-elapsed_s / FLOOD_S), 0.0)
+        steep = error + (FLOOD_GAIN - 1.0) * self._flood
+        instant = self.gains.kp * steep + self.gains.kd * slope
         integral = self._integral + self.gains.ki * error * elapsed_s
-        if instant + integral > depth_max and error > 0:
-            integral = self._integral  # what it gains while the output is at its end is wind-up
+        wound_up = error > 0 and self.gains.kp * error + integral > depth_max
+        if wound_up or (error < 0 and self._flood > FLOOD_OVER):
+            integral = self._integral
         self._integral = min(max(integral, 0.0), depth_max)
         self.depth = min(max(instant + self._integral, 0.0), depth_max)
         return self.rejected

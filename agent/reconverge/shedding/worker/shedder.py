@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # A decision is one step of a counter and one comparison: the controller has put a threshold for each class in place,
-# and moves it ten times a second. With the lag of an event loop as the signal, that is done by a thread that sleeps in
-# between; with occupancy, by whichever request comes first after a tenth of a second, so a WSGI worker has no thread
-# more. Steps are taken by one thread at a time, and no request waits for one.
+# and moves it twenty times a second. With the lag of an event loop as the signal, that is done by a thread that sleeps
+# in between; with occupancy, by whichever request comes first after a twentieth of a second, so a WSGI worker has no
+# thread more. Steps are taken by one thread at a time, and no request waits for one.
 #
 # The thread holds the shedder weakly: it ends with the shedder, with the loop that it measures, and when the process
 # forks, which the child notices with its first request.
@@ -28,8 +28,8 @@ from reconverge.shedding.worker.controller import Controller, Gains
 from reconverge.shedding.worker.ladder import Dither, Ladder
 from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Signal
 
-STEP_NS: Final = 100 * MILLISECOND_NS
-PROBE_S: Final = 0.05
+STEP_NS: Final = 50 * MILLISECOND_NS
+PROBE_S: Final = 0.025
 """Between two looks at the loop: two for each step."""
 RETRY_AFTER_S: Final = 2.0
 """Shedding ends slowly, so a client that comes again at once is likely to be shed again."""
@@ -205,7 +205,7 @@ class Busy:
 def _measure(
     shedder: weakref.ref[WorkerShedder], loop: asyncio.AbstractEventLoop, now: Clockwork, wake: WakeEvent
 ) -> None:
-    """Look at the loop twenty times a second, until one of the two is gone."""
+    """Look at the loop forty times a second, until one of the two is gone."""
     while True:
         mine = shedder()
         if mine is None or not mine.measured_loop(loop, now()):

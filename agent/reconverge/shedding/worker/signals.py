@@ -10,6 +10,12 @@
 # seen after a tenth of one. A queue in the operating system in front of the process is seen as well, as far as the loop
 # reads it: each round of the loop handles what has arrived, and the callback waits for the round.
 #
+# What the loop does not read is a queue of new connections: uvloop accepts one of them in each round, asyncio's own
+# loop all. Where clients give up and connect again, connections wait for seconds while a round takes a tenth of one, so
+# the lag says little. But it is then never short: between two rounds there is no pause. So a lag that has *stood* for
+# `STANDING_STEPS`, as their shortest reading, counts `STANDING_WEIGHT` times on top. A loop that is busy but keeps up
+# comes to a callback at once now and then, so its standing lag is next to nothing (CoDel's observation about queues).
+#
 # *Occupancy* is how many workers are busy on average, of so many: threads of a WSGI server, or slots of a pool. It says
 # little when all are busy, which is the case at 1.01 times the load and at 10 times. So the pressure is steep near the
 # end: a little above the target it is proportional, and calm; with all busy it is `FULL_PRESSURE`.
@@ -18,13 +24,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from typing import Final, Protocol
 
 from reconverge.errors import InvalidSetting
 
 LAG_TARGET_S: Final = 0.05
+STANDING_STEPS: Final = 4
+"""So many readings of the pressure in a row, with a shedder a fifth of a second."""
+STANDING_WEIGHT: Final = 8.0
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
+UNHEARD_NS: Final = 1 << 62
+"""In place of the shortest reading, where there was none."""
 
 
 class Signal(Protocol):
@@ -63,8 +75,9 @@ class LoopLag:
         self._target_ns = round(target * 1e9)
         self._sent_ns = 0
         self._answered = True
-        self._last_ns = 0
         self._worst_ns = 0
+        self._least_ns = UNHEARD_NS
+        self._leasts_ns: deque[int] = deque(maxlen=STANDING_STEPS)
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
         """Hand the loop a callback, unless it still has one. Returns whether the loop is open. From another thread."""
@@ -86,8 +99,8 @@ class LoopLag:
 
     def heard(self, lag_ns: int) -> None:
         """Take in a reading, in nanoseconds."""
-        self._last_ns = lag_ns
         self._worst_ns = max(self._worst_ns, lag_ns)
+        self._least_ns = min(self._least_ns, lag_ns)
 
     def began(self, now_ns: int) -> None:
         """See `Signal.began`; makes no difference."""
@@ -96,16 +109,19 @@ class LoopLag:
         """See `Signal.ended`; makes no difference."""
 
     def pressure(self, now_ns: int) -> float:
-        """See `Signal.pressure`: of the readings since then the longest."""
+        """See `Signal.pressure`: of the readings since then the longest, and what has stood for longer."""
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
-        self._worst_ns = 0
-        return worst_ns / self._target_ns
+        self._leasts_ns.append(age_ns if self._least_ns == UNHEARD_NS else self._least_ns)
+        self._worst_ns, self._least_ns = 0, UNHEARD_NS
+        standing_ns = min(self._leasts_ns) if len(self._leasts_ns) == STANDING_STEPS else 0
+        return (worst_ns + STANDING_WEIGHT * standing_ns) / self._target_ns
 
     def start_over(self) -> None:
         """See `Signal.start_over`."""
         self._answered = True
-        self._last_ns = self._worst_ns = 0
+        self._worst_ns, self._least_ns = 0, UNHEARD_NS
+        self._leasts_ns.clear()
 
 
 class Clockwork(Protocol):

@@ -88,7 +88,7 @@ class NoGate:
         """See `Gate.measure`."""
 
 
-TICK_NS: Final = 100 * MILLISECOND_NS
+TICK_NS: Final = 50 * MILLISECOND_NS
 _PROBE: Final = -1
 """Stands in the loop's queue for a probe."""
 
