@@ -7,6 +7,8 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = set(options.cases) - set(CASES)
     if unknown:
         parser.error(f"there is no case {', '.join(sorted(unknown))}; choose from {', '.join(CASES)}")
+    about = circumstances() | {"server": _server()}
     timeline = QUICK if options.quick else FULL
     runs: dict[tuple[str, str], list[Answer]] = {}
     disturbed: list[str] = []
@@ -47,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = "\n\n".join([_table(verdicts), _admissions(costs)]) + "\n"
     print(page, end="")
     if options.results is not None:
-        _keep(options.results, page, verdicts, costs)
+        _keep(options.results, page, {"about": about, "cases": _cases(verdicts), "admission": _costs(costs)})
         chart.draw_runs(runs, timeline, options.results / chart.LOOP)
         chart.draw_damping(options.results / chart.DAMPING)
         chart.draw_responses(options.results / chart.RESPONSES)
@@ -92,20 +95,33 @@ def _admissions(costs: Mapping[str, admission.Cost]) -> str:
     return "\n".join(lines)
 
 
-def _keep(
-    directory: Path,
-    page: str,
-    verdicts: Mapping[tuple[str, str], Verdict],
-    costs: Mapping[str, admission.Cost],
-) -> None:
+def _server() -> dict[str, str]:
+    """The server and the event loop, which has its own way to accept connections."""
+    found = {}
+    for name in ("uvicorn", "uvloop", "httptools"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _keep(directory: Path, page: str, found: Mapping[str, Any]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "shedding.md").write_text(page)
-    found: dict[str, Any] = {"about": circumstances(), "cases": {}, "admission": {}}
-    for (case, gate), verdict in verdicts.items():
-        found["cases"].setdefault(case, {})[gate] = _json_of(verdict)
-    for name, cost in costs.items():
-        found["admission"][name] = {"added_us": cost.added_us.median, "bare_us": cost.bare_us.median}
     (directory / "shedding.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def _cases(verdicts: Mapping[tuple[str, str], Verdict]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for (case, gate), verdict in verdicts.items():
+        found.setdefault(case, {})[gate] = _json_of(verdict)
+    return found
+
+
+def _costs(costs: Mapping[str, admission.Cost]) -> dict[str, dict[str, float]]:
+    return {
+        name: {"added_us": cost.added_us.median, "bare_us": cost.bare_us.median, "ratio": cost.ratio}
+        for name, cost in costs.items()
+    }
 
 
 def _json_of(verdict: Verdict) -> dict[str, Any]:

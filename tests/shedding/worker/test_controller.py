@@ -74,7 +74,7 @@ def test_a_ceiling_does_not_wind_up_either() -> None:
 
 
 def test_it_brings_back_slower_than_it_sheds() -> None:
-    """Half the traffic is shed within a tenth of a second of the worst pressure, and takes five seconds to come back."""
+    """Half the traffic is shed within a tenth of a second of the worst pressure, and takes 5 s to come back."""
     controller = Controller()
 
     assert 0.5 < stepped(controller, 10.0, 2)
@@ -129,7 +129,7 @@ def simulated(load: float, *, gains: Gains | None = None, seconds: float = 60.0)
 def test_an_ideal_queue_is_brought_to_its_target(load: float) -> None:
     """From once and a bit to twelve times the load: 10 s later the fraction is within five points of what fits.
 
-    It crosses that at most twice by more than five points, is within a point after 30 s, and the wait ends at its target.
+    It crosses that at most twice by more than five points, is within one after 30 s, and the wait ends at its target.
     """
     waits, fractions = simulated(load)
     fits = 1.0 - 1.0 / load
