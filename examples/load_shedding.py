@@ -48,7 +48,7 @@ app = LoadSheddingMiddleware(service, stack, key_func=customer)
 
 
 async def main() -> None:
-    """Be ten clients at a time, for half a second; every fifth of them is critical, and comes last."""
+    """Be ten clients at a time, for half a second; a fifth of them are critical, and come last."""
     counts: Counter[str] = Counter()
     answers: list[httpx.Response] = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:

@@ -30,6 +30,7 @@ from reconverge.hub.registry import GROUP, MEMORY
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import POLICIES
 from reconverge.runtime.process import stop_all
+from reconverge.shedding import Stack
 from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from reconverge.shedding.adaptive.algorithms import Aimd, Fixed, Gradient2, Vega
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.fleet import FleetShedder
-from reconverge.shedding.layers import Arrival, Layer, Refusal, Ticket
+from reconverge.shedding.layers import Arrival, InProgress, Layer, Refusal, Ticket
 from reconverge.shedding.rate import RequestRate
 from reconverge.shedding.stack import Admission, Stack, StackStats
 from reconverge.shedding.worker.controller import Gains
@@ -20,6 +20,7 @@ __all__ = [
     "FleetShedder",
     "Gains",
     "Gradient2",
+    "InProgress",
     "Layer",
     "LoopLag",
     "Occupancy",

@@ -54,6 +54,8 @@ class FleetShedder:
         InvalidLimit, LimitConflict: as `Agent.limit` does.
     """
 
+    counts_by_key: Final = False
+
     def __init__(
         self,
         agent: Agent,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,8 +55,22 @@ class Refusal:
     """Of a layer that counts what is in progress: how much may be."""
 
 
+class InProgress(NamedTuple):
+    """What a response says of a layer that counts what is in progress: `qu="concurrent-requests"`."""
+
+    name: str
+    limit: int
+    """How many requests may run at once."""
+    left: int
+    """How many more may begin."""
+
+
 class Ticket(Protocol):
-    """What a layer holds for a request that it has admitted. One of the two is called, once; more calls do nothing."""
+    """What a layer holds for a request that it has admitted. One of the two is called, once; more calls do nothing.
+
+    A ticket of a layer that counts what is in progress may have an attribute `in_progress`, for the fields of the
+    response: an `InProgress`, or None.
+    """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
         """The request is over."""
@@ -72,6 +86,9 @@ class Layer(Protocol):
 
     Promises: it never waits, and is safe to be called from several threads.
     Does not promise: that it holds something for a request.
+
+    A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that an application
+    without a function for keys is told; a false one says that keys make no difference.
     """
 
     @property

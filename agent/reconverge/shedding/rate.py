@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
@@ -19,6 +19,8 @@ class RequestRate:
 
     `limiter` is what `agent.limit` returned; `name` is by default the limit's. Raises InvalidSetting for anything else.
     """
+
+    counts_by_key: Final = True
 
     def __init__(self, limiter: Limiter, *, name: str | None = None, status: int = 429) -> None:
         if not isinstance(limiter, Limiter):

@@ -25,9 +25,8 @@ from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_o
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
-from reconverge.shedding.adaptive.concurrency import Slot
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusal
-from reconverge.shedding.rate import Charge, RequestRate
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
+from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Admission, Stack
 
 logger = logging.getLogger("reconverge")
@@ -64,15 +63,16 @@ class FieldWriter:
         """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
         policies = left = ""
         for ticket in admission.tickets:
-            if type(ticket) is Slot:
-                holder = ticket.holder
-                limit = holder.limit
-                policy, opening = _concurrent(holder.name, limit)
-                item = f"{opening}{limit - ticket.in_flight if limit > ticket.in_flight else 0}"
-            elif type(ticket) is Charge and ticket.told:
+            if type(ticket) is Charge:
+                if not ticket.told:
+                    continue
                 policy, item = self._of_charge(ticket)
             else:
-                continue
+                running: InProgress | None = getattr(ticket, "in_progress", None)
+                if running is None:
+                    continue
+                policy, opening = _concurrent(running.name, running.limit)
+                item = f"{opening}{running.left}"
             policies = f"{policies}, {policy}" if policies else policy
             left = f"{left}, {item}" if left else item
         return (policies, left) if policies else None
@@ -129,7 +129,7 @@ class Deciding:
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):
             raise InvalidSetting("key_func", key_func, "must be a function from a request to a string")
-        rates = [layer.name for layer in stack.layers if isinstance(layer, RequestRate)]
+        rates = [layer.name for layer in stack.layers if getattr(layer, "counts_by_key", False)]
         if rates and key_func is None:
             problem = f"is missing: the layer {rates[0]!r} counts by key; pass a function from a request to its key"
             raise InvalidSetting("key_func", None, problem)
@@ -165,11 +165,8 @@ class Deciding:
 
 
 def _may_count_by_key(stack: Stack) -> bool:
-    """Whether any layer may count by key: a rate, or one that this package does not know."""
-    return any(
-        isinstance(layer, RequestRate) or not type(layer).__module__.startswith("reconverge.shedding.")
-        for layer in stack.layers
-    )
+    """Whether any layer counts by key, or does not say."""
+    return any(getattr(layer, "counts_by_key", True) for layer in stack.layers)
 
 
 def checked_stack(stack: object) -> Stack:

@@ -18,7 +18,7 @@ from reconverge.shedding.adaptive.algorithms import Aimd, Algorithm, Gradient2, 
 from reconverge.shedding.adaptive.sample import SampleWindow
 from reconverge.shedding.adaptive.slots import Slots, checked_partitions
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, Outcome, Refusal
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProgress, Outcome, Refusal
 
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
 RETRY_AFTER_S: Final = 1.0
@@ -37,6 +37,8 @@ class AdaptiveConcurrency:
 
     Raises InvalidSetting for an unknown algorithm, or partitions that are none.
     """
+
+    counts_by_key: Final = False
 
     def __init__(
         self,
@@ -120,6 +122,12 @@ class Slot:
         self.arrival = arrival
         self.in_flight = in_flight
         self.generation = generation
+
+    @property
+    def in_progress(self) -> InProgress:
+        """What ran and might run when this one began, by the limit of now."""
+        limit = self.holder.limit
+        return InProgress(self.holder.name, limit, max(0, limit - self.in_flight))
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
         """See `Ticket.finish`."""

@@ -49,6 +49,8 @@ class WorkerShedder:
     Raises InvalidSetting for a signal that is none.
     """
 
+    counts_by_key: Final = False
+
     def __init__(
         self,
         signal: Signal | None = None,
