@@ -181,11 +181,11 @@ class TestBaseline:
     """The round trip without a queue."""
 
     def test_a_probe_lowers_the_limit_for_two_windows(self, kind: type[Vegas | Gradient2]) -> None:
-        """After so many windows the limit is four fifths for two windows, and then what it was."""
+        """After so many windows the limit is seven eighths for two windows, and then what it was."""
         algorithm = kind(initial=100, max_limit=100, probe_windows=10)
         limits = [algorithm.update(window(50, 100)) for _ in range(13)]
 
-        assert [100] * 9 + [80, 80] + [100, 100] == limits
+        assert [100] * 9 + [88, 88] + [100, 100] == limits
 
     def test_a_slower_service_is_known_after_some_probes(self, kind: type[Vegas | Gradient2]) -> None:
         """Round trips that are three times as long without a queue become the baseline, and the limit recovers."""

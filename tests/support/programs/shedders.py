@@ -8,6 +8,7 @@ from reconverge import Agent
 from reconverge.shedding import FleetShedder, Stack
 from tests.support.programs.agents import say
 
+
 def floods(hub: str, capacity: str) -> None:
     """For each line `CLASS NUMBER`, ask so often for requests of that class, and say what came of it.
 

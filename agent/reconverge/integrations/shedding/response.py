@@ -25,6 +25,7 @@ from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_o
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
+from reconverge.shedding.adaptive.concurrency import Slot
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
 from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Admission, Stack
@@ -63,7 +64,12 @@ class FieldWriter:
         """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
         policies = left = ""
         for ticket in admission.tickets:
-            if type(ticket) is Charge:
+            if type(ticket) is Slot:  # as below, without a value that is made for it: each request comes here
+                holder = ticket.holder
+                limit = holder.limit
+                policy, opening = _concurrent(holder.name, limit)
+                item = f"{opening}{limit - ticket.in_flight if limit > ticket.in_flight else 0}"
+            elif type(ticket) is Charge:
                 if not ticket.told:
                     continue
                 policy, item = self._of_charge(ticket)

@@ -24,12 +24,13 @@
 #    average over the queue, see 3.
 # 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
 #    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured:
-#    after `PROBE_WINDOWS` windows the limit is lowered for two windows to four fifths of what runs without a queue, by
+#    after `PROBE_WINDOWS` windows the limit is lowered for two windows to 7/8 of what runs without a queue, by
 #    what is known so far. The first lets the queue drain, and the second says what the baseline is. Between probes it
-#    only falls. A baseline that was taken in a queue comes down by a fifth with each probe. A service that has become
-#    slower without a queue has its limit fall, and each time that it has halved it is probed at once. A probe costs the
-#    least important class a fifth of two windows. The baseline is a mean, and not the shortest round trip, because
-#    requests differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
+#    only falls. A baseline that was taken in a queue comes down by an eighth with each probe. A service that has become
+#    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that finds
+#    it slower goes half of the way, and is soon followed by another. A probe costs the least important class an eighth
+#    of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because requests differ: the
+#    cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
 # 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. Drops
 #    lower the limit by a tenth in all three, whatever round trips say, and no dropped request is a round trip. A window
 #    without anything served never ends a probe.
@@ -53,6 +54,10 @@ LIMIT_CEILING: Final = 1_000_000
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
 """How much of the way to a slower probe the baseline rises: a window of ten requests is off by a lot now and then."""
+RISEN: Final = 0.2
+"""A probe that is slower by such a fraction says that the service has changed, and the next one is soon:"""
+AGAIN: Final = 10
+"""after so small a part of the usual windows. So a baseline is known within seconds, and later probes cost little."""
 FALL: Final = 0.2
 """How much of the way to a quicker window the baseline falls: a few cheap requests are no proof."""
 ROOM_UNTIL: Final = 0.2
@@ -61,7 +66,7 @@ PROBE_WINDOWS: Final = 100
 """So many windows lie between two probes of the no-load round trip: at least ten seconds."""
 EARLY: Final = 0.5
 """A limit that has fallen so far is worth a probe at once: what looks like a queue may be a slower service."""
-PROBE_FRACTION: Final = 0.8
+PROBE_FRACTION: Final = 0.875
 PROBE_FRACTION_MIN: Final = 0.25
 """A probe never lowers the limit further than that."""
 
@@ -102,7 +107,7 @@ class Baseline:
         if not self._probing:
             return limit
         without_queue = self.round_trip_ns / self._last_ns if self._last_ns else 1.0
-        return limit * min(max(PROBE_FRACTION * without_queue, PROBE_FRACTION_MIN), PROBE_FRACTION)
+        return math.ceil(limit * min(max(PROBE_FRACTION * without_queue, PROBE_FRACTION_MIN), PROBE_FRACTION))
 
     def update(self, sample: Sample, limit: float) -> None:
         """Take in one window that ended under this limit, and begin or end a probe when it is time."""
@@ -113,8 +118,9 @@ class Baseline:
             self._probing = 1  # what ran in this window began before the limit was lowered
         elif self._probing == 1:
             self._probing = 0
-            self._left = self._every
             rise_ns = round_trip_ns - self.round_trip_ns
+            risen = rise_ns > RISEN * self.round_trip_ns
+            self._left = max(1, self._every // AGAIN) if risen else self._every
             self.round_trip_ns += int(RISE * rise_ns) if rise_ns > 0 else rise_ns
             self._reference = 0.0
             return
