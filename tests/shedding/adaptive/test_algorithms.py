@@ -197,6 +197,19 @@ class TestBaseline:
         assert algorithm.baseline.round_trip_ns > 140_000_000
         assert algorithm.limit > 20
 
+    def test_a_slower_service_is_probed_again_soon(self, kind: type[Vegas | Gradient2]) -> None:
+        """A probe that is twice as slow as what was known is followed by another after a tenth of the windows."""
+        algorithm = kind(initial=100, max_limit=100, probe_windows=100)
+        after(algorithm, *[window(50, 1)] * 99)
+        probing = []
+        for _ in range(40):
+            algorithm.update(window(100, 1))
+            probing.append(algorithm.baseline.probing)
+
+        begins = [at for at in range(1, 40) if probing[at] and not probing[at - 1]]
+        assert [12, 24] == begins[:2]
+        assert algorithm.baseline.round_trip_ns > 85_000_000
+
     def test_a_quicker_service_is_known_at_once(self, kind: type[Vegas | Gradient2]) -> None:
         """Shorter round trips lower the baseline without a probe."""
         algorithm = kind(initial=20)

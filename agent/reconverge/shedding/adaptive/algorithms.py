@@ -27,10 +27,10 @@
 #    after `PROBE_WINDOWS` windows the limit is lowered for two windows to 7/8 of what runs without a queue, by
 #    what is known so far. The first lets the queue drain, and the second says what the baseline is. Between probes it
 #    only falls. A baseline that was taken in a queue comes down by an eighth with each probe. A service that has become
-#    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that finds
-#    it slower goes half of the way, and is soon followed by another. A probe costs the least important class an eighth
-#    of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because requests differ: the
-#    cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
+#    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that
+#    finds it slower goes half of the way, and is soon followed by another. A probe costs the least important class an
+#    eighth of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because requests
+#    differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
 # 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. Drops
 #    lower the limit by a tenth in all three, whatever round trips say, and no dropped request is a round trip. A window
 #    without anything served never ends a probe.
