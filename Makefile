@@ -43,7 +43,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -106,9 +106,12 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 	@.ci/programs wrk || echo "Web applications are left out." >&2
 	.venv/bin/python -m bench $(or $(ARGS),--results bench/results)
 
+pictures: $(with_demo) ## draw the pictures of the documents anew, from a simulation and from bench/results
+	.venv/bin/python -m docs.tools.pictures
+
 clean: ## remove all that was set up or left behind
 	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	find agent sync tests examples chaos bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find agent sync tests examples chaos bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.with-%: pyproject.toml $(native)
 	@.ci/environment '$*'
