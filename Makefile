@@ -15,6 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 with_dev := .venv/.with-dev
 with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
+with_docs := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-docs)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
@@ -43,7 +44,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench pictures clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench docs pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +106,10 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 	@.ci/programs redis-server
 	@.ci/programs wrk || echo "Web applications are left out." >&2
 	.venv/bin/python -m bench $(or $(ARGS),--results bench/results)
+
+docs: $(with_docs) ## build the documents as a site in build/site; a dead link or a page that is nowhere is an error
+	.venv/bin/mkdocs build --strict
+	@echo "The documents are in build/site; .venv/bin/mkdocs serve shows them."
 
 pictures: $(with_demo) ## draw the pictures of the documents anew, from a simulation and from bench/results
 	.venv/bin/python -m docs.tools.pictures

@@ -76,10 +76,9 @@ def name_of(path: Path) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The fenced blocks of that language."""
-    return [
-        textwrap.dedent(block) for block in re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    ]
+    """The fenced blocks of that language, also those in lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
 
 
 def run_block(code: str, namespace: dict[str, Any], where: str) -> None:
@@ -332,7 +331,7 @@ def test_every_extra_is_listed() -> None:
     """What can be installed beside the agent; `all` and what only the project needs go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "test", "dev"}
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "docs", "test", "dev"}
 
     assert extras == {name for row in table_after(INSTALLING, "## Extras") for name in code_in(row[0])}
 
