@@ -104,6 +104,8 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path.read_text(), "python")], ids=name_of)
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore:Using `httpx` with:DeprecationWarning")  # Starlette's test client runs with either
+@pytest.mark.filterwarnings("ignore:Using `httpx` with:UserWarning")
 def test_every_example_in_a_document_runs(path: Path, redis_server: RedisServer) -> None:
     """Each by itself, as it stands there, against a real Redis; sessions must answer what is written.
 
