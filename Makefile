@@ -44,7 +44,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench docs pictures clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench docs release-check pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -110,6 +110,9 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 docs: $(with_docs) ## build the documents as a site in build/site; a dead link or a page that is nowhere is an error
 	.venv/bin/mkdocs build --strict
 	@echo "The documents are in build/site; .venv/bin/mkdocs serve shows them."
+
+release-check: $(with_test) ## list what a release still needs, and what of it only the owner can fill in
+	.venv/bin/python -m docs.tools.release
 
 pictures: $(with_demo) ## draw the pictures of the documents anew, from a simulation and from bench/results
 	.venv/bin/python -m docs.tools.pictures

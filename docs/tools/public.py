@@ -1,12 +1,22 @@
-"""Which names are public: what the API reference shows, and what a release keeps."""
+"""Which names are public: what the API reference shows, and what a release keeps.
+
+    python -m docs.tools.public
+
+writes them to tests/project/public_names.txt, which a test compares with the code. Run it after a name was added; one
+that is gone, or is called otherwise, breaks what users have written (docs/reference/versioning.md).
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
+SNAPSHOT: Final = Path(__file__).parents[2] / "tests" / "project" / "public_names.txt"
 MODULES: Final = (
     "reconverge",
     "reconverge.hooks",
@@ -29,6 +39,8 @@ MODULES: Final = (
     "reconverge.usage",
 )
 """Those that an application may import from."""
+ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+"""Of a default that has no other text; it is another one in each process."""
 HIDDEN: Final = {
     "Agent": {
         "answers",
@@ -117,4 +129,28 @@ def parameters(value: Any) -> str:
     except (TypeError, ValueError):
         return ""
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
-    return str(inspect.Signature(bare))
+    return ADDRESS.sub("", str(inspect.Signature(bare)))
+
+
+def names() -> Iterator[str]:
+    """Each public name, with how it is called, as a line."""
+    for module in MODULES:
+        found: Any = import_module(module)
+        for name in exported(module):
+            value: Any = getattr(found, name)
+            yield f"{module}.{name}{parameters(value)}"
+            if inspect.isclass(value) and value.__module__.startswith("reconverge"):
+                yield from (
+                    f"{module}.{name}.{member}{parameters(getattr(value, member, None))}" for member in members(value)
+                )
+
+
+def main() -> None:
+    """Write the snapshot, and say how many names there are."""
+    lines = list(names())
+    SNAPSHOT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} public names in {SNAPSHOT.name}")
+
+
+if __name__ == "__main__":
+    main()
