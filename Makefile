@@ -44,7 +44,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench docs release-check pictures clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding docs release-check pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -106,6 +106,9 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 	@.ci/programs redis-server
 	@.ci/programs wrk || echo "Web applications are left out." >&2
 	.venv/bin/python -m bench $(or $(ARGS),--results bench/results)
+
+bench-shedding: .venv/.with-bench ## load shedding in a closed loop, beside no limiter and a fixed limit; takes twenty minutes; ARGS='loop-spike'
+	.venv/bin/python -m bench.shedding $(or $(ARGS),--results bench/results)
 
 docs: $(with_docs) ## build the documents as a site in build/site; a dead link or a page that is nowhere is an error
 	.venv/bin/mkdocs build --strict

@@ -142,7 +142,7 @@ def _wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
     # Looked at twice, as a report may leave just between the looks at what was sent and at what is yet to be.
     for exchanges in (agent.stats().exchanges, agent.stats().exchanges):
         for index, (shard, former) in enumerate(zip(exchanges, before, strict=True)):
-            if shard.pending or shard.cells > former.cells:
+            if len(before) == 1 or shard.pending or shard.cells > former.cells:
                 wanted.setdefault(index, shard.exchanges + FORGOTTEN_AFTER)
     until_s = time.monotonic() + PATIENCE_S
     while any(agent.stats().exchanges[index].exchanges < least for index, least in wanted.items()):
