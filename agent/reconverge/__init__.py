@@ -30,6 +30,8 @@ from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
 from reconverge.stats import AgentStats, Health, LimitStats
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Agent",
     "AgentStats",
