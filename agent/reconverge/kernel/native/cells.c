@@ -151,9 +151,16 @@ advance(Store *store, Cell *cell, i64 now_ns)
 
 /* Have the loop woken once no lock is held. */
 static void
-wake(Store *store)
+want_wake(Store *store)
 {
     store->kernel->wake_wanted = store->kernel->after_unlock = true;
+}
+
+/* Whether the loop looks by itself before an exchange could begin that is wanted at `when_ns`, and is not to be woken. */
+static bool
+looks_by_itself(const Shard *shard, i64 when_ns)
+{
+    return shard->looks_ns <= when_ns;
 }
 
 /* Where the limit of a cell keeps what it has to do with the cell's shard. */
@@ -186,8 +193,8 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
     if (mark_dirty(cell) < 0) {
         return -1;
     }
-    if (first || now_ns >= shard->attended_until_ns) {
-        wake(store);
+    if (now_ns >= shard->attended_until_ns || (first && !looks_by_itself(shard, shard->regular_ns))) {
+        want_wake(store);
     }
     return 0;
 }
@@ -208,7 +215,9 @@ request_early(Store *store, Cell *cell, i64 when_ns)
     cell->early_ns = when_ns;
     if (when_ns < shard->early_ns) {
         shard->early_ns = when_ns;
-        wake(store);
+        if (!looks_by_itself(shard, at_least(shard->begins_ns, when_ns))) {
+            want_wake(store);
+        }
     }
     return 0;
 }
