@@ -211,6 +211,20 @@ def test_a_loop_that_is_gone_is_missed_by_the_next_charge() -> None:
     assert 1 == loop.woken - woken
 
 
+def test_another_loop_that_makes_no_such_promise_is_woken_by_the_first_charge() -> None:
+    """What the loop before it has promised does not hold for it, whether that one slept or was at work."""
+    loop = loop_of()
+    loop.wakes_for("ada", every_ns=3 * INTERVAL_NS)
+    loop.begins_to_look()
+    syncer, woken = loop.node.syncer, loop.woken
+    syncer.abandon(now_ns=loop.now_ns)
+    syncer.attend(loop.now_ns + SECOND_NS)
+
+    loop.node.table.allow("ada")
+
+    assert 1 == loop.woken - woken
+
+
 def test_a_loop_that_does_not_come_back_is_missed_by_the_first_charge_after_its_time() -> None:
     """A promise to look has an end, after which a decision calls for a loop again."""
     loop = loop_of()

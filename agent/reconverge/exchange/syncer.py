@@ -269,6 +269,7 @@ class Syncer:
     def part(self) -> None:
         """The runner goes: the next decision, about whatever key, has to start another one."""
         self._shard.attended_until_ns = -NEVER_NS
+        self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
 
     # ------------------------------------------------------------ what to say
@@ -456,6 +457,7 @@ class Syncer:
     def abandon(self, *, now_ns: int) -> None:
         """The runner is gone: what was under way will not be answered, and last words did not arrive."""
         self._leaving = False
+        self._shard.stay_asleep()
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)
 
