@@ -50,6 +50,7 @@ typedef struct {
 
 extern PyType_Spec Lock_spec;
 bool lock_enter(Lock *lock); /* may wait, with the interpreter's lock released; false for a re-entry, see lock.c */
+bool lock_enter_if_free(Lock *lock);
 void lock_leave(Lock *lock);
 void raise_reentry(void);
 /* To be called after `lock_leave`: do what was put off while the lock was held. -1 with an error. */
@@ -171,6 +172,7 @@ typedef struct {
 struct KernelFields {
     PyObject_HEAD
     i64 keys, keys_max;
+    i64 turn; /* which of the limits is looked at next for keys that may leave */
     char after_unlock; /* something does */
     char wake_wanted;  /* the loop is to be woken */
 };
@@ -290,7 +292,7 @@ struct Store {
     Place **slabs; /* no place ever moves */
     uint32_t *empty;
     i64 slabs_count, places, empty_count, empty_size, count, hand;
-    i64 admitted, refused;
+    i64 admitted, refused, overflowed;
     i64 unit, key_bytes_max;
     bool additive;
     bool exact; /* whether keys are compared, and not only their hashes */
@@ -299,6 +301,8 @@ struct Store {
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *reported_as, *hash;
+    PyObject *overflow; /* the cell of the keys that find no room; NULL or None if there is none */
+    PyObject *peers; /* the limits of the node by name, a dict */
     PyObject *beside; /* the stores of the limits that count with this one, itself among them; NULL or None if none do */
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed: `tallies` owns it */
@@ -351,15 +355,22 @@ i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -
 bool try_quiet(Store *store, Place *place); /* do without the object, if nothing else has it */
 void let_rest(Cell *cell);                  /* the same if no call is at it; takes the reference over */
 Cell *unquiet(Store *store, Place *place);  /* see `whole` */
+void quiet_read(const Place *place, Cell *scratch); /* its numbers, as a cell that is no object */
 void quiet_free(Place *place);
 int quiet_aside(const Place *place); /* bytes that are not in the place itself */
 void quiet_leave(Place *place); /* as the key is forgotten */
 
 /* ------------------------------------------------------------------ insert.c: keys that are new */
 
-/* A place for a key that has none; NULL if Python has to see to it. `shard` is that of the key if it is known, or NULL.
- * -1 with an error, or if something is missing. */
-int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place);
+/* A place for a key that has none; NULL if there is no room for it, which is `beyond` the cap then, or else if Python has
+ * to see to it. `shard` is that of the key if it is known, or NULL. -1 with an error, or if something is missing. */
+int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond);
+
+/* ------------------------------------------------------------------ full.c: keys that find no room */
+
+/* Look for keys that may leave a full node: 0 if all that were looked at stay, 1 if a key has left, 2 if Python has to see
+ * to it; then nothing has been done. -1 with an error, or if something is missing. */
+int make_room_in_full(Store *store, i64 now_ns);
 
 /* configure.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 
