@@ -172,9 +172,9 @@ typedef struct {
 struct KernelFields {
     PyObject_HEAD
     i64 keys, keys_max;
-    i64 turn; /* which of the limits is looked at next for keys that may leave */
     char after_unlock; /* something does */
     char wake_wanted;  /* the loop is to be woken */
+    i64 turn;          /* which of the limits is looked at next for keys that may leave */
 };
 
 extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
@@ -292,7 +292,7 @@ struct Store {
     Place **slabs; /* no place ever moves */
     uint32_t *empty;
     i64 slabs_count, places, empty_count, empty_size, count, hand;
-    i64 admitted, refused, overflowed;
+    i64 admitted, refused;
     i64 unit, key_bytes_max;
     bool additive;
     bool exact; /* whether keys are compared, and not only their hashes */
@@ -301,13 +301,15 @@ struct Store {
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *reported_as, *hash;
-    PyObject *overflow; /* the cell of the keys that find no room; NULL or None if there is none */
-    PyObject *peers; /* the limits of the node by name, a dict */
     PyObject *beside; /* the stores of the limits that count with this one, itself among them; NULL or None if none do */
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
+    /* Of keys that find no room, apart from what every decision reads. */
+    PyObject *overflow; /* the cell in which they are counted together; NULL or None if there is none */
+    PyObject *peers;    /* the limits of the node by name, a dict */
+    i64 overflowed;
 };
 
 /* ------------------------------------------------------------------ page_allocator.c: memory in whole pages */
