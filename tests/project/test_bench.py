@@ -18,13 +18,14 @@ from bench.__main__ import kept
 from bench.capacity.measured import DATA, GRID
 from bench.capacity.page import tables
 from bench.child import Missing
+from bench.decisions import felt
 from bench.decisions.decisions import FLOOR
 from bench.decisions.peers import peer
 from bench.report.found import Part, Row, Spread, find
 from bench.report.page import cell, page
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("decisions", "memory", "threads", "blocks", "sync", "asks")
+PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "asks")
 RUN_S_MAX = 500.0
 OURS = "reconverge, `allow`"
 PURE = "reconverge in pure Python, `allow`"
@@ -102,6 +103,31 @@ def test_ratios_are_to_what_was_measured_beside(results: Path) -> None:
 
     assert [] == [row for row in rows if (row.ratio is not None) != bool(row.beside)]
     assert {1.0} == {row.ratio.median for row in rows if row.what == FLOOR and row.ratio is not None}
+
+
+def test_a_call_after_a_rest_stands_beside_what_a_dictionary_takes_after_one(results: Path) -> None:
+    """Each way to be asked has a median and a p99 beside both floors, alone and beside a busy thread."""
+    rows = [row for row in rows_of(results) if row.part == felt.PART]
+    took = {(row.case[:-3], row.case[-3:], row.what): row.measured.median for row in rows if row.measured is not None}
+    medians = {(case, what): us for (case, percentile, what), us in took.items() if percentile == "p50"}
+    longest = {(case, what): us for (case, percentile, what), us in took.items() if percentile == "p99"}
+    asked = {f"{name}: {what}" for name in (felt.MEMORY, felt.REDIS) for what in (felt.HOT, felt.NEW, felt.BEYOND)} | {
+        f"{felt.REDIS}: {felt.FIRST}",
+        *felt.FLOORS,
+    }
+
+    assert {(felt.case_of(*case, ""), what) for case in felt.CASES_QUICK for what in asked} == set(medians)
+    assert set(medians) == set(longest)
+    assert [] == [each for each, us in medians.items() if us > longest[each]]
+
+
+def test_an_aim_stands_beside_its_floor(results: Path) -> None:
+    """What is measured beside a floor says both, whether the aim is met or not."""
+    rows = tables_of((results / "table.md").read_text())[-1][2:]
+    beside = {what: (measured, floor) for what, _, measured, floor, _ in rows if what.startswith("one `allow`")}
+
+    assert len(beside) == 6
+    assert all(measured and floor for measured, floor in beside.values())
 
 
 def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
