@@ -9,6 +9,7 @@ from typing import Final
 from bench.capacity import asks, sync
 from bench.decisions import decisions, felt, memory, threads
 from bench.report.found import Row, find
+from bench.web import limited, middleware, under_servers
 
 ALLOW: Final = "reconverge, `allow`"
 HIT: Final = "reconverge, `hit`"
@@ -22,6 +23,7 @@ FASTEST: Final = "rust-py-rate-limit, fixed window"
 LIMITS_STATS: Final = f"{LIMITS}, hit and get_window_stats"
 ON_REDIS: Final = "limits on Redis, CPU of the client"
 ALONE: Final = "reconverge, alone"
+DIRECTLY: Final = middleware.case_of("ASGI")
 EXCHANGED: Final = f"{sync.OURS}: {sync.HOT}"
 
 
@@ -107,6 +109,17 @@ def _at_most(
     return Target(what, unit, bound, at_least=False, measured=measured, floor=floor)
 
 
+def _added(case: str, what: str, floor: str, bound_us: float) -> Target:
+    """What a limit adds to a request."""
+    return _at_most(
+        f"{case}: {what}",
+        bound_us,
+        "µs added",
+        _value(under_servers.PART, case, what),
+        _value(under_servers.PART, case, floor),
+    )
+
+
 def _felt(what: str, name: str, floor: str, p50_us: float, p99_us: float | None) -> list[Target]:
     """What one call takes after 3 ms in which something else was done."""
     return [
@@ -162,4 +175,13 @@ TARGETS: Final = (
             f"{felt.MEMORY}: {felt.NEW}",
         ),
     ),
+    _added(DIRECTLY, limited.LIMITED, limited.CONSTANT, 2.5),
+    _added(DIRECTLY, limited.REFUSED, limited.CONSTANT, 4),
+    _added(DIRECTLY, middleware.BY_ADDRESS, limited.CONSTANT, 3),
+    _added(DIRECTLY, middleware.NO_FIELDS, limited.CONSTANT, 1.5),
+    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10),
+    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6),
+    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23),
+    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18),
+    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12),
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import kept
+from bench.__main__ import kept, main
 from bench.capacity.measured import DATA, GRID
 from bench.capacity.page import tables
 from bench.child import Missing
@@ -23,6 +23,9 @@ from bench.decisions.decisions import FLOOR
 from bench.decisions.peers import peer
 from bench.report.found import Part, Row, Spread, find
 from bench.report.page import cell, page
+from bench.web import middleware, under_servers
+from bench.web.limited import BARE, CONSTANT, LIMITED, REFUSED
+from bench.web.under_servers import H11, HTTPTOOLS
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "asks")
@@ -137,6 +140,21 @@ def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
 
         assert row is not None
         assert Spread(0, 0, 0) == row.measured
+
+
+def test_a_limit_stands_beside_the_bare_application_called_directly_and_served(tmp_path: Path) -> None:
+    """What it adds to a request of ASGI, beside two constant fields; a server that is not there is said to be."""
+    status = main(["middleware", "--quick", "--only", "ASGI", "--results", str(tmp_path)])
+    rows = rows_of(tmp_path)
+    of_servers = [row for row in rows if row.case.startswith("served")]
+    directly = {row.what: row for row in rows if row.case == middleware.case_of("ASGI")}
+
+    assert 0 == status
+    assert set(middleware.FRAMEWORKS["ASGI"]) == set(directly)
+    assert directly[BARE].ratio is not None
+    assert {under_servers.case_of("ASGI", server) for server in (H11, HTTPTOOLS)} == {row.case for row in of_servers}
+    assert all(row.missing or (row.ratio is not None and row.beside == BARE) for row in rows)
+    assert all(row.missing for row in of_servers) or {CONSTANT, LIMITED, REFUSED} <= {row.what for row in of_servers}
 
 
 def test_there_is_a_picture(results: Path) -> None:
