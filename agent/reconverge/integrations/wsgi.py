@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
@@ -16,6 +15,7 @@ from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, Response
@@ -246,7 +246,7 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
     refusal = outcome.refusal
-    status = f"{refusal.status} {HTTPStatus(refusal.status).phrase}"
+    status = f"{refusal.status} {TITLES[refusal.status]}"
     anew: tuple[Any, ...] = ()
     if callable(outcome.response):
         try:

@@ -444,18 +444,17 @@ class Guard:
     def _ruled(cls, claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
         """What a limit's decision means to a client."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
-        return cls.told_to_clients(Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged))
+        if not decision.allowed:
+            decision = cls.told_to_clients(decision, limiter, key, cost, kind)
+        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged)
 
     @staticmethod
-    def told_to_clients(ruling: Ruling) -> Ruling:
-        """See `Answering.told_to_clients`."""
-        decision, limiter, key = ruling.decision, ruling.limiter, ruling.key
-        if not decision.allowed:
-            decision = limiter.for_any_node(decision, key, ruling.cost, ruling.kind)
-            if not decision.certain:
-                decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
-            ruling.decision = decision
-        return ruling
+    def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Answering.told_to_clients`; of a refusal."""
+        decision = limiter.for_any_node(decision, key, cost, kind)
+        if not decision.certain:
+            decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
+        return decision
 
     @staticmethod
     def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
@@ -509,12 +508,13 @@ class Guard:
 
     # ------------------------------------------------------------ answering
 
-    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
-        """See `Answering.refuse_for`."""
-        outcome = Outcome(self, (ruling,))
+    def has_refused(self) -> None:
+        """See `Answering.has_refused`."""
         self._refused.add()
-        outcome.refusal = self._refusal(outcome.rulings, ruling.declared, fields)
-        return outcome
+
+    def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
+        """See `Answering.refusal_by`."""
+        return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
         """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""

@@ -13,7 +13,7 @@
 #     a key function that fails                       likewise, with the error; the function is not asked twice
 #     doubt, of a limit that asks the hub             likewise
 #     a limit that is off or in shadow                likewise
-#     a refusal                                       a ruling, which the guard makes the response of
+#     a refusal                                       `Refused`, whose response is written when it is asked for
 #
 # Nothing was charged where the guard goes on. Fields are written from what is known before: the policy once for each
 # limit, and of the service only what is left and until when. `tests/integrations/web/test_straight.py` holds both ways
@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
 from reconverge.integrations.web.bound_rule import Declared, Found
-from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string
-from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
+from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string, waited_for_s
+from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
+from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped
 from reconverge.integrations.web.request.request import Request
 from reconverge.limit.limit import Limit
@@ -95,21 +96,77 @@ class Admitted(Outcome):
         return None
 
 
+class Refused(Outcome):
+    """The outcome of a request that its only limit refuses; ruling and response are made when they are asked for."""
+
+    __slots__ = ("_key", "decision", "straight")
+
+    def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
+        # As `Admitted` does, but for `refusal`: what is not there yet is made in `__getattr__`.
+        self.guard = guard
+        self.response = None
+        self.metered = None
+        self.shadows = ()
+        self._rulings = ()
+        self._unsettled = ()
+        self.straight = straight
+        self.decision = decision
+        self._key = key
+
+    def __getattr__(self, name: str) -> Any:
+        """The refusal, which is not there before it is asked for. Raises AttributeError for anything else."""
+        if name != "refusal":
+            raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
+        self.refusal = refusal = self.straight.usual_refusal(self.decision) or self.straight.refusal(self.rulings[0])
+        return refusal
+
+    @property
+    def rulings(self) -> Sequence[Ruling]:
+        """What its limit has said."""
+        if not self._rulings:
+            self._rulings = (self.straight.ruling(self._key, self.decision),)
+        return self._rulings
+
+    @property
+    def allowed(self) -> bool:
+        """It is not."""
+        return False
+
+    def __bool__(self) -> bool:
+        return False
+
+    def encoded(self) -> Answer | None:
+        """The response as ASGI has it; None where `refusal` has to be asked."""
+        straight = self.straight
+        answer = straight.usual_answer(self.decision)
+        if answer is None:
+            return None
+        status, head, body = answer
+        if not straight.guard.headers_enabled:
+            return status, [*head], body  # a list of its own, which others may change
+        service = straight.service(self.decision, refused=False).encode()
+        return status, [*head, (POLICY_BYTES, straight.policy_bytes), (SERVICE_BYTES, service)], body
+
+
 class Answering(Judge, Protocol):
     """What the straight path needs of its guard."""
 
     dialects: tuple[str, ...]
     headers_enabled: bool
 
-    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
-        """The outcome of a request that one limit refuses, where no function of the application answers for it.
+    def has_refused(self) -> None:
+        """Count a request that is refused."""
+        ...
+
+    def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
+        """The response to a request that one limit refuses, where no function of the application answers for it.
 
         `fields` say so, where they are at hand.
         """
         ...
 
-    def told_to_clients(self, ruling: Ruling) -> Ruling:
-        """The ruling, as a client is told of it that may meet another node when it comes again."""
+    def told_to_clients(self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        """The decision, as a client is told of it that may meet another node when it comes again."""
         ...
 
 
@@ -125,6 +182,8 @@ class Straight:
         "_name",
         "_part",
         "_priced",
+        "_says",
+        "_status",
         "_table",
         "cost",
         "declared",
@@ -144,6 +203,8 @@ class Straight:
         self._part = declared.part_of_route
         self._methods = declared.methods
         self._asks = declared.within_s > 0 and not is_alone(limiter)
+        self._says = declared.rule.error_message is not None
+        self._status = declared.status
         self._board = limiter.enforcement
         self._table = limiter.table
         self._name = sf_string(limiter.name)
@@ -177,8 +238,12 @@ class Straight:
         self.declared.has_found_keys()
         if decision.allowed:
             return Admitted(self.guard, self, key, decision)
-        ruling = self.guard.told_to_clients(self.ruling(key, decision))
-        return self.guard.refuse_for(ruling, self.fields(ruling.decision, refused=False))
+        guard = self.guard
+        guard.has_refused()
+        outcome = Refused(guard, self, key, guard.told_to_clients(decision, self.limiter, key, self.cost, None))
+        if self._says or not self.is_prepared:  # a message that is made up, or fields that tell the time: now
+            outcome.refusal = self.refusal(outcome.rulings[0])
+        return outcome
 
     def _decision(self, key: str) -> Decision | None:
         """What the limit says; None, and nothing charged, where the guard has to look closer."""
@@ -202,6 +267,21 @@ class Straight:
         """What the limit has said of a request."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
 
+    def refusal(self, ruling: Ruling) -> Refusal:
+        """The response to a request that the limit refuses."""
+        return self.guard.refusal_by(ruling, self.fields(ruling.decision, refused=False))
+
+    def usual_answer(self, decision: Decision) -> Answer | None:
+        """The response to a refused request without fields of a dialect; None where the guard has to write it."""
+        return None if self._says or not self.is_prepared else usual_answer(self._status, *_grounds(decision))
+
+    def usual_refusal(self, decision: Decision) -> Refusal | None:
+        """The whole response as other frameworks have it; None where the guard has to write it."""
+        if self._says or not self.is_prepared:
+            return None
+        fields = self.fields(decision, refused=False) or []
+        return usual_refusal(self._status, *_grounds(decision), fields)
+
     def fields(self, decision: Decision, *, refused: bool) -> Fields | None:
         """The fields that say what was decided; None where the guard has to write them."""
         if not self.is_prepared or not self.guard.headers_enabled:
@@ -213,6 +293,12 @@ class Straight:
         if self._table.limit is not self._limit:
             self._take(self._table.limit)
         return service_11(self._name, decision, refused=refused)
+
+
+def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
+    """Of a single refusal: the names of the quotas that have refused, of those that are used up, and the wait in s."""
+    names = (decision.binding,)
+    return names, names if decision.certain else (), waited_for_s(decision)
 
 
 def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Straight | None:
