@@ -210,11 +210,31 @@ class Guard:
     # ------------------------------------------------------------ deciding
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
-        """The outcome, if the only rule has a straight path that leads to one; else what `check` goes on with."""
-        if len(rules) != 1 or self._filters or not self.enabled:
+        """The outcome, if a single rule is about the request, and has a straight path; else what `check` needs."""
+        if self._filters or not self.enabled:
             return None
-        straight = self._straight.get(rules[0])
+        if len(rules) == 1:
+            straight = self._straight.get(rules[0])
+            if straight is None or not (straight.is_about_all or self._only_one_about(request, rules)):
+                return None
+        else:
+            declared = self._only_one_about(request, rules)
+            straight = None if declared is None else self._straight.get(declared)
         return None if straight is None else straight.decide(request)
+
+    @staticmethod
+    def _only_one_about(request: Request, rules: Sequence[Declared]) -> Declared | None:
+        """The rule that is about the request; None for none or several, and where that cannot be told."""
+        found = None
+        for declared in rules:
+            try:
+                if declared.is_about(request):
+                    if found is not None:
+                        return None
+                    found = declared
+            except Exception:  # of a router that was asked; `check` asks it again
+                return None
+        return found
 
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
@@ -268,7 +288,8 @@ class Guard:
         for declared in rules:
             try:
                 if declared.concerns(request, self._mend):
-                    claims += yield from declared.claims(request, self._mend, found, blocking=blocking)
+                    asked = found if found is not None and found.declared is declared else None
+                    claims += yield from declared.claims(request, self._mend, asked, blocking=blocking)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))

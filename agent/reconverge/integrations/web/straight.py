@@ -1,4 +1,7 @@
-"""The straight path of a guard: one rule with one limit, whose key is at hand and whose cost is a number."""
+"""The straight path of a guard: one rule with one limit, whose key is at hand and whose cost is a number.
+
+The limit may have several quotas, as "10/minute; 100/hour" has.
+"""
 
 # Theory of operation.
 #
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
@@ -90,10 +93,7 @@ class Admitted(Outcome):
         straight = self.straight
         if not straight.guard.headers_enabled:
             return []
-        if straight.is_prepared:
-            service = straight.service(self.decision, refused=refused).encode()
-            return [(POLICY_BYTES, straight.policy_bytes), (SERVICE_BYTES, service)]
-        return None
+        return straight.encoded(self.decision, refused=refused) if straight.is_prepared else None
 
 
 class Refused(Outcome):
@@ -144,8 +144,25 @@ class Refused(Outcome):
         status, head, body = answer
         if not straight.guard.headers_enabled:
             return status, [*head], body  # a list of its own, which others may change
-        service = straight.service(self.decision, refused=False).encode()
-        return status, [*head, (POLICY_BYTES, straight.policy_bytes), (SERVICE_BYTES, service)], body
+        fields = straight.encoded(self.decision, refused=False)
+        return None if fields is None else (status, head + fields, body)
+
+
+class Counting(Protocol):
+    """What counts by one quota."""
+
+    limit: Limit
+    """The quota, which may change."""
+
+
+class Prepared(NamedTuple):
+    """What `ietf-11` says of a limit, whatever the decision of which this quota binds."""
+
+    policy: str
+    """Of all quotas, the one that binds before the others."""
+    policy_field: tuple[bytes, bytes]
+    name: str
+    """The quota's, as a String of structured fields."""
 
 
 class Answering(Judge, Protocol):
@@ -176,22 +193,23 @@ class Straight:
     __slots__ = (
         "_asks",
         "_board",
+        "_further",
+        "_has_found",
         "_key",
         "_limit",
-        "_methods",
-        "_name",
         "_part",
+        "_prepared",
         "_priced",
         "_says",
         "_status",
         "_table",
+        "_tables",
         "cost",
         "declared",
         "guard",
+        "is_about_all",
         "is_prepared",
         "limiter",
-        "policy",
-        "policy_bytes",
     )
 
     def __init__(self, guard: Answering, declared: Declared, limiter: Limiter) -> None:
@@ -199,43 +217,65 @@ class Straight:
         self.declared = declared
         self.limiter = limiter
         self.cost = declared.fixed_cost
+        self._has_found = False
         self._key = declared.key_function
-        self._part = declared.part_of_route
-        self._methods = declared.methods
+        self._part = declared.part_of_key
+        self.is_about_all = declared.methods is None and declared.places is None
         self._asks = declared.within_s > 0 and not is_alone(limiter)
         self._says = declared.rule.error_message is not None
         self._status = declared.status
         self._board = limiter.enforcement
-        self._table = limiter.table
-        self._name = sf_string(limiter.name)
-        self._take(self._table.limit)
+        self._tables = limiter.tables
+        self._table = self._tables[0]
+        self._limit = self._table.limit
+        self._further: Sequence[tuple[Counting, Limit]] = ()
+        self._take()
 
-    def _take(self, limit: Limit) -> None:
-        """Prepare what depends on the limit, which may change while it is in use."""
-        name = self.limiter.name
-        self.policy = policy_11(name, limit)
-        self.policy_bytes = self.policy.encode()
+    def _take(self) -> None:
+        """Prepare what depends on the quotas, which may change while they are in use."""
+        limits = {table.name: table.limit for table in self._tables}
+        self._limit = self._table.limit
+        self._further = [(table, limits[table.name]) for table in self._tables[1:]]
+        policies = {name: policy_11(name, limit) for name, limit in limits.items()}
+        self._prepared = dict[str, Prepared]()
+        for name, policy in policies.items():
+            all_of_it = ", ".join([policy, *[each for other, each in policies.items() if other != name]])
+            self._prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
         self.is_prepared = self.guard.dialects == (IETF_11,)
-        self._priced = limit.costs is not None
-        self._limit = limit
+        self._priced = any(limit.costs is not None for limit in limits.values())
+
+    def _look(self) -> None:
+        """Prepare anew what has changed since."""
+        if self._table.limit is not self._limit:
+            self._take()
+        for table, limit in self._further:
+            if table.limit is not limit:
+                self._take()
+                return
 
     def decide(self, request: Request) -> Outcome | Found | None:
-        """The outcome; or what the key function has found, with which the guard goes on; None if it was not asked."""
-        if self._methods is not None and request.method not in self._methods:
-            return None
+        """The outcome for a request that the rule is about; or what the key function has found, for the guard.
+
+        None if it was not asked.
+        """
         try:
             found = self._key(request)
         except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
-            return Found(error=error)
+            return Found(self.declared, error=error)
         key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
         if not key or key[0] in UNUSUAL:
-            return Found(found)
+            return Found(self.declared, found)
         if self._part is not None:
-            key = f"{_part_of(self._part(request))}|{escaped(key)}"
+            try:
+                key = f"{_part_of(self._part(request))}|{escaped(key)}"
+            except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
+                return Found(self.declared, found)
         decision = self._decision(key)
         if decision is None:
-            return Found(found)
-        self.declared.has_found_keys()
+            return Found(self.declared, found)
+        if not self._has_found:
+            self._has_found = True
+            self.declared.has_found_keys()
         if decision.allowed:
             return Admitted(self.guard, self, key, decision)
         guard = self.guard
@@ -250,8 +290,7 @@ class Straight:
         answers = self._board.on
         if self._board.answers is not answers:
             return None
-        if self._table.limit is not self._limit:
-            self._take(self._table.limit)
+        self._look()
         if self._priced:
             return None
         try:
@@ -279,20 +318,30 @@ class Straight:
         """The whole response as other frameworks have it; None where the guard has to write it."""
         if self._says or not self.is_prepared:
             return None
-        fields = self.fields(decision, refused=False) or []
-        return usual_refusal(self._status, *_grounds(decision), fields)
+        fields = self.fields(decision, refused=False) if self.guard.headers_enabled else []
+        return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
 
     def fields(self, decision: Decision, *, refused: bool) -> Fields | None:
         """The fields that say what was decided; None where the guard has to write them."""
         if not self.is_prepared or not self.guard.headers_enabled:
             return None
-        return [(POLICY, self.policy), (SERVICE, self.service(decision, refused=refused))]
+        self._look()
+        prepared = self._prepared.get(decision.binding)
+        if prepared is None:
+            return None
+        return [(POLICY, prepared.policy), (SERVICE, service_11(prepared.name, decision, refused=refused))]
 
-    def service(self, decision: Decision, *, refused: bool) -> str:
-        """What `ietf-11` says of a decision; `refused` if something else has refused the request."""
-        if self._table.limit is not self._limit:
-            self._take(self._table.limit)
-        return service_11(self._name, decision, refused=refused)
+    def encoded(self, decision: Decision, *, refused: bool) -> Headers | None:
+        """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it.
+
+        `refused` if something else has refused the request.
+        """
+        self._look()
+        prepared = self._prepared.get(decision.binding)
+        if prepared is None:
+            return None
+        service = service_11(prepared.name, decision, refused=refused)
+        return [prepared.policy_field, (SERVICE_BYTES, service.encode())]
 
 
 def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
@@ -306,6 +355,6 @@ def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Str
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None
-    if limiter.borrows or len(limiter.tables) > 1 or limiter.table.name != limiter.name:
+    if limiter.borrows or (len(limiter.tables) == 1 and limiter.table.name != limiter.name):
         return None
     return Straight(guard, declared, limiter)
