@@ -38,7 +38,7 @@ from reconverge.integrations.web.request.keys import by_ip
 from reconverge.integrations.web.rules import Rule
 
 ROUNDS: Final = 15
-CALLS: Final = 4000
+CALLS: Final = 1000
 BY_ADDRESS: Final = "a limit, key from the client's address"
 NO_FIELDS: Final = "a limit without response fields"
 TWO: Final = "two limits"

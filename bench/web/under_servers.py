@@ -26,7 +26,7 @@ from bench.web.served import CONNECTIONS, Served, application, cpu_s
 
 PART: Final = "middleware"
 UNIT: Final = "µs"
-TURNS: Final = 7
+TURNS: Final = 5
 SECONDS: Final = 2
 KEYS: Final = Path(__file__).with_name("keys.lua")
 """Has wrk send a key with each request."""

@@ -18,6 +18,7 @@ The limit may have several quotas, as "10/minute; 100/hour" has.
 #     a limit that is off or in shadow                likewise
 #     a refusal                                       `Refused`, whose response is written when it is asked for
 #
+# Which of several rules is about a request, the guard finds out before; with two of them it decides itself.
 # Nothing was charged where the guard goes on. Fields are written from what is known before: the policy once for each
 # limit, and of the service only what is left and until when. `tests/integrations/web/test_straight.py` holds both ways
 # against each other, byte for byte.
@@ -234,20 +235,20 @@ class Straight:
     def _take(self) -> None:
         """Prepare what depends on the quotas, which may change while they are in use."""
         limits = {table.name: table.limit for table in self._tables}
-        self._limit = self._table.limit
-        self._further = [(table, limits[table.name]) for table in self._tables[1:]]
         policies = {name: policy_11(name, limit) for name, limit in limits.items()}
-        self._prepared = dict[str, Prepared]()
+        prepared = dict[str, Prepared]()
         for name, policy in policies.items():
             all_of_it = ", ".join([policy, *[each for other, each in policies.items() if other != name]])
-            self._prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
+            prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
+        self._prepared = prepared
         self.is_prepared = self.guard.dialects == (IETF_11,)
         self._priced = any(limit.costs is not None for limit in limits.values())
+        # Last: another thread that finds these up to date goes by what stands above.
+        self._further = [(table, limits[table.name]) for table in self._tables[1:]]
+        self._limit = limits[self._table.name]
 
-    def _look(self) -> None:
-        """Prepare anew what has changed since."""
-        if self._table.limit is not self._limit:
-            self._take()
+    def _look_at_further(self) -> None:
+        """Prepare anew what has changed since, of several quotas."""
         for table, limit in self._further:
             if table.limit is not limit:
                 self._take()
@@ -290,11 +291,16 @@ class Straight:
         answers = self._board.on
         if self._board.answers is not answers:
             return None
-        self._look()
+        if self._table.limit is not self._limit:
+            self._take()
+        elif self._further:
+            self._look_at_further()
         if self._priced:
             return None
         try:
             if self._asks and not answers.settles(key, self.cost, None):
+                if self._further:  # one of several may refuse for certain while another one is in doubt
+                    return None
                 told = answers.test(key, self.cost, None)
                 if told.allowed or not told.certain:
                     return None
@@ -325,19 +331,25 @@ class Straight:
         """The fields that say what was decided; None where the guard has to write them."""
         if not self.is_prepared or not self.guard.headers_enabled:
             return None
-        self._look()
-        prepared = self._prepared.get(decision.binding)
+        prepared = self._prepared_for(decision)
         if prepared is None:
             return None
         return [(POLICY, prepared.policy), (SERVICE, service_11(prepared.name, decision, refused=refused))]
+
+    def _prepared_for(self, decision: Decision) -> Prepared | None:
+        """What is said of the limit with such a decision."""
+        if self._table.limit is not self._limit:
+            self._take()
+        elif self._further:
+            self._look_at_further()
+        return self._prepared.get(decision.binding)
 
     def encoded(self, decision: Decision, *, refused: bool) -> Headers | None:
         """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it.
 
         `refused` if something else has refused the request.
         """
-        self._look()
-        prepared = self._prepared.get(decision.binding)
+        prepared = self._prepared_for(decision)
         if prepared is None:
             return None
         service = service_11(prepared.name, decision, refused=refused)
