@@ -82,7 +82,7 @@ LIMITS: Final[Sequence[str | Limit | list[Limit]]] = (
     "10/minute; 2/second",
     "4/minute; 5/hour; 7/day",
     [Limit(2, 60, name="short"), Limit(4, 3600, TOKEN_BUCKET, burst=6, name="long")],
-    [Limit(5, 60, name="short"), Limit(6, 3600, costs={"GET": 2, "POST": 3}, name="priced")],
+    [Limit(6, 60, name="short"), Limit(6, 3600, costs={"GET": 2, "POST": 3}, name="priced")],
     Limit(2, 86400, FIXED_WINDOW),
     Limit(4, 60, TOKEN_BUCKET, burst=6),
     Limit(3, 60, GCRA),
