@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.capacity import asks, sync
-from bench.decisions import blocks, decisions, memory, threads
+from bench.decisions import blocks, decisions, felt, memory, threads
 from bench.report import chart
 from bench.report.found import Part, Row
 from bench.report.machine import circumstances
@@ -21,6 +21,7 @@ from bench.web import served as web
 
 PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "decisions": decisions.measure,
+    "felt": felt.measure,
     "memory": memory.measure,
     "threads": threads.measure,
     "blocks": blocks.measure,

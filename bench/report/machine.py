@@ -27,6 +27,11 @@ PACKAGES: Final = (
     "token-bucket",
 )
 MEASURED: Final = ("agent", "sync")
+CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
+CORES_OWN: Final = ("1", "2")
+"""Levels of caches that cores do not share."""
+OWN_CACHE: Final = 1 << 20
+LARGEST_CACHE: Final = 32 << 20
 BUSY: Final = 0.5
 """With so many others to each processor, a machine is busy with other work."""
 
@@ -59,6 +64,20 @@ def in_a_sentence(about: dict[str, Any]) -> str:
         f"{about['processors']} processors ({about['model']}){state}, Python {about['python']}, "
         f"redis-server {about['redis']}; {packages or 'no peers'}."
     )
+
+
+def caches() -> tuple[int, int]:
+    """How many bytes the largest cache of one core has, and the largest of all; as is usual where nothing tells."""
+    sizes = [OWN_CACHE, LARGEST_CACHE]
+    own = 0
+    for each in sorted(CACHES.glob("index*")):
+        try:
+            size = int((each / "size").read_text().strip().removesuffix("K")) * 1024
+            own = max(own, size if (each / "level").read_text().strip() in CORES_OWN else 0)
+        except (OSError, ValueError):
+            continue
+        sizes.append(size)
+    return own or OWN_CACHE, max(sizes)
 
 
 def _model() -> str:

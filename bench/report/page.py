@@ -70,14 +70,16 @@ def cell(row: Row) -> str:
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
     """What was aimed at."""
-    yield "| what | aim | measured | verdict |"
-    yield "|---|---|---|---|"
-    for target, value in judged(rows):
+    yield "| what | aim | measured | floor in the same run | verdict |"
+    yield "|---|---|---|---|---|"
+    for target, value, floor in judged(rows):
         aim = f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}"
+        least = "" if floor is None else number(floor)
         if value is None:
-            yield f"| {target.what} | {aim} | | not measured |"
+            yield f"| {target.what} | {aim} | | {least} | not measured |"
         else:
-            yield f"| {target.what} | {aim} | {number(value)} | {'met' if target.met(value) else '**missed**'} |"
+            verdict = "met" if target.met(value) else "**missed**"
+            yield f"| {target.what} | {aim} | {number(value)} | {least} | {verdict} |"
 
 
 def number(value: float) -> str:

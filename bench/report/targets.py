@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.capacity import asks, sync
-from bench.decisions import decisions, memory, threads
+from bench.decisions import decisions, felt, memory, threads
 from bench.report.found import Row, find
+from bench.web import limited, middleware, under_servers
 
 ALLOW: Final = "reconverge, `allow`"
 HIT: Final = "reconverge, `hit`"
@@ -22,6 +23,7 @@ FASTEST: Final = "rust-py-rate-limit, fixed window"
 LIMITS_STATS: Final = f"{LIMITS}, hit and get_window_stats"
 ON_REDIS: Final = "limits on Redis, CPU of the client"
 ALONE: Final = "reconverge, alone"
+DIRECTLY: Final = middleware.case_of("ASGI")
 EXCHANGED: Final = f"{sync.OURS}: {sync.HOT}"
 
 
@@ -38,22 +40,25 @@ class Target:
     bound: float
     at_least: bool
     measured: Callable[[Iterable[Row]], float]
+    floor: Callable[[Iterable[Row]], float] | None = None
+    """The least that something like it costs, measured in the same run and in the same unit."""
 
     def met(self, value: float) -> bool:
         """Whether it is where it should be."""
         return value >= self.bound if self.at_least else value <= self.bound
 
 
-def judged(rows: Iterable[Row]) -> list[tuple[Target, float | None]]:
-    """All of them, with what was measured, or None if it was not."""
+def judged(rows: Iterable[Row]) -> list[tuple[Target, float | None, float | None]]:
+    """All of them, with what was measured and its floor, or None for what was not."""
     rows = list(rows)
-    found: list[tuple[Target, float | None]] = []
-    for target in TARGETS:
-        try:
-            found.append((target, target.measured(rows)))
-        except NotMeasured:
-            found.append((target, None))
-    return found
+    return [(target, _if_measured(target.measured, rows), _if_measured(target.floor, rows)) for target in TARGETS]
+
+
+def _if_measured(find_it: Callable[[Iterable[Row]], float] | None, rows: Iterable[Row]) -> float | None:
+    try:
+        return None if find_it is None else find_it(rows)
+    except NotMeasured:
+        return None
 
 
 def _row(rows: Iterable[Row], part: str, case: str, what: str) -> Row:
@@ -81,18 +86,53 @@ def _value(part: str, case: str, what: str) -> Callable[[Iterable[Row]], float]:
     return measured
 
 
-def _times(case: str, slower: str, faster: str) -> Callable[[Iterable[Row]], float]:
-    """How many times as long the one takes. Not by their floors: who empties the caches makes his own floor dearer."""
-
+def _quotient(part: str, case: str, dividend: str, divisor: str) -> Callable[[Iterable[Row]], float]:
     def measured(rows: Iterable[Row]) -> float:
         rows = list(rows)
-        return _value(decisions.PART, case, slower)(rows) / _value(decisions.PART, case, faster)(rows)
+        return _value(part, case, dividend)(rows) / _value(part, case, divisor)(rows)
 
     return measured
 
 
-def _at_most(what: str, bound: float, unit: str, measured: Callable[[Iterable[Row]], float]) -> Target:
-    return Target(what, unit, bound, at_least=False, measured=measured)
+def _times(case: str, slower: str, faster: str) -> Callable[[Iterable[Row]], float]:
+    """How many times as long the one takes. Not by their floors: who empties the caches makes his own floor dearer."""
+    return _quotient(decisions.PART, case, slower, faster)
+
+
+def _at_most(
+    what: str,
+    bound: float,
+    unit: str,
+    measured: Callable[[Iterable[Row]], float],
+    floor: Callable[[Iterable[Row]], float] | None = None,
+) -> Target:
+    return Target(what, unit, bound, at_least=False, measured=measured, floor=floor)
+
+
+def _added(case: str, what: str, floor: str, bound_us: float) -> Target:
+    """What a limit adds to a request."""
+    return _at_most(
+        f"{case}: {what}",
+        bound_us,
+        "µs added",
+        _value(under_servers.PART, case, what),
+        _value(under_servers.PART, case, floor),
+    )
+
+
+def _felt(what: str, name: str, floor: str, p50_us: float, p99_us: float | None) -> list[Target]:
+    """What one call takes after 3 ms in which something else was done."""
+    return [
+        _at_most(
+            f"one `allow` after 3 ms, {what}: {percentile}",
+            bound,
+            "µs",
+            _value(felt.PART, felt.case_of(3.0, 0, percentile), name),
+            _value(felt.PART, felt.case_of(3.0, 0, percentile), floor),
+        )
+        for percentile, bound in (("p50", p50_us), ("p99", p99_us))
+        if bound is not None
+    ]
 
 
 def _at_least(what: str, bound: float, unit: str, measured: Callable[[Iterable[Row]], float]) -> Target:
@@ -120,4 +160,28 @@ TARGETS: Final = (
         _ratio(asks.PART, asks.case_of(asks.PROXIED, "median"), asks.ASK),
     ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
+    *_felt("a Redis, first charge since the last report", f"{felt.REDIS}: {felt.FIRST}", felt.FLOOR, 3, 15),
+    *_felt("a Redis, new keys", f"{felt.REDIS}: {felt.NEW}", felt.FLOOR_NEW, 7, 25),
+    *_felt("in memory, one hot key", f"{felt.MEMORY}: {felt.HOT}", felt.FLOOR, 1.2, None),
+    *_felt("in memory, new keys", f"{felt.MEMORY}: {felt.NEW}", felt.FLOOR_NEW, 3, None),
+    _at_most(
+        "a new key beyond `max_keys` after 3 ms: p50",
+        1.2,
+        "of a new key below it",
+        _quotient(
+            felt.PART,
+            felt.case_of(3.0, 0, "p50"),
+            f"{felt.MEMORY}: {felt.BEYOND}",
+            f"{felt.MEMORY}: {felt.NEW}",
+        ),
+    ),
+    _added(DIRECTLY, limited.LIMITED, limited.CONSTANT, 2.5),
+    _added(DIRECTLY, limited.REFUSED, limited.CONSTANT, 4),
+    _added(DIRECTLY, middleware.BY_ADDRESS, limited.CONSTANT, 3),
+    _added(DIRECTLY, middleware.NO_FIELDS, limited.CONSTANT, 1.5),
+    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10),
+    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6),
+    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23),
+    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18),
+    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12),
 )

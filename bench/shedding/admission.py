@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from bench.child import Missing
 from bench.report.found import Spread
-from bench.web.middleware import KEYS, cost_us, driven, nothing, scope_of
+from bench.web.limited import KEYS, nothing
+from bench.web.middleware import cost_us, driven, scope_of
 from reconverge import Agent
 from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.shedding import AdaptiveConcurrency, FleetShedder, LoopLag, RequestRate, Stack, WorkerShedder

@@ -108,9 +108,9 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
         for warming in (True, False):
             length = "1s" if warming else f"{seconds}s"
             command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
-            begun_s = _cpu_s(process)
+            begun_s = cpu_s(process)
             said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
-        spent_s = _cpu_s(process) - begun_s
+        spent_s = cpu_s(process) - begun_s
     if "Non-2xx" in said:
         raise RuntimeError(f"{served.name} with {limiter} has not answered as it should:\n{said}")
     per_s = re.search(r"Requests/sec: +([\d.]+)", said)
@@ -126,7 +126,7 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
 def application(served: Served, limiter: str, redis_port: int, *options: str) -> Iterator[tuple[int, int]]:
     """Serve it, with further options of the server's; gives its port and its process."""
     port = free_port()
-    where = f"127.0.0.1:{port}" if served.command[-1] == "--bind" else str(port)
+    where = f"127.0.0.1:{port}" if served.command[-1] in ("-b", "--bind") else str(port)
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
     environment = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
     command = [sys.executable, "-m", *served.command, where, *options]
@@ -139,7 +139,7 @@ def application(served: Served, limiter: str, redis_port: int, *options: str) ->
         process.wait()
 
 
-def _cpu_s(process: int) -> float:
+def cpu_s(process: int) -> float:
     """CPU time that a process and its children have taken until now."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     ticks = 0

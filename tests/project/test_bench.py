@@ -14,17 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import kept
+from bench.__main__ import kept, main
 from bench.capacity.measured import DATA, GRID
 from bench.capacity.page import tables
 from bench.child import Missing
+from bench.decisions import felt
 from bench.decisions.decisions import FLOOR
 from bench.decisions.peers import peer
 from bench.report.found import Part, Row, Spread, find
 from bench.report.page import cell, page
+from bench.web import middleware, under_servers
+from bench.web.limited import BARE, CONSTANT, LIMITED, REFUSED
+from bench.web.under_servers import H11, HTTPTOOLS
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("decisions", "memory", "threads", "blocks", "sync", "asks")
+PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "asks")
 RUN_S_MAX = 500.0
 OURS = "reconverge, `allow`"
 PURE = "reconverge in pure Python, `allow`"
@@ -104,6 +108,31 @@ def test_ratios_are_to_what_was_measured_beside(results: Path) -> None:
     assert {1.0} == {row.ratio.median for row in rows if row.what == FLOOR and row.ratio is not None}
 
 
+def test_a_call_after_a_rest_stands_beside_what_a_dictionary_takes_after_one(results: Path) -> None:
+    """Each way to be asked has a median and a p99 beside both floors, alone and beside a busy thread."""
+    rows = [row for row in rows_of(results) if row.part == felt.PART]
+    took = {(row.case[:-3], row.case[-3:], row.what): row.measured.median for row in rows if row.measured is not None}
+    medians = {(case, what): us for (case, percentile, what), us in took.items() if percentile == "p50"}
+    longest = {(case, what): us for (case, percentile, what), us in took.items() if percentile == "p99"}
+    asked = {f"{name}: {what}" for name in (felt.MEMORY, felt.REDIS) for what in (felt.HOT, felt.NEW, felt.BEYOND)} | {
+        f"{felt.REDIS}: {felt.FIRST}",
+        *felt.FLOORS,
+    }
+
+    assert {(felt.case_of(*case, ""), what) for case in felt.CASES_QUICK for what in asked} == set(medians)
+    assert set(medians) == set(longest)
+    assert [] == [each for each, us in medians.items() if us > longest[each]]
+
+
+def test_an_aim_stands_beside_its_floor(results: Path) -> None:
+    """What is measured beside a floor says both, whether the aim is met or not."""
+    rows = tables_of((results / "table.md").read_text())[-1][2:]
+    beside = {what: (measured, floor) for what, _, measured, floor, _ in rows if what.startswith("one `allow`")}
+
+    assert len(beside) == 6
+    assert all(measured and floor for measured, floor in beside.values())
+
+
 def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
     """As the run itself has counted."""
     for what in ("lost", "admitted too much"):
@@ -111,6 +140,21 @@ def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
 
         assert row is not None
         assert Spread(0, 0, 0) == row.measured
+
+
+def test_a_limit_stands_beside_the_bare_application_called_directly_and_served(tmp_path: Path) -> None:
+    """What it adds to a request of ASGI, beside two constant fields; a server that is not there is said to be."""
+    status = main(["middleware", "--quick", "--only", "ASGI", "--results", str(tmp_path)])
+    rows = rows_of(tmp_path)
+    of_servers = [row for row in rows if row.case.startswith("served")]
+    directly = {row.what: row for row in rows if row.case == middleware.case_of("ASGI")}
+
+    assert 0 == status
+    assert set(middleware.FRAMEWORKS["ASGI"]) == set(directly)
+    assert directly[BARE].ratio is not None
+    assert {under_servers.case_of("ASGI", server) for server in (H11, HTTPTOOLS)} == {row.case for row in of_servers}
+    assert all(row.missing or (row.ratio is not None and row.beside == BARE) for row in rows)
+    assert all(row.missing for row in of_servers) or {CONSTANT, LIMITED, REFUSED} <= {row.what for row in of_servers}
 
 
 def test_there_is_a_picture(results: Path) -> None:

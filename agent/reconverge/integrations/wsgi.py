@@ -6,8 +6,7 @@ app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
@@ -16,6 +15,7 @@ from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, Response
@@ -246,7 +246,7 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
     """Answer a request that may not go on."""
     assert outcome.refusal is not None
     refusal = outcome.refusal
-    status = f"{refusal.status} {HTTPStatus(refusal.status).phrase}"
+    status = f"{refusal.status} {TITLES[refusal.status]}"
     anew: tuple[Any, ...] = ()
     if callable(outcome.response):
         try:
@@ -259,6 +259,10 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
 
 
 def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str, str]]:
-    """Header fields with ours. Lists add up; of the others, what is there stands."""
-    there = {name.lower() for name, _ in headers}
-    return [*headers, *[each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]]
+    """Header fields with ours."""
+    return [*headers, *added_to({name.lower() for name, _ in headers}, fields)]
+
+
+def added_to(there: Container[str], fields: Fields) -> Fields:
+    """Our header fields, beside those of such names in small letters. Lists add up; of others, what is there stands."""
+    return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

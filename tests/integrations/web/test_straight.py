@@ -18,18 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, Limit
+from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule, by_header, by_ip, by_route, by_user
 from reconverge.integrations.asgi import RateLimitMiddleware as OfAsgi
-from reconverge.integrations.web.outcome import Ruling
-from reconverge.integrations.web.straight import Admitted
+from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.limiter.switches import Switch
 from reconverge.testing import ManualClock
 
 START_S: Final = 1_700_000_000.0
-ROOMY: Final = PlainRequest(client="192.0.2.1", route="/items", headers={"x-key": "ada"})
+ROOMY: Final = PlainRequest(path="/items", client="192.0.2.1", route="/items", headers={"x-key": "ada"})
 KEYS: Final[Sequence[object]] = (
     "ada",
     "bob",
@@ -76,11 +75,14 @@ KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_item,
     _fails,
 )
-LIMITS: Final[Sequence[str | Limit]] = (
+LIMITS: Final[Sequence[str | Limit | list[Limit]]] = (
     "3/minute",
     "2/second",
     "1000000000000/hour",
     "10/minute; 2/second",
+    "4/minute; 5/hour; 7/day",
+    [Limit(2, 60, name="short"), Limit(4, 3600, TOKEN_BUCKET, burst=6, name="long")],
+    [Limit(6, 60, name="short"), Limit(6, 3600, costs={"GET": 2, "POST": 3}, name="priced")],
     Limit(2, 86400, FIXED_WINDOW),
     Limit(4, 60, TOKEN_BUCKET, burst=6),
     Limit(3, 60, GCRA),
@@ -89,6 +91,17 @@ LIMITS: Final[Sequence[str | Limit]] = (
     Limit(3, 60, SLIDING_WINDOW, soft=0.5),
     Limit(6, 60, costs={"GET": 2, "POST": 3}),
 )
+PATHS: Final = (["/items"], ["/items/{number}"], ["/*"], ["/items", "/fails"])
+BESIDE: Final = st.fixed_dictionaries(
+    {"limits": st.sampled_from(["3/minute", "2/minute; 9/hour"]), "name": st.just("beside")},
+    optional={
+        "paths": st.sampled_from(PATHS),
+        "methods": st.sampled_from([["GET"], ["POST"]]),
+        "key_func": st.sampled_from([by_ip, by_item, _fails]),
+        "shadow": st.booleans(),
+    },
+)
+"""A second rule, which is about the same requests, about some of them, or about others."""
 RULES: Final = st.fixed_dictionaries(
     {
         "limits": st.sampled_from(LIMITS),
@@ -97,10 +110,11 @@ RULES: Final = st.fixed_dictionaries(
     },
     optional={
         "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
-        "scope": st.sampled_from(["web"]),
+        "scope": st.sampled_from(["web", "a|b", "-"]),
         "per_route": st.booleans(),
         "per_method": st.booleans(),
         "methods": st.sampled_from([["GET"], ["POST", "PUT"]]),
+        "paths": st.sampled_from(PATHS),
         "cost": st.sampled_from([1, 2, 0]),
         "shadow": st.booleans(),
         "status": st.sampled_from([429, 503]),
@@ -117,8 +131,21 @@ GUARDS: Final = st.fixed_dictionaries(
         "enabled": st.just(True),
     },
 )
+
+
+class Asked(PlainRequest):
+    """A request of whose path `/fails` a router cannot be asked."""
+
+    def seek_templates(self) -> Sequence[str]:
+        """See `Request.seek_templates`."""
+        if self.path == "/fails%":
+            raise LookupError("a mistake of a router")
+        return self.templates
+
+
 REQUESTS: Final = st.builds(
-    PlainRequest,
+    Asked,
+    path=st.sampled_from(["/items", "/items/7", "/other", "/ITEMS//", "/fails%"]),
     method=st.sampled_from(["GET", "POST", "HEAD", "BREW"]),
     route=st.sampled_from(["", "/items", "/items/{a|b}"]),
     client=st.sampled_from([None, "192.0.2.1", "192.0.2.2", "2001:db8::1", "no address"]),
@@ -132,19 +159,20 @@ STEPS: Final = st.lists(st.tuples(REQUESTS, st.sampled_from([0.0, 0.0, 0.4, 1.0,
 class Pair:
     """The same rule in a guard that goes the straight way, and in one that never does."""
 
-    def __init__(self, rule: dict[str, Any], guard: dict[str, Any]) -> None:
+    def __init__(self, rule: dict[str, Any], guard: dict[str, Any], beside: dict[str, Any] | None = None) -> None:
         self.clock = ManualClock(start=START_S)
         self.agents = [Agent("memory://", clock=self.clock) for _ in range(2)]
         self.guards = [Guard(agent, **guard) for agent in self.agents]
-        self.rules = [guard.declare(Rule(**rule)) for guard in self.guards]
+        rules = [Rule(**each) for each in (rule, beside) if each is not None]
+        self.rules = [[guard.declare(each) for each in rules] for guard in self.guards]
         self.guards[1]._straight.clear()
 
     def decided(self, request: PlainRequest, *, on_a_loop: bool) -> list[Outcome]:
         """What both say."""
         pairs = zip(self.guards, self.rules, strict=True)
         if on_a_loop:
-            return [asyncio.run(guard.check_async(request, [rule])) for guard, rule in pairs]
-        return [guard.check(request, [rule]) for guard, rule in pairs]
+            return [asyncio.run(guard.check_async(request, rules)) for guard, rules in pairs]
+        return [guard.check(request, rules) for guard, rules in pairs]
 
     def counted(self) -> list[tuple[Any, Any]]:
         """What both guards and both agents have counted."""
@@ -169,12 +197,16 @@ def said(outcome: Outcome) -> dict[str, Any]:
 
 
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-@given(rule=RULES, guard=GUARDS, steps=STEPS, on_a_loop=st.booleans())
+@given(rule=RULES, beside=st.none() | BESIDE, guard=GUARDS, steps=STEPS, on_a_loop=st.booleans())
 def test_both_ways_say_the_same(
-    rule: dict[str, Any], guard: dict[str, Any], steps: list[tuple[PlainRequest, float]], on_a_loop: bool
+    rule: dict[str, Any],
+    beside: dict[str, Any] | None,
+    guard: dict[str, Any],
+    steps: list[tuple[PlainRequest, float]],
+    on_a_loop: bool,
 ) -> None:
-    """Of whatever requests come, whatever the rule: what is said, charged, counted and given back."""
-    pair = Pair(rule, guard)
+    """Of whatever requests come, whatever the rules: what is said, charged, counted and given back."""
+    pair = Pair(rule, guard, beside)
     keys = set[tuple[str, str]]()
     for request, pause_s in steps:
         straight, general = pair.decided(request, on_a_loop=on_a_loop)
@@ -207,24 +239,47 @@ def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
     assert said(general) == said(straight)
 
 
-def test_a_limit_that_has_changed_is_told_with_its_new_policy() -> None:
-    """What was prepared of the former one is not sent any more."""
-    pair = Pair({"limits": "5/minute", "name": "wide"}, {})
+@pytest.mark.parametrize("beside", ["", "; 9/hour"])
+def test_a_limit_that_has_changed_is_told_with_its_new_policy(beside: str) -> None:
+    """What was prepared of the former one is not sent any more, also of the second of two quotas."""
+    before, after = [Limit.parse_all(f"{quota}/minute{beside}")[::-1] for quota in (5, 7)]
+    pair = Pair({"limits": before, "name": "wide"}, {})
     pair.decided(ROOMY, on_a_loop=False)
     for agent in pair.agents:
-        agent.limiter("wide").change("7/minute")
+        agent.limiter("wide").change(after)
     straight, general = pair.decided(ROOMY, on_a_loop=False)
 
-    assert '"wide";q=7;w=60' == dict(straight.fields)["RateLimit-Policy"]
+    assert ";q=7;w=60" in dict(straight.fields)["RateLimit-Policy"]
     assert said(general) == said(straight)
 
 
-def test_the_usual_rule_goes_the_straight_way() -> None:
-    """Else the comparisons above would compare nothing."""
-    pair = Pair({"limits": "1/minute", "name": "wide", "key_func": by_header("x-key"), "per_route": True}, {})
-    straight, general = pair.decided(ROOMY, on_a_loop=False)
+@pytest.mark.parametrize(
+    ("settings", "beside"),
+    [
+        ({"per_route": True}, None),
+        ({"scope": "web"}, None),
+        ({"paths": ["/items"]}, None),
+        ({"limits": "1/minute; 9/hour"}, None),
+        ({}, {"limits": "9/hour", "paths": ["/other"]}),
+        ({"methods": ["POST"]}, {"limits": "1/minute", "paths": ["/items"]}),
+    ],
+    ids=[
+        "by route",
+        "in a scope",
+        "of a path",
+        "of two quotas",
+        "beside one of another path",
+        "beside one of a method",
+    ],
+)
+def test_the_usual_rule_goes_the_straight_way(settings: dict[str, Any], beside: dict[str, Any] | None) -> None:
+    """Else the comparisons above would compare nothing: admitted, and refused."""
+    pair = Pair({"limits": "1/minute", "name": "wide", "key_func": by_header("x-key"), **settings}, {}, beside)
+    admitted, refused = (pair.decided(ROOMY, on_a_loop=False) for _ in range(2))
 
-    assert (Admitted, Outcome) == (type(straight), type(general))
+    assert [Admitted, Outcome] == [type(each) for each in admitted]
+    assert [Refused, Outcome] == [type(each) for each in refused]
+    assert said(refused[1]) == said(refused[0])
 
 
 def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() -> None:
@@ -232,10 +287,8 @@ def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() ->
 
     class Telling(Guard):
         @staticmethod
-        def told_to_clients(ruling: Ruling) -> Ruling:
-            if not ruling.decision.allowed:
-                ruling.decision = replace(ruling.decision, remaining=7, retry_after=1000.5)
-            return ruling
+        def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+            return replace(decision, remaining=7, retry_after=1000.5)
 
     guard = Telling(Agent("memory://", clock=ManualClock(start=START_S)))
     rule = guard.declare(Rule(limits="1/minute", name="wide"))
@@ -273,6 +326,7 @@ def _by_asgi(guard: Guard, headers: list[tuple[bytes, bytes]], count: int) -> li
 
     async def send(message: Any) -> None:
         sent.append({**message, "headers": list(message.get("headers", ()))})
+        message.get("headers", []).clear()  # as others may do that send it on
 
     async def receive() -> Any:
         return {"type": "http.request"}
@@ -319,6 +373,7 @@ def _general(guard: Guard) -> None:
         guard._straight.clear()
 
 
+@pytest.mark.parametrize("headers_enabled", [True, False])
 @pytest.mark.parametrize("dialect", ["ietf-11", "x-ratelimit"])
 @pytest.mark.parametrize("serve", [_by_asgi, _by_wsgi])
 @pytest.mark.parametrize(
@@ -334,10 +389,12 @@ def test_responses_are_the_same_byte_for_byte(
     serve: Callable[[Guard, list[tuple[bytes, bytes]], int], list[Any]],
     dialect: str,
     headers: list[tuple[bytes, bytes]],
+    headers_enabled: bool,
 ) -> None:
     """Admitted and refused, also where the application has written such fields itself, or refuses the request."""
     clock = ManualClock(start=START_S)
-    straight = serve(Guard(Agent("memory://", clock=clock), dialect=dialect), headers, 5)
-    general = serve(_General(Agent("memory://", clock=clock), dialect=dialect), headers, 5)
+    common: dict[str, Any] = {"dialect": dialect, "headers_enabled": headers_enabled}
+    straight = serve(Guard(Agent("memory://", clock=clock), **common), headers, 5)
+    general = serve(_General(Agent("memory://", clock=clock), **common), headers, 5)
 
     assert general == straight

@@ -13,6 +13,7 @@ from typing import Any, Final, Unpack, cast
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
 from reconverge.integrations.asgi.sending import (
+    BEGINNING,
     Adding,
     App,
     Decided,
@@ -31,7 +32,7 @@ from reconverge.integrations.web.request.addresses import Addresses, Client, Loc
 from reconverge.integrations.web.request.paths import below_mount
 from reconverge.integrations.web.request.request import HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
-from reconverge.integrations.web.straight import Admitted
+from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
@@ -201,6 +202,10 @@ class RateLimitMiddleware:
             scope[OUTCOME] = outcome
             if isinstance(outcome, Admitted):
                 await self.app(scope, receive, Adding(send, outcome))
+            elif isinstance(outcome, Refused) and (answer := outcome.encoded()) is not None:
+                status, headers, body = answer
+                await send({"type": BEGINNING, "status": status, "headers": headers})
+                await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
             elif outcome.allowed:
                 await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
             else:

@@ -68,8 +68,11 @@ class Decided:
 
     def add(self, outcome: Outcome) -> None:
         """Have the response say, and settle, what else was decided."""
-        go_on(self.outcomes, outcome)
-        self.unsettled = self.unsettled or outcome.unsettled
+        if isinstance(outcome, Admitted):
+            self.outcomes.append(outcome)  # nothing is settled or metered
+        else:
+            go_on(self.outcomes, outcome)
+            self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
         """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
@@ -78,8 +81,11 @@ class Decided:
 
     def merged(self, headers: Headers) -> Headers:
         """The header fields of the application with those that say what was decided."""
-        if len(self.outcomes) == 1 and isinstance(self.outcomes[0], Admitted):
-            return with_fields_of(self.outcomes[0], headers)
+        outcomes = self.outcomes
+        if len(outcomes) == 1 and isinstance(outcomes[0], Admitted):
+            return with_fields_of(outcomes[0], headers)
+        if not outcomes:
+            return [*headers]
         return merged(headers, fields_together(self.outcomes, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response) -> None:

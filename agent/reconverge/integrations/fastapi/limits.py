@@ -11,7 +11,7 @@ async def items(): ...
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
@@ -155,11 +155,7 @@ class Limits:
         if isinstance(source, FromDependency):
             asked.dependency = Dependency(_limited_by_dependency(asked, source), declared.name)
             return asked.dependency
-
-        async def limited(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
-            return await asked.check(connection, response)
-
-        asked.dependency = Dependency(limited, declared.name)
+        asked.dependency = Dependency(asked.check, declared.name)
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
@@ -238,15 +234,15 @@ class _Fields:
         self._functions = functions
         self._looked = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """As ASGI has it, without a coroutine of its own."""
         if scope["type"] not in {"http", "websocket"}:
-            await self.app(scope, receive, send)
-            return
+            return self.app(scope, receive, send)
         if not self._looked:  # all routes are there
             self._looked = True
             tell_of_endpoints(scope.get("app"), self._functions)
         decided = scope[DECIDED] = Decided()
-        await Sending(send, decided).serve(self.app, scope, receive)
+        return Sending(send, decided).serve(self.app, scope, receive)
 
 
 class _Refused(Response):
@@ -309,8 +305,11 @@ class _Asked:
         routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
-    async def check(self, connection: HTTPConnection, response: Response | None) -> Outcome:
-        """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it."""
+    async def check(self, connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
+        """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it.
+
+        FastAPI asks this very method: what it takes is what FastAPI fills in.
+        """
         scope: Any = connection.scope
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
@@ -319,6 +318,10 @@ class _Asked:
         if not isinstance(outcome, Outcome):
             outcome = await self._guard.check_further(request, self._rules, outcome)
         scope[OUTCOME] = outcome
+        return self._told(outcome, scope, response)
+
+    def _told(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
+        """Have the response say what was decided, or refuse. Raises as `check` does."""
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:
             decided.add(outcome)
@@ -337,7 +340,7 @@ class _Asked:
                 each.take_back()
             name = self._declared.name
             raise InvalidSetting("settle", name, "a limit that depends on the response needs limits.install(app)")
-        if response is not None:
+        if response is not None:  # a websocket has none
             for name, value in outcome.fields:
                 response.headers.append(name, value)
         return outcome

@@ -41,7 +41,7 @@ from reconverge.integrations.web.request.request import Response as Ended
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
 from reconverge.integrations.web.unmatched import UnmatchedRules
-from reconverge.integrations.wsgi import SettlingBody, declare_blocking, listed, merged
+from reconverge.integrations.wsgi import SettlingBody, added_to, declare_blocking, listed
 from reconverge.limit.limit import Limit
 
 try:
@@ -49,7 +49,7 @@ try:
     from werkzeug import exceptions
 
     from reconverge.integrations.flask import views as flask_views
-    from reconverge.integrations.flask.request import FlaskRequest
+    from reconverge.integrations.flask.request import FlaskRequest, current_request
     from reconverge.integrations.flask.views import PARENTHESES, check_view, checked_app, decorated_class
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
@@ -59,6 +59,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
 """Limits that must all hold, each as `Rule.limits` has it."""
 
+RETRY_AFTER_NAME: Final = RETRY_AFTER.lower()
 EXTENSION: Final = "reconverge"
 """Under which the application keeps the extension."""
 MARK: Final = "__reconverge_mark__"
@@ -269,7 +270,7 @@ class Limits:
     @property
     def current_outcome(self) -> Outcome | None:
         """What was decided last about the current request; None when nothing was."""
-        outcomes = _outcomes() if flask.has_request_context() else []
+        outcomes = current_request().environ.get(OUTCOMES) if flask.has_request_context() else None
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
@@ -286,11 +287,13 @@ class Limits:
             before.rules.append(declared)
             return view
         mark = _Mark([declared], exempt=before is not None and before.exempt)
+        awaited = not inspect.isroutine(view) or inspect.iscoroutinefunction(view)
 
         @functools.wraps(view)
         def limited(*args: Any, **kwargs: Any) -> Any:
             self._check(mark.rules)
-            return flask.current_app.ensure_sync(view)(*args, **kwargs)
+            # Of a plain function Flask would look at each request whether it has to be awaited.
+            return (flask.current_app.ensure_sync(view) if awaited else view)(*args, **kwargs)
 
         mark.checks = limited
         setattr(limited, MARK, mark)
@@ -309,9 +312,11 @@ class Limits:
             UnmatchedRules([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _before(self) -> None:
-        request, app = flask.request, flask.current_app
         if self._unmatched is None:
             self._look()
+        if not (self._application or self._defaults or self._blueprints):
+            return  # each view that has limits checks them itself
+        request, app = current_request(), flask.current_app
         if request.endpoint == "static":
             return
         view = app.view_functions.get(request.endpoint or "")
@@ -331,9 +336,9 @@ class Limits:
         """Decide about the current request. Raises TooManyRequests or ServiceUnavailable, having charged nothing."""
         if not rules:
             return
-        request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        request = current_request()
         outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
-        if go_on(_outcomes(), outcome):
+        if go_on(request.environ.setdefault(OUTCOMES, []), outcome):
             return
         # Not by a name in this frame: the error knows the frame, and the collector would have to part them.
         raise self._error_of(outcome)
@@ -358,14 +363,16 @@ class Limits:
 
     def _after(self, response: flask.Response) -> flask.Response:
         """Add the fields to any response, and settle; of a streamed response, at its end."""
-        outcomes = _outcomes()
-        fields = fields_for(outcomes, refused=RETRY_AFTER in response.headers)
-        there = list(response.headers.items())
-        for name, value in merged(there, fields)[len(there) :]:
+        environment = current_request().environ
+        outcomes: list[Outcome] | None = environment.get(OUTCOMES)
+        if not outcomes:
+            return response
+        there = {name.lower() for name, _ in response.headers}
+        for name, value in added_to(there, fields_for(outcomes, refused=RETRY_AFTER_NAME in there)):
             response.headers.add(name, value)
         unsettled = [outcome for outcome in outcomes if outcome.unsettled]
         if unsettled:
-            flask.request.environ[ANSWERED] = True
+            environment[ANSWERED] = True
 
             def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it
                 headers = {name.lower(): value for name, value in response.headers.items()}
@@ -380,15 +387,11 @@ class Limits:
 
     def _teardown(self, _error: BaseException | None) -> None:
         """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
-        if ANSWERED not in flask.request.environ:
-            for outcome in _outcomes():
+        environment = current_request().environ
+        unsettled = [outcome for outcome in environment.get(OUTCOMES, ()) if outcome.unsettled]
+        if unsettled and ANSWERED not in environment:
+            for outcome in unsettled:
                 outcome.finish(Ended(FAILED))
-
-
-def _outcomes() -> list[Outcome]:
-    """What was decided so far about the current request."""
-    outcomes: list[Outcome] = flask.request.environ.setdefault(OUTCOMES, [])
-    return outcomes
 
 
 def _mark_of(view: object) -> _Mark | None:

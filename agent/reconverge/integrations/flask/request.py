@@ -12,6 +12,12 @@ from reconverge.integrations.web.request.request import HAS
 from reconverge.integrations.wsgi import WsgiRequest
 
 
+def current_request() -> flask.Request:
+    """The current request itself, which each look through `flask.request` finds anew. Raises RuntimeError outside."""
+    request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+    return request
+
+
 class FlaskRequest(WsgiRequest):
     """A `Request` of Flask. `raw` is Flask's."""
 

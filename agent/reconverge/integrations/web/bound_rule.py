@@ -121,6 +121,7 @@ class NoKey(ReconvergeError):
 class Found:
     """What the key function of a rule has returned for a request, or the error that it has failed with."""
 
+    declared: Declared
     value: object = None
     error: Exception | None = None
 
@@ -199,17 +200,19 @@ class Declared:
     def only_limiter(self) -> Limiter | None:
         """The limiter, of a rule that asks no other, and nothing but a plain function for the key; else None.
 
-        So nothing of it depends on a response, on a path, or on a function that may have to be awaited.
+        So nothing of it depends on a response, or on a function that may have to be awaited.
         """
         rule = self.rule
         plain = (
-            self.places is None
-            and self._exempt is None
+            self._exempt is None
             and not self.settles
             and not rule.shadow
             and type(rule.cost) is int
             and not waits(self._key)
-            and (not self._parts or (rule.per_route and len(self._parts) == 1))
+            and (
+                not self._parts
+                or (len(self._parts) == 1 and (rule.per_route or (rule.scope and isinstance(rule.scope, str))))
+            )
         )
         return self._limiter if plain else None
 
@@ -219,9 +222,9 @@ class Declared:
         return self._key
 
     @property
-    def part_of_route(self) -> Callable[[Request], Any] | None:
-        """What finds the part of a key that tells routes apart, where they count on their own."""
-        return self._parts[0] if self.rule.per_route else None
+    def part_of_key(self) -> Callable[[Request], Any] | None:
+        """What finds the part of a key that tells routes or scopes apart, of an `only_limiter`."""
+        return self._parts[0] if self._parts else None
 
     @property
     def fixed_cost(self) -> int:
@@ -236,15 +239,17 @@ class Declared:
 
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
-        if self.methods is not None and request.method not in self.methods:
-            return False
-        if self.places is None:
-            return True
         try:
-            return self.places.find(request) is not None
+            return self.is_about(request)
         except Exception as error:  # noqa: BLE001  # of a router that was asked
             mend(error, self, IN_DOUBT)
             return True
+
+    def is_about(self, request: Request) -> bool:
+        """Whether the rule is about such requests. Raises what a router raises that is asked about a path."""
+        if self.methods is not None and request.method not in self.methods:
+            return False
+        return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[Claim | None]:
         """What the request asks for; None when nothing is limited. Raises NoKey, NoTier, and what `mend` raises.

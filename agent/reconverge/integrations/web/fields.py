@@ -86,7 +86,15 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, r
 def retry_after_of(told: Sequence[Told]) -> int | None:
     """Whole seconds, at least one, after which no refusal stands any more; None if that time is unknown."""
     waits = [decision.retry_after for decision, _ in told if not decision.allowed]
-    longest = max(waits, default=0.0)
+    return _waited_s(max(waits, default=0.0))
+
+
+def waited_for_s(refusing: Decision) -> int | None:
+    """What `retry_after_of` says of a single refusal."""
+    return _waited_s(refusing.retry_after)
+
+
+def _waited_s(longest: float) -> int | None:
     return max(1, _whole(longest)) if longest < FAR_S else None
 
 

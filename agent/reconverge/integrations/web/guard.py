@@ -210,11 +210,31 @@ class Guard:
     # ------------------------------------------------------------ deciding
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
-        """The outcome, if the only rule has a straight path that leads to one; else what `check` goes on with."""
-        if len(rules) != 1 or self._filters or not self.enabled:
+        """The outcome, if a single rule is about the request, and has a straight path; else what `check` needs."""
+        if self._filters or not self.enabled:
             return None
-        straight = self._straight.get(rules[0])
+        if len(rules) == 1:
+            straight = self._straight.get(rules[0])
+            if straight is None or not (straight.is_about_all or self._only_one_about(request, rules)):
+                return None
+        else:
+            declared = self._only_one_about(request, rules)
+            straight = None if declared is None else self._straight.get(declared)
         return None if straight is None else straight.decide(request)
+
+    @staticmethod
+    def _only_one_about(request: Request, rules: Sequence[Declared]) -> Declared | None:
+        """The rule that is about the request; None for none or several, and where that cannot be told."""
+        found = None
+        for declared in rules:
+            try:
+                if declared.is_about(request):
+                    if found is not None:
+                        return None
+                    found = declared
+            except Exception:  # of a router that was asked; `check` asks it again
+                return None
+        return found
 
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
@@ -268,7 +288,8 @@ class Guard:
         for declared in rules:
             try:
                 if declared.concerns(request, self._mend):
-                    claims += yield from declared.claims(request, self._mend, found, blocking=blocking)
+                    asked = found if found is not None and found.declared is declared else None
+                    claims += yield from declared.claims(request, self._mend, asked, blocking=blocking)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
@@ -444,18 +465,17 @@ class Guard:
     def _ruled(cls, claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
         """What a limit's decision means to a client."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
-        return cls.told_to_clients(Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged))
+        if not decision.allowed:
+            decision = cls.told_to_clients(decision, limiter, key, cost, kind)
+        return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged)
 
     @staticmethod
-    def told_to_clients(ruling: Ruling) -> Ruling:
-        """See `Answering.told_to_clients`."""
-        decision, limiter, key = ruling.decision, ruling.limiter, ruling.key
-        if not decision.allowed:
-            decision = limiter.for_any_node(decision, key, ruling.cost, ruling.kind)
-            if not decision.certain:
-                decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
-            ruling.decision = decision
-        return ruling
+    def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Answering.told_to_clients`; of a refusal."""
+        decision = limiter.for_any_node(decision, key, cost, kind)
+        if not decision.certain:
+            decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
+        return decision
 
     @staticmethod
     def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
@@ -509,12 +529,13 @@ class Guard:
 
     # ------------------------------------------------------------ answering
 
-    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
-        """See `Answering.refuse_for`."""
-        outcome = Outcome(self, (ruling,))
+    def has_refused(self) -> None:
+        """See `Answering.has_refused`."""
         self._refused.add()
-        outcome.refusal = self._refusal(outcome.rulings, ruling.declared, fields)
-        return outcome
+
+    def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
+        """See `Answering.refusal_by`."""
+        return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
         """Refuse, for a limit or because something is broken; `on_breach` may answer otherwise."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconverge.integrations.web.fields import RETRY_AFTER, Fields, Told, retry_after_of
 from reconverge.integrations.web.outcome import Refusal
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
+
+Answer: TypeAlias = tuple[int, list[tuple[bytes, bytes]], bytes]
+"""A refusal as ASGI has it: status, header fields and body."""
 
 _json: Final = json.JSONEncoder(separators=(",", ":"))
 
@@ -79,6 +82,14 @@ def _usual(
     return problem, body, str(len(body))
 
 
+@lru_cache(maxsize=PROBLEMS_MAX)
+def usual_answer(status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None) -> Answer:
+    """A refusal in our own words as ASGI has it, without the fields of a dialect. Nothing in it is to be changed."""
+    _, body, length = _usual(status, violated, used_up, retry_after)
+    head = [(name.lower().encode(), value.encode()) for name, value in _head(length, retry_after)]
+    return status, head, body
+
+
 BROKEN_STATUS: Final = 503
 BROKEN: Final = "This request could not be checked against its limits."
 NO_KEY: Final = "This request does not identify its sender."
@@ -101,16 +112,33 @@ def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, 
     elif not refused:
         detail = NO_KEY
     status = BROKEN_STATUS if declared is None else declared.status
-    violated = tuple(dict.fromkeys([decision.binding for decision in refused]))
-    used_up = tuple([name for name in violated if any(each.certain for each in refused if each.binding == name)])
-    if detail is None:
-        usual, body, length = _usual(status, violated, used_up, retry_after)
-        problem = {**usual, VIOLATED: list(violated)}  # nothing that an application may change is kept
+    violated: tuple[str, ...]
+    used_up: tuple[str, ...]
+    if len(refused) == 1:
+        violated = (refused[0].binding,)
+        used_up = violated if refused[0].certain else ()
     else:
-        problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
-        body = encoded(problem)
-        length = str(len(body))
+        violated = tuple(dict.fromkeys([decision.binding for decision in refused]))
+        used_up = tuple([name for name in violated if any(each.certain for each in refused if each.binding == name)])
+    if detail is None:
+        return usual_refusal(status, violated, used_up, retry_after, fields)
+    problem = problem_of(status, violated=violated, used_up=used_up, retry_after=retry_after, detail=detail)
+    body = encoded(problem)
+    return Refusal(status, problem, body, _head(str(len(body)), retry_after) + fields)
+
+
+def usual_refusal(
+    status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None, fields: Fields
+) -> Refusal:
+    """A refusal in our own words, for quotas of which `used_up` are; the others refused in doubt."""
+    usual, body, length = _usual(status, violated, used_up, retry_after)
+    problem = {**usual, VIOLATED: list(violated)}  # nothing that an application may change is kept
+    return Refusal(status, problem, body, _head(length, retry_after) + fields)
+
+
+def _head(length: str, retry_after: int | None) -> Fields:
+    """The fields of a refusal but for those of a dialect."""
     head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", length)]
     if retry_after is not None:
         head.append((RETRY_AFTER, str(retry_after)))
-    return Refusal(status, problem, body, head + fields)
+    return head

@@ -1,4 +1,7 @@
-"""The straight path of a guard: one rule with one limit, whose key is at hand and whose cost is a number."""
+"""The straight path of a guard: one rule with one limit, whose key is at hand and whose cost is a number.
+
+The limit may have several quotas, as "10/minute; 100/hour" has.
+"""
 
 # Theory of operation.
 #
@@ -13,8 +16,9 @@
 #     a key function that fails                       likewise, with the error; the function is not asked twice
 #     doubt, of a limit that asks the hub             likewise
 #     a limit that is off or in shadow                likewise
-#     a refusal                                       a ruling, which the guard makes the response of
+#     a refusal                                       `Refused`, whose response is written when it is asked for
 #
+# Which of several rules is about a request, the guard finds out before; with two of them it decides itself.
 # Nothing was charged where the guard goes on. Fields are written from what is known before: the policy once for each
 # limit, and of the service only what is left and until when. `tests/integrations/web/test_straight.py` holds both ways
 # against each other, byte for byte.
@@ -23,13 +27,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
 from reconverge.integrations.web.bound_rule import Declared, Found
-from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string
-from reconverge.integrations.web.outcome import Judge, Outcome, Ruling
+from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string, waited_for_s
+from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
+from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped
 from reconverge.integrations.web.request.request import Request
 from reconverge.limit.limit import Limit
@@ -89,10 +94,76 @@ class Admitted(Outcome):
         straight = self.straight
         if not straight.guard.headers_enabled:
             return []
-        if straight.is_prepared:
-            service = straight.service(self.decision, refused=refused).encode()
-            return [(POLICY_BYTES, straight.policy_bytes), (SERVICE_BYTES, service)]
-        return None
+        return straight.encoded(self.decision, refused=refused) if straight.is_prepared else None
+
+
+class Refused(Outcome):
+    """The outcome of a request that its only limit refuses; ruling and response are made when they are asked for."""
+
+    __slots__ = ("_key", "decision", "straight")
+
+    def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
+        # As `Admitted` does, but for `refusal`: what is not there yet is made in `__getattr__`.
+        self.guard = guard
+        self.response = None
+        self.metered = None
+        self.shadows = ()
+        self._rulings = ()
+        self._unsettled = ()
+        self.straight = straight
+        self.decision = decision
+        self._key = key
+
+    def __getattr__(self, name: str) -> Any:
+        """The refusal, which is not there before it is asked for. Raises AttributeError for anything else."""
+        if name != "refusal":
+            raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
+        self.refusal = refusal = self.straight.usual_refusal(self.decision) or self.straight.refusal(self.rulings[0])
+        return refusal
+
+    @property
+    def rulings(self) -> Sequence[Ruling]:
+        """What its limit has said."""
+        if not self._rulings:
+            self._rulings = (self.straight.ruling(self._key, self.decision),)
+        return self._rulings
+
+    @property
+    def allowed(self) -> bool:
+        """It is not."""
+        return False
+
+    def __bool__(self) -> bool:
+        return False
+
+    def encoded(self) -> Answer | None:
+        """The response as ASGI has it; None where `refusal` has to be asked."""
+        straight = self.straight
+        answer = straight.usual_answer(self.decision)
+        if answer is None:
+            return None
+        status, head, body = answer
+        if not straight.guard.headers_enabled:
+            return status, [*head], body  # a list of its own, which others may change
+        fields = straight.encoded(self.decision, refused=False)
+        return None if fields is None else (status, head + fields, body)
+
+
+class Counting(Protocol):
+    """What counts by one quota."""
+
+    limit: Limit
+    """The quota, which may change."""
+
+
+class Prepared(NamedTuple):
+    """What `ietf-11` says of a limit, whatever the decision of which this quota binds."""
+
+    policy: str
+    """Of all quotas, the one that binds before the others."""
+    policy_field: tuple[bytes, bytes]
+    name: str
+    """The quota's, as a String of structured fields."""
 
 
 class Answering(Judge, Protocol):
@@ -101,15 +172,19 @@ class Answering(Judge, Protocol):
     dialects: tuple[str, ...]
     headers_enabled: bool
 
-    def refuse_for(self, ruling: Ruling, fields: Fields | None) -> Outcome:
-        """The outcome of a request that one limit refuses, where no function of the application answers for it.
+    def has_refused(self) -> None:
+        """Count a request that is refused."""
+        ...
+
+    def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
+        """The response to a request that one limit refuses, where no function of the application answers for it.
 
         `fields` say so, where they are at hand.
         """
         ...
 
-    def told_to_clients(self, ruling: Ruling) -> Ruling:
-        """The ruling, as a client is told of it that may meet another node when it comes again."""
+    def told_to_clients(self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        """The decision, as a client is told of it that may meet another node when it comes again."""
         ...
 
 
@@ -119,20 +194,23 @@ class Straight:
     __slots__ = (
         "_asks",
         "_board",
+        "_further",
+        "_has_found",
         "_key",
         "_limit",
-        "_methods",
-        "_name",
         "_part",
+        "_prepared",
         "_priced",
+        "_says",
+        "_status",
         "_table",
+        "_tables",
         "cost",
         "declared",
         "guard",
+        "is_about_all",
         "is_prepared",
         "limiter",
-        "policy",
-        "policy_bytes",
     )
 
     def __init__(self, guard: Answering, declared: Declared, limiter: Limiter) -> None:
@@ -140,45 +218,73 @@ class Straight:
         self.declared = declared
         self.limiter = limiter
         self.cost = declared.fixed_cost
+        self._has_found = False
         self._key = declared.key_function
-        self._part = declared.part_of_route
-        self._methods = declared.methods
+        self._part = declared.part_of_key
+        self.is_about_all = declared.methods is None and declared.places is None
         self._asks = declared.within_s > 0 and not is_alone(limiter)
+        self._says = declared.rule.error_message is not None
+        self._status = declared.status
         self._board = limiter.enforcement
-        self._table = limiter.table
-        self._name = sf_string(limiter.name)
-        self._take(self._table.limit)
+        self._tables = limiter.tables
+        self._table = self._tables[0]
+        self._limit = self._table.limit
+        self._further: Sequence[tuple[Counting, Limit]] = ()
+        self._take()
 
-    def _take(self, limit: Limit) -> None:
-        """Prepare what depends on the limit, which may change while it is in use."""
-        name = self.limiter.name
-        self.policy = policy_11(name, limit)
-        self.policy_bytes = self.policy.encode()
+    def _take(self) -> None:
+        """Prepare what depends on the quotas, which may change while they are in use."""
+        limits = {table.name: table.limit for table in self._tables}
+        policies = {name: policy_11(name, limit) for name, limit in limits.items()}
+        prepared = dict[str, Prepared]()
+        for name, policy in policies.items():
+            all_of_it = ", ".join([policy, *[each for other, each in policies.items() if other != name]])
+            prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
+        self._prepared = prepared
         self.is_prepared = self.guard.dialects == (IETF_11,)
-        self._priced = limit.costs is not None
-        self._limit = limit
+        self._priced = any(limit.costs is not None for limit in limits.values())
+        # Last: another thread that finds these up to date goes by what stands above.
+        self._further = [(table, limits[table.name]) for table in self._tables[1:]]
+        self._limit = limits[self._table.name]
+
+    def _look_at_further(self) -> None:
+        """Prepare anew what has changed since, of several quotas."""
+        for table, limit in self._further:
+            if table.limit is not limit:
+                self._take()
+                return
 
     def decide(self, request: Request) -> Outcome | Found | None:
-        """The outcome; or what the key function has found, with which the guard goes on; None if it was not asked."""
-        if self._methods is not None and request.method not in self._methods:
-            return None
+        """The outcome for a request that the rule is about; or what the key function has found, for the guard.
+
+        None if it was not asked.
+        """
         try:
             found = self._key(request)
         except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
-            return Found(error=error)
+            return Found(self.declared, error=error)
         key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
         if not key or key[0] in UNUSUAL:
-            return Found(found)
+            return Found(self.declared, found)
         if self._part is not None:
-            key = f"{_part_of(self._part(request))}|{escaped(key)}"
+            try:
+                key = f"{_part_of(self._part(request))}|{escaped(key)}"
+            except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
+                return Found(self.declared, found)
         decision = self._decision(key)
         if decision is None:
-            return Found(found)
-        self.declared.has_found_keys()
+            return Found(self.declared, found)
+        if not self._has_found:
+            self._has_found = True
+            self.declared.has_found_keys()
         if decision.allowed:
             return Admitted(self.guard, self, key, decision)
-        ruling = self.guard.told_to_clients(self.ruling(key, decision))
-        return self.guard.refuse_for(ruling, self.fields(ruling.decision, refused=False))
+        guard = self.guard
+        guard.has_refused()
+        outcome = Refused(guard, self, key, guard.told_to_clients(decision, self.limiter, key, self.cost, None))
+        if self._says or not self.is_prepared:  # a message that is made up, or fields that tell the time: now
+            outcome.refusal = self.refusal(outcome.rulings[0])
+        return outcome
 
     def _decision(self, key: str) -> Decision | None:
         """What the limit says; None, and nothing charged, where the guard has to look closer."""
@@ -186,11 +292,15 @@ class Straight:
         if self._board.answers is not answers:
             return None
         if self._table.limit is not self._limit:
-            self._take(self._table.limit)
+            self._take()
+        elif self._further:
+            self._look_at_further()
         if self._priced:
             return None
         try:
             if self._asks and not answers.settles(key, self.cost, None):
+                if self._further:  # one of several may refuse for certain while another one is in doubt
+                    return None
                 told = answers.test(key, self.cost, None)
                 if told.allowed or not told.certain:
                     return None
@@ -202,17 +312,54 @@ class Straight:
         """What the limit has said of a request."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
 
+    def refusal(self, ruling: Ruling) -> Refusal:
+        """The response to a request that the limit refuses."""
+        return self.guard.refusal_by(ruling, self.fields(ruling.decision, refused=False))
+
+    def usual_answer(self, decision: Decision) -> Answer | None:
+        """The response to a refused request without fields of a dialect; None where the guard has to write it."""
+        return None if self._says or not self.is_prepared else usual_answer(self._status, *_grounds(decision))
+
+    def usual_refusal(self, decision: Decision) -> Refusal | None:
+        """The whole response as other frameworks have it; None where the guard has to write it."""
+        if self._says or not self.is_prepared:
+            return None
+        fields = self.fields(decision, refused=False) if self.guard.headers_enabled else []
+        return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
+
     def fields(self, decision: Decision, *, refused: bool) -> Fields | None:
         """The fields that say what was decided; None where the guard has to write them."""
         if not self.is_prepared or not self.guard.headers_enabled:
             return None
-        return [(POLICY, self.policy), (SERVICE, self.service(decision, refused=refused))]
+        prepared = self._prepared_for(decision)
+        if prepared is None:
+            return None
+        return [(POLICY, prepared.policy), (SERVICE, service_11(prepared.name, decision, refused=refused))]
 
-    def service(self, decision: Decision, *, refused: bool) -> str:
-        """What `ietf-11` says of a decision; `refused` if something else has refused the request."""
+    def _prepared_for(self, decision: Decision) -> Prepared | None:
+        """What is said of the limit with such a decision."""
         if self._table.limit is not self._limit:
-            self._take(self._table.limit)
-        return service_11(self._name, decision, refused=refused)
+            self._take()
+        elif self._further:
+            self._look_at_further()
+        return self._prepared.get(decision.binding)
+
+    def encoded(self, decision: Decision, *, refused: bool) -> Headers | None:
+        """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it.
+
+        `refused` if something else has refused the request.
+        """
+        prepared = self._prepared_for(decision)
+        if prepared is None:
+            return None
+        service = service_11(prepared.name, decision, refused=refused)
+        return [prepared.policy_field, (SERVICE_BYTES, service.encode())]
+
+
+def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
+    """Of a single refusal: the names of the quotas that have refused, of those that are used up, and the wait in s."""
+    names = (decision.binding,)
+    return names, names if decision.certain else (), waited_for_s(decision)
 
 
 def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Straight | None:
@@ -220,6 +367,6 @@ def straight_for(guard: Answering, declared: Declared, *, answered: bool) -> Str
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None
-    if limiter.borrows or len(limiter.tables) > 1 or limiter.table.name != limiter.name:
+    if limiter.borrows or (len(limiter.tables) == 1 and limiter.table.name != limiter.name):
         return None
     return Straight(guard, declared, limiter)

@@ -1,0 +1,178 @@
+"""Applications that do nothing, bare, behind a limit, and behind the least that something like a limit could do.
+
+`bench.web.middleware` calls them directly, `bench.web.under_servers` has servers serve them: of those, `BENCH_LIMITER`
+says which one is meant, and `BENCH_REDIS` the port of the Redis.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, Final
+
+from bench.decisions.peers import peer
+from reconverge import Agent
+from reconverge.integrations import asgi, wsgi
+from reconverge.integrations.web.request.keys import by_header
+
+ROOMY: Final = "1000000000/hour"
+TIGHT: Final = "1/hour"
+HEADER: Final = "x-api-key"
+KEYS: Final = 1000
+IN_MEMORY: Final = "memory://"
+
+BARE: Final = "the bare application"
+CONSTANT: Final = "two constant fields"
+TRIVIAL: Final = "a trivial dependency"
+LIMITED: Final = "a limit, key from a header"
+REFUSED: Final = "refused"
+SLOWAPI: Final = "slowapi"
+FLASK_LIMITER: Final = "Flask-Limiter"
+PEERS: Final = {SLOWAPI: "slowapi", FLASK_LIMITER: "flask_limiter"}
+"""By what they are called, the modules that have them."""
+FIELDS: Final = [
+    (b"ratelimit-policy", b'"requests";q=1000000000;w=3600'),
+    (b"ratelimit", b'"requests";r=999999999;t=3600'),
+]
+QUOTAS: Final = {LIMITED: ROOMY, REFUSED: TIGHT}
+
+
+def key_of(number: int) -> str:
+    """The key that a request says in its header."""
+    return f"customer-{number % KEYS:04}"
+
+
+# -------------------------------------------------------------------- ASGI
+
+
+async def nothing(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answers at once."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def two_fields(_scope: Any, _receive: Any, send: Any) -> None:
+    """The same with fields as those of a limit, which are always the same."""
+    headers = [(b"content-type", b"text/plain"), *FIELDS]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
+    """The application, or the middleware around it."""
+    if what in QUOTAS:
+        settings.setdefault("key_func", by_header(HEADER))
+        limits = settings.pop("limits", QUOTAS[what])
+        return asgi.RateLimitMiddleware(nothing, limits, agent=_agent(what, hub), **settings)
+    return two_fields if what == CONSTANT else nothing
+
+
+def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
+    """A route with a dependency: a limit, one that does nothing, or none."""
+    fastapi = peer("fastapi")
+    app = fastapi.FastAPI()
+    dependencies = list[Any]()
+    if what in QUOTAS:
+        limits = import_module("reconverge.integrations.fastapi").Limits(_agent(what, hub), key_func=by_header(HEADER))
+        limits.install(app)
+        dependencies = [fastapi.Depends(limits(QUOTAS[what]))]
+    elif what == TRIVIAL:
+
+        async def trivial() -> None:
+            return None
+
+        dependencies = [fastapi.Depends(trivial)]
+
+    async def route() -> str:
+        return "ok"
+
+    async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi asks for it
+        return "ok"
+
+    if what in PEERS:
+        limited.__annotations__["request"] = peer("starlette.requests").Request
+        limiter = peer("slowapi").Limiter(lambda request: request.headers[HEADER], storage_uri=hub)
+        app.state.limiter = limiter
+        app.get("/")(limiter.limit(ROOMY)(limited))
+    else:
+        app.get("/", dependencies=dependencies)(route)
+    return app
+
+
+# -------------------------------------------------------------------- WSGI and Flask
+
+
+def nothing_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
+    """Answers at once."""
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"ok"]
+
+
+def two_fields_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
+    """The same with fields as those of a limit, which are always the same."""
+    fields = [(name.decode(), value.decode()) for name, value in FIELDS]
+    start_response("200 OK", [("Content-Type", "text/plain"), *fields])
+    return [b"ok"]
+
+
+def wsgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
+    """The application, or the middleware around it."""
+    if what in QUOTAS:
+        settings.setdefault("key_func", by_header(HEADER))
+        return wsgi.RateLimitMiddleware(nothing_wsgi, QUOTAS[what], agent=_agent(what, hub), **settings)
+    return two_fields_wsgi if what == CONSTANT else nothing_wsgi
+
+
+def flask_app(what: str, hub: str = IN_MEMORY) -> Any:
+    """A view with a limit, with two constant fields, or alone."""
+    flask = peer("flask")
+    app = flask.Flask("bench")
+
+    def route() -> str:
+        return "ok"
+
+    if what in QUOTAS:
+        limits = import_module("reconverge.integrations.flask").Limits(
+            by_header(HEADER), app=app, agent=_agent(what, hub)
+        )
+        route = limits.limit(QUOTAS[what])(route)
+    elif what == CONSTANT:
+
+        def with_fields(response: Any) -> Any:
+            for name, value in FIELDS:
+                response.headers.add(name.decode(), value.decode())
+            return response
+
+        app.after_request(with_fields)
+    elif what in PEERS:
+        of_flask = peer("flask_limiter")
+        limits = of_flask.Limiter(lambda: flask.request.headers[HEADER], app=app, storage_uri=hub, headers_enabled=True)
+        route = limits.limit(ROOMY)(route)
+    app.get("/")(route)
+    return app
+
+
+def _agent(what: str, hub: str) -> Agent:
+    return Agent(hub, namespace=f"bench-{what == REFUSED}")  # a Redis may be that of several applications
+
+
+# -------------------------------------------------------------------- for servers
+
+
+def _served(make: Any) -> Any:
+    return make(os.environ["BENCH_LIMITER"], f"redis://127.0.0.1:{os.environ['BENCH_REDIS']}/0")
+
+
+def served_asgi() -> Any:
+    """For uvicorn: `--factory bench.web.limited:served_asgi`."""
+    return _served(asgi_app)
+
+
+def served_fastapi() -> Any:
+    """For uvicorn: `--factory bench.web.limited:served_fastapi`."""
+    return _served(fastapi_app)
+
+
+def served_flask() -> Any:
+    """For gunicorn: `bench.web.limited:served_flask()`."""
+    return _served(flask_app)

@@ -1,0 +1,142 @@
+"""What a limit costs a request under a server that is asked over connections, beside the bare application.
+
+CPU time of the server's processes for a request, with the exchange of a Redis. All applications of one server are
+served at once and driven by turns, so that whatever else the machine does meets all of them; those that are not driven
+wait.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from typing import Final
+
+from bench.child import Missing
+from bench.decisions.peers import peer
+from bench.report.found import Row, Spread
+from bench.servers import START_S_MAX, redis_on_loopback
+from bench.web.limited import BARE, CONSTANT, FLASK_LIMITER, LIMITED, PEERS, REFUSED, SLOWAPI, TRIVIAL
+from bench.web.served import CONNECTIONS, Served, application, cpu_s
+
+PART: Final = "middleware"
+UNIT: Final = "µs"
+TURNS: Final = 5
+SECONDS: Final = 2
+KEYS: Final = Path(__file__).with_name("keys.lua")
+"""Has wrk send a key with each request."""
+H11: Final = "uvicorn with h11"
+HTTPTOOLS: Final = "uvicorn with httptools"
+GTHREAD: Final = "gunicorn with gthread"
+
+
+def case_of(framework: str, server: str) -> str:
+    """How it stands in the table."""
+    return f"served, {framework} under {server}"
+
+
+def _of_uvicorn(framework: str, factory: str, server: str, needs: tuple[str, ...], limiters: tuple[str, ...]) -> Served:
+    http = server.rpartition(" ")[2]
+    command = ("uvicorn", "--factory", f"bench.web.limited:{factory}", "--log-level", "error", "--no-access-log")
+    # With the loop that all have, whatever else is installed.
+    options = ("--http", http, "--loop", "asyncio", "--port")
+    return Served(case_of(framework, server), command + options, ("uvicorn", http, *needs), limiters, ())
+
+
+SERVED: Final = (
+    *(
+        _of_uvicorn("ASGI", "served_asgi", server, (), (BARE, CONSTANT, LIMITED, REFUSED))
+        for server in (H11, HTTPTOOLS)
+    ),
+    *(
+        _of_uvicorn("FastAPI", "served_fastapi", server, ("fastapi",), (BARE, TRIVIAL, LIMITED, REFUSED, SLOWAPI))
+        for server in (H11, HTTPTOOLS)
+    ),
+    Served(
+        case_of("Flask", GTHREAD),
+        (
+            "gunicorn",
+            "bench.web.limited:served_flask()",
+            "-k",
+            "gthread",
+            "--threads",
+            "4",
+            "--log-level",
+            "error",
+            "-b",
+        ),
+        ("flask", "gunicorn"),
+        (BARE, CONSTANT, LIMITED, REFUSED, FLASK_LIMITER),
+        (),
+    ),
+)
+
+
+def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Each server with all of its applications."""
+    for served in SERVED:
+        if only not in served.name:
+            continue
+        try:
+            yield from _measure(served, *((1, 1) if quick else (TURNS, SECONDS)))
+        except Missing as error:
+            yield Row(PART, served.name, BARE, missing=str(error))
+
+
+def _measure(served: Served, turns: int, seconds: int) -> Iterator[Row]:
+    for module in served.needs:
+        peer(module)
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise Missing("wrk is not installed")
+    spent_us: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        redis = stack.enter_context(redis_on_loopback())
+        running: dict[str, tuple[int, int]] = {}
+        for what in served.limiters:
+            try:
+                if what in PEERS:
+                    peer(PEERS[what])
+                running[what] = stack.enter_context(application(served, what, redis))
+            except Missing as error:
+                yield Row(PART, served.name, what, missing=str(error))
+        for what, (port, process) in running.items():
+            warm(wrk, port, process, refused=what == REFUSED)
+            spent_us[what] = []
+        for _ in range(turns):
+            for what, (port, process) in running.items():
+                spent_us[what].append(driven_us(wrk, port, process, seconds, refused=what == REFUSED))
+    bare = spent_us[BARE]
+    for what, spent in spent_us.items():
+        ratio = Spread.of([one / least for one, least in zip(spent, bare, strict=True)])
+        costs = [one - least for one, least in zip(spent, bare, strict=True)]
+        yield Row(PART, served.name, what, BARE, ratio, Spread.of(bare if what == BARE else costs), UNIT)
+
+
+def warm(wrk: str, port: int, process: int, *, refused: bool) -> None:
+    """Have imports, routes and keys be made; a server may listen long before its worker answers."""
+    deadline_s = time.monotonic() + START_S_MAX
+    while driven_us(wrk, port, process, 1, refused=refused) == inf:
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"nothing has answered on port {port}")
+
+
+def driven_us(wrk: str, port: int, process: int, seconds: int, *, refused: bool) -> float:
+    """The CPU time of a request, of all of the server's processes; infinite if none was answered.
+
+    Raises RuntimeError where what is answered is not what is to be measured.
+    """
+    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(KEYS), f"http://127.0.0.1:{port}/"]
+    begun_s = cpu_s(process)
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+    spent_s = cpu_s(process) - begun_s
+    requests = re.search(r"(\d+) requests in", said)
+    if requests is None or (not refused and "Non-2xx" in said):
+        raise RuntimeError(f"the application has not answered as it should:\n{said}")
+    answered = int(requests.group(1))
+    return spent_s * 1e6 / answered if answered else inf
