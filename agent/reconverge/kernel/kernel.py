@@ -120,6 +120,8 @@ class Kernel(Node):
             LimitConflict: the name stands for another limit, or the others of that name have another policy.
             InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
         """
+        if limit.slots:
+            raise InvalidLimit(str(limit), "limits what is in progress, which no plan can have yet; use a limit of its own")
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
             if known.dropped:
@@ -154,6 +156,8 @@ class Kernel(Node):
         """How long lines may be used once such a limit is declared."""
         if self._lease_fixed:
             return self.lease_ns
+        if limit.slots:
+            return max(self.lease_ns, limit.window_ns)
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
@@ -161,6 +165,8 @@ class Kernel(Node):
 
         The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
         """
+        if limit.slots:
+            return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well
         if self._lease_fixed or limit.calendar is not None:
             return NODES_LEASE_NS
         lasts_ns = limit.window_ns

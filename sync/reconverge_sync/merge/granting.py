@@ -89,7 +89,7 @@ def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, smal
     """Raise the line with which the next window begins towards the node's share of the capacity."""
     own = cell.capacity
     need = entry.need_milli / 1000
-    if not rule.fixed or report.epoch != cell.epoch or entry.need_milli == 0:
+    if not rule.fixed or rule.slots or report.epoch != cell.epoch or entry.need_milli == 0:
         return
     share = need / ((cell.needs_milli + entry.need_milli) / 1000)
     if report.asked > 0 or own * share >= 1:

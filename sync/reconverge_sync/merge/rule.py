@@ -254,7 +254,7 @@ class Shard:
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
-        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated)
+        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated, slots=rule.slots)
         name, counted, window_us, variant = cells_of(limit)
         identity = (name, counted + variant, window_us, report.key)
         cell = self.cells.get(identity)
@@ -490,8 +490,11 @@ def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None
 def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     """For how long nothing new is granted after data were lost, or may have been.
 
-    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while.
+    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while; slots
+    do not count any more then.
     """
+    if lost and rule.strict and rule.slots:
+        return max(rule.lease_of_us(batch), learning_us(batch, rule, lost=False))
     if lost and rule.strict:
         return batch.lease_us + rule.counts_for_us
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)

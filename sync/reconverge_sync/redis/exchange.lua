@@ -45,7 +45,7 @@ local function exchange()
 -- What one function alone needs is in that function, because another one has 200 variables at most.
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
-local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
+local FIXED, SLIDING, BUCKET, DATED, SLOTS = 0, 1, 2, 3, 4
 local TAKEN_AT_ONCE = 0.9
 local SILENT_INTERVALS = 3
 local SPEAK_UP_US = 1000000
@@ -104,7 +104,7 @@ local function check_batch(raw, rows)
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
-    check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
+    check(whole(limit[2], 0) and limit[2] <= SLOTS and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
     check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
@@ -166,8 +166,10 @@ local function time_to_live(of, lease_us, interval_us)
 end
 
 local function learning_us(of, lost)
+  local heard_us = max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+  if lost and of.overshoot_milli == 0 and of.slots then return max(of.lease_us, heard_us) end
   if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
-  return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+  return heard_us
 end
 
 -- Until when there may be lines in any cell of this limit that have yet to be reported.
@@ -182,7 +184,7 @@ local function has_small_lines(of)
     local drains_us = of.window_us * of.capacity / of.quota
     runs_out_us = of.stepwise and max(runs_out_us, drains_us) or drains_us
   end
-  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us
+  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us and not of.slots
 end
 
 local function rule_of(limit)
@@ -193,6 +195,7 @@ local function rule_of(limit)
     own_interval_us = limit[14] or 0, interval_us = batch.interval_us, apart = min(limit[15] or 0, limit[5]),
     first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
     stepwise = limit[2] == BUCKET and limit[9] == 'interval',
+    slots = limit[2] == SLOTS,
   }
   if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
   made.own = made.capacity - made.apart
@@ -215,8 +218,8 @@ local function rule_of(limit)
   made.small_lines = has_small_lines(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
-  made.epoch = floor(hub_us / made.window_us)
-  made.elsewhere = made.first_hit or made.closes_us > 0
+  made.epoch = made.slots and 0 or floor(hub_us / made.window_us)
+  made.elsewhere = made.first_hit or made.closes_us > 0 and not made.slots
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   return made
 end
@@ -224,7 +227,7 @@ end
 local function use_rule(of)
   local kind = of.kind
   rule, window_us = of, of.window_us
-  fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
+  fixed, sliding, bucket, dated = kind == FIXED or of.slots, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
   rule_apart, rule_small_lines = of.apart > 0, of.small_lines
   -- A node that leaves is granted nothing.
@@ -437,7 +440,9 @@ end
 
 local function depart(idle_us)
   local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
-  if bucket then
+  if rule.slots then
+    entry_current, entry_line = 0, 0
+  elseif bucket then
     local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt - entry_vouchers)
     entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
     entry_line = ceil(entry_previous / 1000)
@@ -777,7 +782,7 @@ local function headroom_max(need, left)
 end
 
 local function raise_base()
-  if not fixed or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
+  if not fixed or rule.slots or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
   local own, need = cell_capacity, entry_need_milli / 1000
   local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
   if report_asked > 0 or own * share >= 1 then
@@ -1169,6 +1174,9 @@ end
 -- What the node says is cut down to where more would have no effect; see merge/bounds.py. A comparison costs less than a call.
 local function keep_within_bounds()
   local capacity = rule.capacity
+  if rule.slots then
+    report_epoch, report_previous, report_base, report_window_demand, report_reset_us = 0, 0, 0, 0, 0
+  end
   if report_current > SAID_MAX then
     report_current = SAID_MAX
   elseif report_current < 0 then
@@ -1197,7 +1205,7 @@ local function write(key, known, heard, loans, lasting)
   if leaves then discount() end
   if leaves and heard then call('HDEL', key, node) end
   if forgotten then take_over(key) end
-  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if rule_apart and not (rule.first_hit or rule.slots) then look(key, loans, lasting) end
   if leaves and forgettable() and no_other_node(key) then
     if known then call('DEL', key) end
     return false

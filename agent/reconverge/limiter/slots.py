@@ -1,0 +1,316 @@
+"""Slots of a limit on what is in progress: taken for as long as a block lasts, and given back exactly once."""
+
+# Theory of operation.
+#
+# The problem. What is taken has to be given back once, whatever becomes of the work: an exception, a cancelled task, a
+# generator that is closed in the middle, a signal handler that raises. A slot that is never given back is lost to the
+# whole fleet for as long as its process lives; one that is given back twice lets one request too many in.
+#
+# How it works. A `Slot` is made before anything is charged, and what it holds stands in its fields `cell` and `cost`.
+# To give back is one step under the lock of the limit: `cost` becomes 0 and the cell's use falls, with no call in
+# between (`kernel/table/corrections.py`). So it happens once, however often and from however many threads it is asked
+# for. Asked for in the middle of a decision of the same thread, as in a finalizer, it is put off until that is over.
+#
+#     with / async with      gives back at the end of the block, however that ends
+#     release()              likewise, earlier; asked again, it changes nothing
+#     the last reference     goes: given back as well, and counted (`dropped`), since nothing else could give it back
+#     a fork                 the child's slots are the parent's: nothing is given back in the child
+#
+# What is left is a signal handler that raises between the charge and the fields of the slot. Python cannot close that
+# gap, and the slot comes back when its process ends.
+#
+# Waiting is that of all limits (`waiters.py`): who is first tries, and charges in the step that returns. So what is
+# cancelled while it waits has taken nothing.
+#
+# A lease that ends. A node that is cut off starts nothing after its lease, and the hub may grant its slots to others by
+# then. What still runs is told by `Slot.lease_is_over`, counted in `agent.stats()`, and cancelled, or told to a hook, if
+# `on_lease_end` says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
+
+from reconverge.clock import SECOND_NS, Seconds, in_seconds
+from reconverge.errors import InvalidSetting, LeaseEnded, NeedsSlot
+from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
+from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.waiters import checked_room, checked_timeout_ns, waiting_at
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+    from reconverge.kernel import Cell, Table
+    from reconverge.limiter.modes import Enforcement
+
+Order: TypeAlias = Literal["fifo", "lifo"]
+FIFO: Final = "fifo"
+LIFO: Final = "lifo"
+CANCEL: Final = "cancel"
+LEASE_LOOK_MIN_S: Final = 0.001
+"""So long at least between two looks at whether a lease has ended."""
+OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
+
+
+class Slot:
+    """A slot of one key, or several, for as long as a block lasts. True while it is held.
+
+        with render.slot("ada") as slot:
+            if slot: ...
+
+        async with render.slot("ada", timeout=2.0, max_queue=100) as slot:
+            if slot: ...
+
+    A limit that is off or in shadow lets all in: the slot is true then, and stands for none of the limit's.
+    """
+
+    __slots__ = ("__weakref__", "_cancels", "_door", "_key", "_terms", "_timer", "cell", "cost", "decision")
+
+    def __init__(self, door: SlotDoor, key: str, cost: int, terms: Terms) -> None:
+        self._door = door
+        self._key = key
+        self._terms = terms
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancels: int | None = None
+        """How often its task had been asked to cancel when its lease ended; None unless it was cancelled for that."""
+        self.cell: Cell | None = None
+        """Where it is counted; see `kernel.table.corrections.Held`."""
+        self.cost = 0
+        """How many slots of the limit it stands for just now."""
+        self.decision: Decision | None = None
+        """The answer, once it was asked for."""
+        door.check(key, cost, terms)
+
+    @property
+    def held(self) -> bool:
+        """Whether it stands for slots in use."""
+        return self.cost > 0
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether it is held on a lease that has ended: other nodes may be using the same slot."""
+        return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
+
+    def __bool__(self) -> bool:
+        decision = self.decision
+        return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
+
+    def acquire(self) -> Self:
+        """Take it, on the calling thread; what becomes of that is told by `bool(slot)` and `decision`.
+
+        Without a `timeout` in the limiter's `slot` it waits for no other work to end: in doubt it asks the hub, as
+        `Limiter.ask_blocking` does. With one it waits in the queue of the key.
+
+        Raises:
+            RuntimeError: it is held already; or it would wait on a thread that runs an event loop.
+        """
+        self._check_free()
+        if callable(self._terms.on_lease_end) or self._terms.on_lease_end == CANCEL:
+            problem = "needs a task to act in, so it goes with `async with`; a thread asks `slot.lease_is_over`"
+            raise InvalidSetting("on_lease_end", self._terms.on_lease_end, problem)
+        self._door.take_blocking(self, self._key, self._terms)
+        return self
+
+    async def acquire_async(self) -> Self:
+        """As `acquire`, in an event loop."""
+        self._check_free()
+        await self._door.take(self, self._key, self._terms)
+        if self.cost > 0 and self._terms.on_lease_end is not None:
+            self._watch_lease(asyncio.current_task())
+        return self
+
+    def release(self) -> None:
+        """Give it back. Only the first call counts, from whatever thread; never waits for anything, and never fails."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self.cost > 0:
+            self._door.table.release(self)
+
+    def _check_free(self) -> None:
+        if self.cost > 0:
+            raise RuntimeError(f"this slot of {self._key!r} is held already; each block needs one of its own")
+
+    # ------------------------------------------------------------ the lease
+
+    def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
+        """Look again when the lease ends, if nothing prolongs it until then."""
+        cell, loop = self.cell, asyncio.get_running_loop()
+        if cell is None or self.cost == 0:
+            return
+        left_ns = lease_left_ns(cell, self._door.table.now_ns())
+        if left_ns > 0:
+            left_s = max(LEASE_LOOK_MIN_S, min(left_ns / SECOND_NS, self._door.table.window_s))
+            self._timer = loop.call_later(left_s, self._watch_lease, task)
+            return
+        self._timer = None
+        on_lease_end = self._terms.on_lease_end
+        if callable(on_lease_end):
+            on_lease_end(self)
+        elif task is not None:
+            self._cancels = task.cancelling()
+            task.cancel()
+
+    # ------------------------------------------------------------ as a block
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return await self.acquire_async()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+        cancels, self._cancels = self._cancels, None
+        task = asyncio.current_task()
+        if cancels is None or task is None:
+            return
+        # As `asyncio.timeout` does: the cancellation was this slot's own, and no other one came with it.
+        if task.uncancel() <= cancels and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise LeaseEnded(self._door.name, self._key) from error
+
+    def __del__(self) -> None:
+        if getattr(self, "cost", 0) > 0:  # it may never have come to be
+            self._door.note_dropped()
+            self.release()
+
+    def __repr__(self) -> str:
+        state = "held" if self.cost > 0 else "not held" if self.decision is None else f"{bool(self)}, not held"
+        return f"Slot({self._door.name!r}, {self._key!r}, {state})"
+
+
+class Terms:
+    """How a slot is asked for. Raises InvalidSetting."""
+
+    __slots__ = ("cost", "kind", "lifo", "max_queue", "on_lease_end", "timeout", "within_ns")
+
+    def __init__(
+        self,
+        *,
+        cost: int = 1,
+        kind: str | None = None,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        order: Order = FIFO,
+        within: Seconds = WITHIN_S,
+        on_lease_end: OnLeaseEnd = None,
+    ) -> None:
+        self.cost = cost
+        self.kind = kind
+        self.timeout = in_seconds(timeout)
+        self.max_queue = max_queue
+        self.within_ns = checked_within_ns(in_seconds(within))
+        if order not in (FIFO, LIFO):
+            raise InvalidSetting("order", order, f"must be {FIFO!r}, first come first served, or {LIFO!r}")
+        if self.timeout is None and (max_queue is not None or order != FIFO):
+            name, value = ("max_queue", max_queue) if max_queue is not None else ("order", order)
+            raise InvalidSetting(name, value, "is about a queue, and without a timeout nothing waits; say timeout=")
+        if on_lease_end is not None and on_lease_end != CANCEL and not callable(on_lease_end):
+            raise InvalidSetting("on_lease_end", on_lease_end, f"must be {CANCEL!r}, a function of the slot, or None")
+        checked_timeout_ns(self.timeout)
+        checked_room(max_queue)
+        self.lifo = order == LIFO
+        self.on_lease_end = on_lease_end
+
+
+class SlotDoor:
+    """Where the slots of one limit are asked for."""
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self._enforcement = enforcement
+        self.table: Table = enforcement.tables[0]
+        self.name = self.table.name
+        self.dropped = 0
+        """Slots whose last reference went while they were held."""
+
+    def note_dropped(self) -> None:
+        """A slot was given back by the interpreter."""
+        self.dropped += 1
+
+    def check(self, key: str, cost: int, terms: Terms) -> None:
+        """Raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what could never be had."""
+        self.table.check_key(key)
+        costs = self.table.costs_of(cost, terms.kind)
+        if self._enforcement.answers is self._enforcement.on:
+            self.table.able(costs)
+
+    def take_blocking(self, slot: Slot, key: str, terms: Terms) -> None:
+        """Take it on this thread, as far as there is room."""
+        on = self._enforcement.on
+        if self._enforcement.answers is not on:
+            self._take_at_once(slot, key, terms)
+        elif terms.timeout:
+            self._expect_asks()
+            waiting, costs = waiting_at(self.table), self.table.costs_of(terms.cost, terms.kind)
+            with self._unless_reentered(slot):
+                decision = waiting.wait_blocking(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+                self._hold(slot, key, costs[0], decision)
+        else:
+            request = on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
+            decision, charges = on.asking.ask_blocking(request)
+            slot.cell, slot.cost = (charges[0].mark.cell, request.costs[0]) if charges else (None, 0)
+            slot.decision = decision
+
+    async def take(self, slot: Slot, key: str, terms: Terms) -> None:
+        """The same, in the running event loop."""
+        on = self._enforcement.on
+        if self._enforcement.answers is not on:
+            self._take_at_once(slot, key, terms)
+        elif terms.timeout:
+            self._expect_asks()
+            waiting, costs = waiting_at(self.table), self.table.costs_of(terms.cost, terms.kind)
+            with self._unless_reentered(slot):
+                decision = await waiting.wait(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+                self._hold(slot, key, costs[0], decision)
+        else:
+            request = on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
+            decision, charges = await on.asking.ask(request)
+            slot.cell, slot.cost = (charges[0].mark.cell, request.costs[0]) if charges else (None, 0)
+            slot.decision = decision
+
+    def _expect_asks(self) -> None:
+        """What is scarce may stay at the hub, as whatever waits asks for it."""
+        self.table.asks = self.table.policy.keeps_at_hub
+
+    @contextmanager
+    def _unless_reentered(self, slot: Slot) -> Iterator[None]:
+        """What comes in the middle of a decision of the same thread is refused."""
+        try:
+            yield
+        except Reentry:
+            slot.decision = self.table.refuse_reentry()
+
+    def _take_at_once(self, slot: Slot, key: str, terms: Terms) -> None:
+        """Of a limit that is off or in shadow: nothing waits."""
+        decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
+        if charges:
+            slot.cell, slot.cost = charges[0].mark.cell, terms.cost * charges[0].unit
+        slot.decision = decision
+
+    def _hold(self, slot: Slot, key: str, cost: int, decision: Decision) -> None:
+        """Note what was charged for a request that has waited; a cell with something in use stays where it is."""
+        if decision.allowed and not isinstance(decision, Unlimited | WouldRefuse):
+            slot.cell, slot.cost = self.table.cell_in_use(key), cost
+        slot.decision = decision
+
+
+def needs_slot(name: str, method: str) -> Callable[..., NoReturn]:
+    """In place of a method of a limiter: raises NeedsSlot."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NeedsSlot(name, method)
+
+    return refuse
+
+
+def _lets_all_in(decision: Decision) -> bool:
+    return isinstance(decision, Unlimited | WouldRefuse)
