@@ -94,7 +94,8 @@ class _Reader:
     def quota(self) -> Quota:
         """Read: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
 
-        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601 duration or [number] unit, a duration that or number unit.
+        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601
+        duration or [number] unit, a duration that or number unit.
         """
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")

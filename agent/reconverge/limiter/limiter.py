@@ -47,6 +47,8 @@ LEAKS: Final = (
     "reset",
 )
 """The methods that charge, or give back, with no slot that stands for it."""
+PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
+"""What `slot` is told if nothing is said beside the key."""
 
 
 class Limiter:
@@ -405,6 +407,8 @@ class Limiter:
         if self._slots is None:
             problem = f"limits a rate ({self.limit}), and has no slots; declare one like '20 in flight' for that"
             raise InvalidSetting("slot", self.name, problem)
+        if (cost, kind, timeout, max_queue, order, within, on_lease_end) == PLAIN:
+            return Slot(self._slots, key, self._slots.plain)
         terms = Terms(
             cost=cost,
             kind=kind,
@@ -414,7 +418,7 @@ class Limiter:
             within=within,
             on_lease_end=on_lease_end,
         )
-        return Slot(self._slots, key, cost, terms)
+        return Slot(self._slots, key, terms)
 
     @property
     def dropped_slots(self) -> int:

@@ -39,8 +39,9 @@ class Ticket:
 
 
 class WaitQueue:
-    """The queue of one key: first come, first served, but for tickets that join as the first; when the first ticket leaves, the next one is first.
+    """The queue of one key: first come, first served, but for tickets that join as the first.
 
+    When the first ticket leaves, the next one is first.
     Joining, leaving and asking for the first take the same time however many wait.
     """
 

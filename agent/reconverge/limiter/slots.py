@@ -19,18 +19,17 @@
 # What is left is a signal handler that raises between the charge and the fields of the slot. Python cannot close that
 # gap, and the slot comes back when its process ends.
 #
-# Waiting is that of all limits (`waiters.py`): who is first tries, and charges in the step that returns. So what is
+# Waiting is that of all limits (`waiters.py`): the first ticket tries, and charges in the step that returns. So what is
 # cancelled while it waits has taken nothing.
 #
 # A lease that ends. A node that is cut off starts nothing after its lease, and the hub may grant its slots to others by
-# then. What still runs is told by `Slot.lease_is_over`, counted in `agent.stats()`, and cancelled, or told to a hook, if
-# `on_lease_end` says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
+# then. What still runs is told by `Slot.lease_is_over`, and cancelled, or told to a hook, if `on_lease_end`
+# says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
 
@@ -38,13 +37,17 @@ from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidSetting, LeaseEnded, NeedsSlot
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
-from reconverge.limiter.waiters import checked_room, checked_timeout_ns, waiting_at
+from reconverge.limiter.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
+from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.kernel import Cell, Table
+    from reconverge.kernel import Cell, Costs, Settled, Table
+    from reconverge.limiter.asking import Request
     from reconverge.limiter.modes import Enforcement
 
+Taken: TypeAlias = "tuple[Cell | None, Decision]"
+"""Where what was taken is counted, if anything was, and the answer."""
 Order: TypeAlias = Literal["fifo", "lifo"]
 FIFO: Final = "fifo"
 LIFO: Final = "lifo"
@@ -57,8 +60,11 @@ OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 class Slot:
     """A slot of one key, or several, for as long as a block lasts. True while it is held.
 
+        render = agent.concurrency("render", 20)
         with render.slot("ada") as slot:
             if slot: ...
+
+    In an event loop that is `async with`, and with a timeout it waits for its turn:
 
         async with render.slot("ada", timeout=2.0, max_queue=100) as slot:
             if slot: ...
@@ -66,9 +72,9 @@ class Slot:
     A limit that is off or in shadow lets all in: the slot is true then, and stands for none of the limit's.
     """
 
-    __slots__ = ("__weakref__", "_cancels", "_door", "_key", "_terms", "_timer", "cell", "cost", "decision")
+    __slots__ = ("__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_terms", "_timer", "cell", "cost")
 
-    def __init__(self, door: SlotDoor, key: str, cost: int, terms: Terms) -> None:
+    def __init__(self, door: SlotDoor, key: str, terms: Terms) -> None:
         self._door = door
         self._key = key
         self._terms = terms
@@ -79,9 +85,16 @@ class Slot:
         """Where it is counted; see `kernel.table.corrections.Held`."""
         self.cost = 0
         """How many slots of the limit it stands for just now."""
-        self.decision: Decision | None = None
+        self._decision: Decision | None = None
+        self._costs = door.checked(key, terms)
+
+    @property
+    def decision(self) -> Decision | None:
         """The answer, once it was asked for."""
-        door.check(key, cost, terms)
+        cell = self.cell
+        if self._decision is None and cell is not None:
+            self._decision = self._door.table.explain_held(cell, self._costs[0])
+        return self._decision
 
     @property
     def held(self) -> bool:
@@ -94,7 +107,7 @@ class Slot:
         return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
 
     def __bool__(self) -> bool:
-        decision = self.decision
+        decision = self._decision
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
@@ -110,13 +123,17 @@ class Slot:
         if callable(self._terms.on_lease_end) or self._terms.on_lease_end == CANCEL:
             problem = "needs a task to act in, so it goes with `async with`; a thread asks `slot.lease_is_over`"
             raise InvalidSetting("on_lease_end", self._terms.on_lease_end, problem)
-        self._door.take_blocking(self, self._key, self._terms)
+        if not self._door.takes_at_once(self, self._key, self._costs):
+            settled = self._door.take_blocking(self._key, self._costs, self._terms)
+            self._hold(settled)
         return self
 
     async def acquire_async(self) -> Self:
         """As `acquire`, in an event loop."""
         self._check_free()
-        await self._door.take(self, self._key, self._terms)
+        if not self._door.takes_at_once(self, self._key, self._costs):
+            settled = await self._door.take(self._key, self._costs, self._terms)
+            self._hold(settled)
         if self.cost > 0 and self._terms.on_lease_end is not None:
             self._watch_lease(asyncio.current_task())
         return self
@@ -128,6 +145,13 @@ class Slot:
             timer.cancel()
         if self.cost > 0:
             self._door.table.release(self)
+
+    def _hold(self, settled: tuple[Cell | None, Decision]) -> None:
+        """Stand for what was charged, if anything was."""
+        cell, decision = settled
+        if cell is not None:
+            self.cell, self.cost = cell, self._costs[0]
+        self._decision = decision
 
     def _check_free(self) -> None:
         if self.cost > 0:
@@ -170,6 +194,8 @@ class Slot:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+        if self._cancels is None:
+            return
         cancels, self._cancels = self._cancels, None
         task = asyncio.current_task()
         if cancels is None or task is None:
@@ -184,7 +210,7 @@ class Slot:
             self.release()
 
     def __repr__(self) -> str:
-        state = "held" if self.cost > 0 else "not held" if self.decision is None else f"{bool(self)}, not held"
+        state = "held" if self.cost > 0 else "not held" if self._decision is None else f"{bool(self)}, not held"
         return f"Slot({self._door.name!r}, {self._key!r}, {state})"
 
 
@@ -226,6 +252,8 @@ class SlotDoor:
     """Where the slots of one limit are asked for."""
 
     def __init__(self, enforcement: Enforcement) -> None:
+        self.plain = Terms()
+        """Those of a slot about which nothing is said."""
         self._enforcement = enforcement
         self.table: Table = enforcement.tables[0]
         self.name = self.table.name
@@ -236,71 +264,86 @@ class SlotDoor:
         """A slot was given back by the interpreter."""
         self.dropped += 1
 
-    def check(self, key: str, cost: int, terms: Terms) -> None:
-        """Raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what could never be had."""
+    def checked(self, key: str, terms: Terms) -> Costs:
+        """What it costs. Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what can never be had."""
         self.table.check_key(key)
-        costs = self.table.costs_of(cost, terms.kind)
+        costs = self.table.costs_of(terms.cost, terms.kind)
         if self._enforcement.answers is self._enforcement.on:
             self.table.able(costs)
+        return costs
 
-    def take_blocking(self, slot: Slot, key: str, terms: Terms) -> None:
-        """Take it on this thread, as far as there is room."""
-        on = self._enforcement.on
-        if self._enforcement.answers is not on:
-            self._take_at_once(slot, key, terms)
-        elif terms.timeout:
-            self._expect_asks()
-            waiting, costs = waiting_at(self.table), self.table.costs_of(terms.cost, terms.kind)
-            with self._unless_reentered(slot):
-                decision = waiting.wait_blocking(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
-                self._hold(slot, key, costs[0], decision)
-        else:
-            request = on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
-            decision, charges = on.asking.ask_blocking(request)
-            slot.cell, slot.cost = (charges[0].mark.cell, request.costs[0]) if charges else (None, 0)
-            slot.decision = decision
+    def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
+        """Take it for the slot if there is room for certain, and nothing is before it in the queue."""
+        if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
+            return False
+        return self.table.take_at_once(key, costs[0], slot)
 
-    async def take(self, slot: Slot, key: str, terms: Terms) -> None:
-        """The same, in the running event loop."""
-        on = self._enforcement.on
-        if self._enforcement.answers is not on:
-            self._take_at_once(slot, key, terms)
-        elif terms.timeout:
-            self._expect_asks()
-            waiting, costs = waiting_at(self.table), self.table.costs_of(terms.cost, terms.kind)
-            with self._unless_reentered(slot):
-                decision = await waiting.wait(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
-                self._hold(slot, key, costs[0], decision)
-        else:
-            request = on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
-            decision, charges = await on.asking.ask(request)
-            slot.cell, slot.cost = (charges[0].mark.cell, request.costs[0]) if charges else (None, 0)
-            slot.decision = decision
-
-    def _expect_asks(self) -> None:
-        """What is scarce may stay at the hub, as whatever waits asks for it."""
-        self.table.asks = self.table.policy.keeps_at_hub
-
-    @contextmanager
-    def _unless_reentered(self, slot: Slot) -> Iterator[None]:
-        """What comes in the middle of a decision of the same thread is refused."""
+    def take_blocking(self, key: str, costs: Costs, terms: Terms) -> Taken:
+        """Take it on this thread, if there is room, and wait for that if the terms say so."""
+        if self._enforcement.answers is not self._enforcement.on:
+            return self._take_at_once(key, terms)
+        if not terms.timeout:
+            return _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
+        if has_a_loop():
+            raise RuntimeError(f"waiting here would hold up the event loop; use `async with` for {self.name!r}")
+        if self._is_new(key):
+            taken = _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
+            if taken[1].allowed:
+                return taken
         try:
-            yield
+            waiting = waiting_at(self.table)
+            decision = waiting.wait_blocking(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+            return self._charged(key, decision), decision
         except Reentry:
-            slot.decision = self.table.refuse_reentry()
+            return None, self.table.refuse_reentry()
 
-    def _take_at_once(self, slot: Slot, key: str, terms: Terms) -> None:
+    async def take(self, key: str, costs: Costs, terms: Terms) -> Taken:
+        """The same, in the running event loop."""
+        if self._enforcement.answers is not self._enforcement.on:
+            return self._take_at_once(key, terms)
+        if not terms.timeout:
+            return _taken(await self._enforcement.on.asking.ask(self._request(key, terms)))
+        if self._is_new(key):
+            taken = _taken(await self._enforcement.on.asking.ask(self._request(key, terms)))
+            if taken[1].allowed:
+                return taken
+        try:
+            waiting = waiting_at(self.table)
+            decision = await waiting.wait(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+            return self._charged(key, decision), decision
+        except Reentry:
+            return None, self.table.refuse_reentry()
+
+    def _request(self, key: str, terms: Terms) -> Request:
+        return self._enforcement.on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
+
+    def _waiting(self, key: str) -> int:
+        waiting = self.table.listeners.get(self.name)
+        return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
+
+    def _is_new(self, key: str) -> bool:
+        """Whether the hub has never answered about a key: it is asked first, and not guessed at, before a wait begins.
+
+        What waits asks for what is scarce from here on, so that may be kept at the hub.
+        """
+        self.table.asks = self.table.policy.keeps_at_hub
+        cell = self.table.cells.get(key)
+        return not self.table.kernel.alone and (cell is None or not cell.heard)
+
+    def _take_at_once(self, key: str, terms: Terms) -> Taken:
         """Of a limit that is off or in shadow: nothing waits."""
         decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
-        if charges:
-            slot.cell, slot.cost = charges[0].mark.cell, terms.cost * charges[0].unit
-        slot.decision = decision
+        return (charges[0].mark.cell if charges else None), decision
 
-    def _hold(self, slot: Slot, key: str, cost: int, decision: Decision) -> None:
-        """Note what was charged for a request that has waited; a cell with something in use stays where it is."""
-        if decision.allowed and not isinstance(decision, Unlimited | WouldRefuse):
-            slot.cell, slot.cost = self.table.cell_in_use(key), cost
-        slot.decision = decision
+    def _charged(self, key: str, decision: Decision) -> Cell | None:
+        """Where a request was charged that has waited; a cell with something in use stays where it is."""
+        if not decision.allowed or _lets_all_in(decision):
+            return None
+        return self.table.cell_in_use(key)
+
+
+def _taken(settled: Settled) -> Taken:
+    return (settled[1][0].mark.cell if settled[1] else None), settled[0]
 
 
 def needs_slot(name: str, method: str) -> Callable[..., NoReturn]:

@@ -208,7 +208,10 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: Ticket, room: int | None, *, lifo: bool) -> bool:
-        """Take a place at the end of the queue, or with `lifo` at its head; returns False if it is full, or just being changed by this thread."""
+        """Take a place at the end of the queue, or with `lifo` at its head.
+
+        Returns False if the queue is full, or just being changed by this thread.
+        """
         if self._section.entered():
             return False
         self._wake_first(key, only_if_lost=True)

@@ -13,6 +13,7 @@ from reconverge.testing.claims.keys import KeyClaims
 from reconverge.testing.claims.lines import LineClaims
 from reconverge.testing.claims.names import NameClaims
 from reconverge.testing.claims.repeats import RepeatClaims
+from reconverge.testing.claims.slots import SlotClaims
 from reconverge.testing.claims.uses import UseClaims
 from reconverge.testing.claims.windows import WindowClaims
 
@@ -20,6 +21,7 @@ from reconverge.testing.claims.windows import WindowClaims
 class HubContract(
     LineClaims,
     RepeatClaims,
+    SlotClaims,
     NameClaims,
     KeyClaims,
     WindowClaims,

@@ -255,6 +255,8 @@ class Shard:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
         report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated, slots=rule.slots)
+        if rule.slots and batch.leaving:
+            report = report._replace(current=0)  # what still runs there is as that of a node whose lease is over
         name, counted, window_us, variant = cells_of(limit)
         identity = (name, counted + variant, window_us, report.key)
         cell = self.cells.get(identity)

@@ -1176,6 +1176,7 @@ local function keep_within_bounds()
   local capacity = rule.capacity
   if rule.slots then
     report_epoch, report_previous, report_base, report_window_demand, report_reset_us = 0, 0, 0, 0, 0
+    if batch.leaving then report_current = 0 end
   end
   if report_current > SAID_MAX then
     report_current = SAID_MAX

@@ -11,8 +11,8 @@
 #
 #     a charge counts        until it is given back, and not until a time; so no moment is known at which there is room,
 #                            no refusal is certain, and `epoch` is 0 for good
-#     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to others;
-#                            so the lease is short (`Limit.lease`), and each limit of this kind has one of its own
+#     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to
+#                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
 #     a node that is cut off starts nothing after its lease, which it counts from when it sent the batch that was
 #                            answered. What it has in progress by then goes on, and is told again, without a line, when
 #                            the hub answers: the hub then grants that much less until it ends

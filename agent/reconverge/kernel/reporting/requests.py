@@ -58,7 +58,9 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
         return  # what asks is granted by itself, and what was refused without asking is granted early
     if cell.free >= 1:
         request_early(cell, cell.reported_ns + table.interval_min_ns)
-    elif spare < 1 and not (table.meter.aligned and not table.meter.slots and table.meter.fleet_used(cell, now_ns) >= cell.capacity):
+    elif spare < 1 and not (
+        table.meter.aligned and not table.meter.slots and table.meter.fleet_used(cell, now_ns) >= cell.capacity
+    ):
         request_early(cell, cell.reported_ns + max(table.interval_min_ns, cell.back_off_ns))
 
 

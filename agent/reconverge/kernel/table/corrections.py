@@ -78,6 +78,20 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
         correct_at(table, key, cell.epoch - 1, current - cost, None, now_ns)
 
 
+def take_at_once(table: LimitState, key: str, cost: int, held: Held, now_ns: int) -> bool:
+    """Take slots if one comparison says that there is room; returns whether they were."""
+    cell = table.cells.get(key)
+    if cell is None or not (cell.heard or cell.shard.alone):
+        return False
+    if cell.used + cost > cell.room or now_ns >= cell.until_ns:
+        return False
+    cell.used += cost
+    held.cell = cell
+    held.cost = cost
+    table.cells.admitted += 1
+    return True
+
+
 def release_at(table: LimitState, held: Held, now_ns: int) -> bool:
     """Give back the slots that `held` stands for, once; returns whether that was done now.
 

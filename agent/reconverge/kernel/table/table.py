@@ -44,7 +44,7 @@ from reconverge.kernel.table.changes import (
     terms_of,
     why_not,
 )
-from reconverge.kernel.table.corrections import Held, correct_at, mark, refund_at, release_at, reset_at
+from reconverge.kernel.table.corrections import Held, correct_at, mark, refund_at, release_at, reset_at, take_at_once
 from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.lookup import check_size, look_up
@@ -278,6 +278,17 @@ class Table(LimitState):
     def _refund_now(self, key: str, cost: int) -> None:
         self.refund(key, cost)
         self.tell(key)
+
+    def take_at_once(self, key: str, cost: int, held: Held) -> bool:
+        """Take slots for `held`, if there is room for certain and nothing else is to be looked at."""
+        try:
+            return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
+        except Reentry:
+            return False
+
+    def explain_held(self, cell: Cell, cost: int) -> Decision:
+        """The answer to a request for slots that are held."""
+        return self.lock.run(explain, self, cell, cost, True, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
         """The cell in which slots of a key were taken just now."""
