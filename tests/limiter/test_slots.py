@@ -18,7 +18,7 @@ from reconverge import Agent, InvalidSetting, LeaseEnded, Limiter, NeedsSlot, Sl
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
-from tests.support.waiting import eventually_in_loop, exit_code_of
+from tests.support.waiting import eventually, eventually_in_loop, exit_code_of
 
 RACES: int = 10_000
 
@@ -197,6 +197,24 @@ def test_ten_thousand_races_leave_no_slot_in_use() -> None:
 
     assert 8 == peak
     assert (0, 0) == (_in_use(render), running)
+    assert 0 == render.dropped_slots
+
+
+def test_a_node_that_is_cut_off_starts_nothing_after_its_lease(
+    make_agent: MakeAgent, redis_server: RedisServer
+) -> None:
+    """One of two slots is in use, and the other one, which was the node's own, cannot be taken any more."""
+    with Relay(redis_server.port) as relay:
+        agent = make_agent(relay.url, exchange_timeout=0.1)
+        render = agent.concurrency("render", 2, lease=0.4, policy="strict")
+        slot = render.slot("ada")
+        eventually(slot.acquire, "a first slot, once the hub has learned what there is")
+        eventually(lambda: _takes_and_returns(render, "ada"), "a line for both slots")
+        relay.lose_requests = 1.0
+        eventually(lambda: slot.lease_is_over, "the end of the lease")
+
+        assert not _takes_and_returns(render, "ada")
+        assert slot.held
 
 
 def test_work_is_cancelled_when_its_lease_ends_if_that_was_asked_for(
@@ -219,6 +237,11 @@ def test_work_is_cancelled_when_its_lease_ends_if_that_was_asked_for(
             asyncio.run(asyncio.wait_for(story(), 30.0))
 
     assert 0 == _in_use(render)
+
+
+def _takes_and_returns(limiter: Limiter, key: str) -> bool:
+    with limiter.slot(key, within=0.0) as slot:
+        return bool(slot)
 
 
 def _heard(limiter: Limiter, key: str) -> bool:
