@@ -32,7 +32,9 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # Slots, of a limit on what is in progress, are counted as a fixed window is that never ends: a node's `current` is what
 # it has in progress, and each report replaces it. Only a departure differs: the hub counts nothing of what a node whose
 # lease is over has in progress, as the node starts nothing new then, and the slots of a process that was killed would
-# never come back. A node that comes back reports what it still has in progress without a line, as a debt.
+# never come back. A node that leaves gives back what it does not use at once, and what it has in progress counts until
+# its lease is over, as that goes on behind its farewell. A node that comes back reports what it still has in progress
+# without a line, as a debt.
 #
 # What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
 # ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `Cell.answer` tells each node

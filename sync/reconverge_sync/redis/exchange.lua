@@ -46,17 +46,12 @@ local function exchange()
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED, SLOTS = 0, 1, 2, 3, 4
-local TAKEN_AT_ONCE = 0.9
 local SILENT_INTERVALS = 3
-local SPEAK_UP_US = 1000000
 local SWEEP_US = 60000000
-local FADE_MILLI_MIN = 100
-local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
-local NOT_TAKEN = -1
 local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that no other node waits for longer than these take
 local ASKS, AT_HUB, FLOATS = 2147483648, 1073741824, 1073741824
@@ -161,11 +156,13 @@ local rule_overdrafts, rule_elsewhere
 -- ------------------------------------------------------------------ limits, and what follows from them
 
 local function time_to_live(of, lease_us, interval_us)
+  local REMEMBERED_US = 7 * 24 * 3600000000
   local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
 local function learning_us(of, lost)
+  local SPEAK_UP_US = 1000000
   local heard_us = max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
   if lost and of.overshoot_milli == 0 and of.slots then return max(of.lease_us, heard_us) end
   if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
@@ -459,6 +456,7 @@ local function depart(idle_us)
 end
 
 local function fade()
+  local FADE_MILLI_MIN = 100
   if bucket then
     local drained = drained_milli(refilled(entry_seen_us, hub_us), entry_line)
     if drained >= min(entry_previous, FADE_MILLI_MIN) then
@@ -798,6 +796,7 @@ local function raise_base()
 end
 
 local function grant(used)
+  local TAKEN_AT_ONCE = 0.9
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
     entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
@@ -978,7 +977,7 @@ end
 local function scan_others(key, fields)
   local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
   if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
-  local lives_us, records, kept, gone = rule.lives_us, all_records(), nil, {}
+  local lives_us, records, kept, gone, lingers = rule.lives_us, all_records(), nil, {}, false
   for position = 1, #fields, 2 do
     local name = fields[position]
     if name == DEPARTED then
@@ -1003,7 +1002,7 @@ local function scan_others(key, fields)
       if entry_lease_us > 0 then lease_us = min(lease_us, entry_lease_us) end
       local unheard_us = hub_us - entry_seen_us
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
-      if left or hub_us - seen_us > lease_us or outlived then
+      if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
         depart(held and seen_us + lease_us or entry_seen_us)
         fold()
@@ -1014,6 +1013,7 @@ local function scan_others(key, fields)
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
         end
+        lingers = lingers or left -- what it has in progress may go on
         if entry_capacity < capacity then capacity = entry_capacity end
         local since_us = entry_ask_since_us
         local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
@@ -1032,7 +1032,7 @@ local function scan_others(key, fields)
   if kept and not buried then gone[#gone + 1] = DEPARTED end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
-  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0) and 1 or 0
+  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
 end
 
 -- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
@@ -1144,6 +1144,7 @@ end
 
 -- What is said of a key for which there is no room.
 local function not_taken(epoch)
+  local NOT_TAKEN = -1
   if not wide and rule_capacity > NARROW_MAX then widen() end
   pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
 end
@@ -1176,7 +1177,6 @@ local function keep_within_bounds()
   local capacity = rule.capacity
   if rule.slots then
     report_epoch, report_previous, report_base, report_window_demand, report_reset_us = 0, 0, 0, 0, 0
-    if batch.leaving then report_current = 0 end
   end
   if report_current > SAID_MAX then
     report_current = SAID_MAX

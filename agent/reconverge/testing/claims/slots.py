@@ -59,14 +59,18 @@ class SlotClaims(Trial):
             assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).line
 
     @claim
-    async def test_what_a_node_has_in_progress_that_leaves_counts_no_more(self, scene: Scene) -> None:
-        """All its slots are granted again at once, those in use as well."""
-        ada, bob = scene.voice(), scene.voice()
-        for slots in ALL:
-            await ada.reports(slots.name, of=slots, need=QUOTA)
-        await ada.leaves(*[ada.cell(each.name, of=each, current=QUOTA) for each in ALL])
-        for slots in ALL:
-            assert QUOTA == (await bob.reports(slots.name, of=slots, need=QUOTA)).line
+    async def test_what_a_node_has_in_progress_that_leaves_counts_until_its_lease_is_over(self, scene: Scene) -> None:
+        """The rest of its line is granted again at once; what is in progress may go on behind the farewell."""
+        for slots, lease_s in ((SLOTS, LEASE_US / SECOND_US), (SHORT, LEASE_S)):
+            ada, bob = scene.voice(), scene.voice()
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.leaves(ada.cell(of=slots, current=40))
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            scene.pass_time(lease_s)
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            scene.pass_time(INTERVAL_S)
+
+            assert QUOTA == (await bob.reports(of=slots, need=QUOTA)).line
 
     @claim
     async def test_what_a_node_has_in_progress_that_fell_silent_counts_until_its_lease_is_over(
