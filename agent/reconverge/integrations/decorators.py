@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent.agent import Agent
@@ -26,6 +27,7 @@ from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
+from reconverge.limiter.slots import Slot
 from reconverge.usage.meter import Meter
 
 P = ParamSpec("P")
@@ -50,7 +52,8 @@ def limited(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
 
-    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served.
+    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served. With a
+    limit on what is in progress, such as `20 in flight`, a call has a slot until the function has ended, however.
 
     Args:
         limits: a limit string, quotas, or a `Limiter`, which needs no agent.
@@ -78,6 +81,8 @@ def limited(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         check_of_call(limiter, cost, "cost")
+        if limiter.has_slots:
+            _check_ends(function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
@@ -92,6 +97,13 @@ def _check_limits(limits: object) -> None:
     if callable(limits) and not isinstance(limits, Limiter):
         problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", limits, problem)
+
+
+def _check_ends(function: object) -> None:
+    """Raise InvalidSetting for a generator: the call that makes it ends before any of its work begins."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        problem = "is a generator, whose work lasts longer than the call; take the slot within it, with limiter.slot()"
+        raise InvalidSetting("limits", name_of(function), problem)
 
 
 def _check_functions(**found: object) -> None:
@@ -145,6 +157,10 @@ class _Call:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             asked = key, cost, kind = self._asked(args, kwargs)
+            if self._limiter.has_slots:
+                with self._slot(key, cost, kind) as slot:
+                    self._check(cast("Decision", slot.decision), asked)
+                    return function(*args, **kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 decision = limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
@@ -161,6 +177,10 @@ class _Call:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             asked = key, cost, kind = self._asked(args, kwargs)
+            if self._limiter.has_slots:
+                async with self._slot(key, cost, kind) as slot:
+                    self._check(cast("Decision", slot.decision), asked)
+                    return await function(*args, **kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 decision = await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
@@ -172,6 +192,13 @@ class _Call:
             return await function(*args, **kwargs)
 
         return call
+
+    def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
+        """A slot for a call, as the decorator says how long it may wait for one."""
+        if not self._waits:
+            return self._limiter.slot(key, cost, kind=kind, within=self._asks_s)
+        timeout = inf if self._timeout is None else self._timeout
+        return self._limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
         """The key, the cost and the kind of a call. Raises InvalidKey, and what the functions that find them raise."""

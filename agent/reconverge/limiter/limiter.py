@@ -421,9 +421,14 @@ class Limiter:
         return Slot(self._slots, key, terms)
 
     @property
+    def has_slots(self) -> bool:
+        """Whether it limits what is in progress, so that it is asked for a `slot`."""
+        return self._slots is not None
+
+    @property
     def dropped_slots(self) -> int:
         """How many slots the interpreter has given back, because nothing else could: each is a missing `with`."""
-        return 0 if self._slots is None else self._slots.dropped
+        return self.enforcement.slots_dropped
 
     def reserve(self, key: str, estimate: int, kind: str | None = None, *, on_abandon: OnAbandon = KEEP) -> Reservation:
         """Charge an estimate now and the truth later, with `Reservation.settle`, which counts in the same unit.

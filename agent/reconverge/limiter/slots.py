@@ -257,12 +257,10 @@ class SlotDoor:
         self._enforcement = enforcement
         self.table: Table = enforcement.tables[0]
         self.name = self.table.name
-        self.dropped = 0
-        """Slots whose last reference went while they were held."""
 
     def note_dropped(self) -> None:
         """A slot was given back by the interpreter."""
-        self.dropped += 1
+        self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: Terms) -> Costs:
         """What it costs. Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what can never be had."""

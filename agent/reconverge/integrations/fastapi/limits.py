@@ -135,7 +135,7 @@ class Limits:
         """
         if callable(limits):
             self._functions.append(limits)
-        else:
+        elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
         if settings.get("scope") is None:
             settings.setdefault("per_route", True)
@@ -335,7 +335,8 @@ class _Asked:
             for each in before:
                 each.take_back()
             name = self._declared.name
-            raise InvalidSetting("settle", name, "a limit that depends on the response needs limits.install(app)")
+            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
+            raise InvalidSetting("settle", name, problem)
         if response is not None:
             for name, value in outcome.fields:
                 response.headers.append(name, value)

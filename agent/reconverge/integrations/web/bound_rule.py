@@ -15,6 +15,7 @@ from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.contracts.explaining import MissingFact
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
@@ -192,6 +193,7 @@ class Declared:
         else:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
+            check_held(self._limiter, rule)
 
     @property
     def only_limiter(self) -> Limiter | None:
@@ -209,7 +211,8 @@ class Declared:
             and not waits(self._key)
             and (not self._parts or (rule.per_route and len(self._parts) == 1))
         )
-        return self._limiter if plain else None
+        limiter = self._limiter
+        return None if limiter is None or limiter.has_slots or not plain else limiter
 
     @property
     def key_function(self) -> Asked:
