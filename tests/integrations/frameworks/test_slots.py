@@ -23,7 +23,16 @@ from reconverge.integrations.fastapi import Limits as OfFastapi
 from reconverge.integrations.flask import Limits as OfFlask
 from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
 from reconverge.usage import Meter
-from tests.support.applications.asking import ADA, ask_asgi, ask_wsgi, asgi_answer, environment_of, http_scope, statuses
+from tests.support.applications.asking import (
+    ADA,
+    BOB,
+    asgi_answer,
+    ask_asgi,
+    ask_wsgi,
+    environment_of,
+    http_scope,
+    statuses,
+)
 
 
 @pytest.fixture
@@ -144,18 +153,22 @@ def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: Limit
     async def send(_message: Any) -> None:
         """Nothing listens."""
 
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
     scope = {**http_scope("/ws"), "type": "websocket"}
-    asyncio.run(OfAsgi(echo, render, agent=agent)(scope, lambda: asyncio.sleep(0), send))
+    asyncio.run(OfAsgi(echo, render, agent=agent)(scope, receive, send))
 
     assert ([1], 0) == (found, in_use(agent))
 
 
 def test_what_another_limit_refuses_takes_no_slot(agent: Agent, render: Limiter) -> None:
     """In either order of the rules; and what has no slot is not charged to the other limit."""
-    for rules in (["1/minute", render], [render, "1/minute"]):
-        app = OfAsgi(streaming(lambda: None), rules=[Rule(limits=each) for each in rules], agent=agent)
+    rate, slots = Rule(limits="1/minute", name="rate"), Rule(limits=render)
+    for client, rules in ((ADA, [rate, slots]), (BOB, [slots, rate])):
+        app = OfAsgi(streaming(lambda: None), rules=rules, agent=agent)
 
-        assert [200, 429] == statuses(ask_asgi(app, times=2, client="192.0.2.7" if rules[0] == render else ADA))
+        assert [200, 429] == statuses(ask_asgi(app, times=2, client=client))
         assert 0 == in_use(agent)
 
 
