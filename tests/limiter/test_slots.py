@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, LeaseEnded, Limiter, NeedsSlot, Slot
+from reconverge.kernel.composite.asking import AskGate, Rule
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
@@ -198,6 +199,28 @@ def test_ten_thousand_races_leave_no_slot_in_use() -> None:
     assert 8 == peak
     assert (0, 0) == (_in_use(render), running)
     assert 0 == render.dropped_slots
+
+
+def test_room_that_comes_in_the_middle_of_a_refusal_is_held() -> None:
+    """Another thread gives a slot back between the look that finds none and the refusal, which then admits."""
+    render = Agent("memory://").concurrency("render", 1)
+    first = render.slot("ada").acquire()
+    gate, table = AskGate(render.table), render.table
+    lock, calls = table.lock, []
+
+    class LetsOneBack:
+        def run(self, step: Any, *arguments: Any) -> Any:
+            calls.append(step)
+            if len(calls) == 2:
+                table.lock = lock
+                first.release()
+            return lock.run(step, *arguments)
+
+    table.lock = LetsOneBack()  # type: ignore[assignment]
+    settled = gate.settle("ada", (1,), Rule.MEMORY, refuse=True, counted=False, units=(1,))
+
+    assert settled is not None
+    assert (True, 1) == (settled.decision.allowed, len(settled.charges))
 
 
 def test_a_node_that_is_cut_off_starts_nothing_after_its_lease(

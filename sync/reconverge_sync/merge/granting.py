@@ -73,7 +73,9 @@ def grant(
             if small_lines:
                 target = min(target, headroom_max(need, pool))
         if report.asked > 0 or target >= 1:
-            entry.line += _raise(cell, node, entry, target, pool, used, free)
+            # What is used up of a window does not come back for an ask; slots do, so it is saved up for it.
+            left = float(capacity) if rule.slots else pool
+            entry.line += _raise(cell, node, entry, target, left, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
     raise_base(cell, entry, report, rule, small_lines=small_lines)
     if rule.overshoot_milli > 0:

@@ -823,7 +823,7 @@ local function grant(used)
       end
     end
     if report_asked > 0 or target >= 1 then
-      entry_line = entry_line + raise(target, pool, used, free)
+      entry_line = entry_line + raise(target, rule.slots and capacity or pool, used, free)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end
@@ -870,7 +870,7 @@ local function hear_ask(key, used)
   end
   at_hub, waiting = true, (report_asked - ASKS) % FLOATS
   if not bucket then
-    entry_ask = 0
+    if not rule.slots then entry_ask = 0 end
     return used
   end
   held = entry_line

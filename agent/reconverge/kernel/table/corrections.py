@@ -114,13 +114,31 @@ def release_at(table: LimitState, held: Held, now_ns: int) -> bool:
     cell.used -= returned
     cell.counted = cell.used
     tally.refunded += cost
+    yielded = _yielded(cell, returned)
+    cell.line -= yielded
+    cell.reserved -= yielded
     table.edges.set_room(cell, table.meter.spare(cell, usable_line(cell, now_ns), now_ns))
     if not cell.shard.alone:
         report_soon(cell, now_ns)
-        if cell.fleet_needs > cell.need_milli / 1000 and not cell.waiters:
+        if yielded:
+            request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
+        elif cell.fleet_needs > cell.need_milli / 1000 and not cell.waiters:
             # Others need slots: they should hear of this one before the next regular exchange.
             request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
     return True
+
+
+def _yielded(cell: Cell, returned: int) -> int:
+    """How many of the slots that come back just now this node leaves to another one, whose ask is the oldest.
+
+    A busy node would take each of them again, and the other one would wait for ever: no window ends. A node that has no
+    more than its part of all slots keeps them, unless the ask is for several, which no part may ever be enough for.
+    """
+    if cell.reserved == 0 or cell.shard.alone:
+        return 0
+    if cell.reserved == 1 and (cell.used + returned) * cell.nodes <= cell.capacity:
+        return 0
+    return min(returned, cell.reserved, max(0, cell.line - cell.used))
 
 
 def _give_back(table: LimitState, cell: Cell, epoch: int, amount: int, at: Mark | None, now_ns: int) -> None:

@@ -115,6 +115,23 @@ class SlotClaims(Trial):
         assert 40 == (await eve.reports(of=SHORT, need=QUOTA)).line
 
     @claim
+    async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
+        """A node that has all of them in use is told so; it gets none of those that it gives back, but the asker does.
+
+        Also where the asker asks the hub in doubt: no window's end would ever bring it any.
+        """
+        for slots, doubts in ((SLOTS, False), (SHORT, True)):
+            ada, bob = scene.voice(), scene.voice()
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.reports(of=slots, current=QUOTA, line=QUOTA)
+            await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
+            assert 1 == (await ada.reports(of=slots, current=QUOTA, need=5)).reserved
+
+            assert QUOTA - 1 == (await ada.reports(of=slots, current=QUOTA - 1, line=QUOTA - 1, need=5)).line
+            answer = await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
+            assert 1 == answer.line
+
+    @claim
     async def test_what_is_in_progress_cannot_be_reset(self, scene: Scene) -> None:
         """A node that says so changes nothing for the slots of the others."""
         ada, bob = scene.voice(), scene.voice()
