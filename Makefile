@@ -43,7 +43,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +105,9 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 	@.ci/programs redis-server
 	@.ci/programs wrk || echo "Web applications are left out." >&2
 	.venv/bin/python -m bench $(or $(ARGS),--results bench/results)
+
+bench-shedding: .venv/.with-bench ## load shedding in a closed loop, beside no limiter and a fixed limit; takes twenty minutes; ARGS='loop-spike'
+	.venv/bin/python -m bench.shedding $(or $(ARGS),--results bench/results)
 
 clean: ## remove all that was set up or left behind
 	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

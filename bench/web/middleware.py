@@ -60,14 +60,15 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
             if bare is None:
                 bare = made
                 continue
-            costs = [_cost_us(made, calls) - _cost_us(bare, calls) for _ in range(rounds)]
-            floor = Spread.of([_cost_us(bare, calls) for _ in range(rounds)])
+            costs = [cost_us(made, calls) - cost_us(bare, calls) for _ in range(rounds)]
+            floor = Spread.of([cost_us(bare, calls) for _ in range(rounds)])
             spread = Spread.of(costs)
             ratio = Spread.of([(cost + floor.median) / floor.median for cost in costs])
             yield Row(PART, framework, what, BARE, ratio, spread, UNIT)
 
 
-def _cost_us(made: tuple[Call, Callable[[int], Any]], calls: int) -> float:
+def cost_us(made: tuple[Call, Callable[[int], Any]], calls: int) -> float:
+    """The CPU time of one call."""
     call, request_of = made
     requests = [request_of(number) for number in range(calls)]
     with no_collector():
@@ -88,7 +89,8 @@ async def _send(_message: Request) -> None:
     return None
 
 
-async def _nothing(_scope: Any, _receive: Any, send: Any) -> None:
+async def nothing(_scope: Any, _receive: Any, send: Any) -> None:
+    """The bare application: two bytes of text."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -99,7 +101,7 @@ async def _two_fields(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def _scope(number: int) -> Request:
+def scope_of(number: int) -> Request:
     """As a server makes it for a browser-like client, with a header field of each kind that matters here."""
     return {
         "type": "http",
@@ -123,7 +125,9 @@ def _scope(number: int) -> Request:
     }
 
 
-def _driven(app: Any) -> tuple[Call, Callable[[int], Any]]:
+def driven(app: Any) -> tuple[Call, Callable[[int], Any]]:
+    """How to call an ASGI application, and how to make its scopes."""
+
     def call(scope: Any) -> None:
         coroutine = app(scope, _receive, _send)
         try:
@@ -132,14 +136,14 @@ def _driven(app: Any) -> tuple[Call, Callable[[int], Any]]:
             return
         raise AssertionError("the application has waited")
 
-    return call, _scope
+    return call, scope_of
 
 
-def _asgi(quota: str, app: Any = _nothing, **settings: Any) -> tuple[Call, Callable[[int], Any]]:
+def _asgi(quota: str, app: Any = nothing, **settings: Any) -> tuple[Call, Callable[[int], Any]]:
     settings.setdefault("key_func", by_header(HEADER))
-    made = _driven(asgi.RateLimitMiddleware(app, quota, agent=Agent("memory://"), **settings))
+    made = driven(asgi.RateLimitMiddleware(app, quota, agent=Agent("memory://"), **settings))
     for number in range(KEYS):  # each key is known, and has used up a quota of one
-        made[0](_scope(number))
+        made[0](scope_of(number))
     return made
 
 
@@ -167,9 +171,9 @@ def _fastapi(dependency: str, quota: str = ROOMY) -> tuple[Call, Callable[[int],
         return "ok"
 
     app.get("/", dependencies=dependencies)(route)
-    made = _driven(app)
+    made = driven(app)
     for number in range(KEYS):
-        made[0](_scope(number))
+        made[0](scope_of(number))
     return made
 
 
@@ -249,8 +253,8 @@ def _flask(limiter: str, quota: str = ROOMY) -> tuple[Call, Callable[[int], Any]
 
 FRAMEWORKS: Final[dict[str, dict[str, Callable[[], tuple[Call, Callable[[int], Any]]]]]] = {
     "ASGI": {
-        BARE: lambda: _driven(_nothing),
-        "two constant fields": lambda: _driven(_two_fields),
+        BARE: lambda: driven(nothing),
+        "two constant fields": lambda: driven(_two_fields),
         "key from a header": lambda: _asgi(ROOMY),
         "key from the client's address": lambda: _asgi(ROOMY, key_func=by_ip),
         "without response fields": lambda: _asgi(ROOMY, headers_enabled=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from threading import RLock
@@ -9,6 +11,7 @@ from threading import RLock
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.erasing import Erased, Erasures
+from reconverge.hub.port import IndexHints
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add_totals
 from reconverge.hub.usage import (
@@ -57,6 +60,8 @@ class MemoryHub:
         """Likewise."""
         self._index: tuple[bytes, int] | None = None
         """The index of the contracts, likewise."""
+        self._listeners: dict[MemoryHints, None] = {}
+        """What listens for changes of that."""
         self._pages: dict[str, tuple[bytes, int]] = {}
         """By digest. Those that are kept no more go with the next one that is put."""
 
@@ -106,7 +111,13 @@ class MemoryHub:
         if over != await self.read_index(bytes_max=bytes_max):
             return False
         self._index = payload, self._until_ns(keep_s)
+        for listener in list(self._listeners):
+            listener.tell()
         return True
+
+    def hints(self) -> IndexHints:
+        """See `ContractHints.hints`; never fails."""
+        return MemoryHints(self._listeners)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
         """See `ContractStore.put_page`; never fails."""
@@ -210,6 +221,36 @@ class MemoryHub:
     def __repr__(self) -> str:
         cells = sum(len(shard.cells) for shard in self._shards)
         return f"MemoryHub(shards={self.shards}, cells={cells})"
+
+
+class MemoryHints:
+    """Tells one loop when the index changes; any thread may change it. See `IndexHints`."""
+
+    def __init__(self, listeners: dict[MemoryHints, None]) -> None:
+        self._listeners = listeners
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        """See `IndexHints.changed`."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._changed = asyncio.Event()
+            self._listeners[self] = None
+            return
+        await self._changed.wait()
+        self._changed.clear()
+
+    def tell(self) -> None:
+        """The index has changed."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # a loop that was closed without a word listens no more
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def close(self) -> None:
+        """See `IndexHints.close`."""
+        self._listeners.pop(self, None)
+        self._loop = None
 
 
 class MemoryUsage:

@@ -6,7 +6,8 @@ Method: four processes at a real Redis, which decide by contracts that they foll
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from reconverge.hub.registry import HubSettings
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.agents import net_at
+from tests.support.commands.checked import said_by
 from tests.support.contracts import TOKENS, WRITER
 from tests.support.kept_contracts import book_at
-from tests.support.programs.contracts import PLANS
+from tests.support.programs.contracts import DAILY, PLANS, QUOTA
 from tests.support.programs.process import Process
 from tests.support.published import SECRET
+from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -92,6 +95,46 @@ def test_four_processes_obey_a_plan_and_keep_the_use(redis_server: RedisServer) 
     assert [20, 40, 0, 0] == admitted
     assert [(0, [])] * FLEET == ended
     assert 60 == net_at(redis_server.url, "requests", namespace="shop")
+
+
+@pytest.fixture(params=["one server", "a cluster of 16 shards"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the hub of a fleet is; a cluster has 16 shards unless its URL says otherwise."""
+    if request.param == "one server":
+        yield request.getfixturevalue("redis_server").url
+        return
+    cluster: RedisCluster = request.getfixturevalue("shared_cluster")
+    yield cluster.url
+    cluster.flush()
+
+
+def test_four_processes_forget_what_a_customer_has_used(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one command, which ends when the hub has taken it: 20 a day, and 20 more when all have heard of it."""
+    monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)
+    file = tmp_path / "contracts.json"
+    file.write_text(json.dumps({"plans": DAILY, "unknown": "free"}))
+    at = "--hub", url, "--namespace", "shop"
+    assert 0 == said_by("contracts", "publish", file, *at).status
+    processes = [Process("come_again", url, SECRET, "2", module="contracts") for _ in range(FLEET)]
+    admitted: list[int] = []
+    try:
+        for last in (False, True):
+            assert ["free"] * FLEET == [process.says() for process in processes]
+            for process in processes:
+                process.go_on()
+            admitted.append(sum(int(process.says().split()[1]) for process in processes))
+            if not last:
+                said = said_by("contracts", "reset", "acme", *at)
+                assert (0, "acme: forgotten on all nodes: requests\n") == (said.status, said.stdout)
+        ended = [process.ends() for process in processes]
+    finally:
+        for process in processes:
+            process.__exit__(None, None, None)
+
+    assert [QUOTA, QUOTA] == admitted
+    assert [(0, [])] * FLEET == ended
 
 
 def test_the_last_contracts_hold_while_the_hub_is_away(redis_server: RedisServer, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
+from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.election import TENURE_NS, Claim, Role
 from reconverge_sync.mqtt.leader import Candidate
 
@@ -144,6 +145,26 @@ def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
 
     assert first.incarnation == answered(successor, batch(2, first.incarnation)).incarnation
     assert 7 == (successor.totals() or {})["login"].charged
+
+
+def test_a_ledger_that_no_batch_has_come_for_since_can_be_given_on() -> None:
+    """With its usage: members may stop one right after the other."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leaver = table.leader()
+    (successor,) = (one for one in table.members if one is not leaver)
+    answered(leaver, batch())
+    claim, usage = Claim(leaver.election.term, leaver.election.member, 0), UsageState(sequences={"account": 3})
+    ledger = leaver.hand_over()
+    assert ledger is not None
+    assert successor.inherit(claim, ledger, usage)
+    table.dismiss(leaver)
+    table.talk(0.05)
+
+    successor.go_on()
+
+    assert {"account": 3} == successor.usage.sequences
+    assert ledger is successor.hand_over()
 
 
 def test_a_ledger_that_came_too_late_is_not_used() -> None:

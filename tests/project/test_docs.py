@@ -30,6 +30,7 @@ from reconverge.hub.registry import GROUP, MEMORY
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import POLICIES
 from reconverge.runtime.process import stop_all
+from reconverge.shedding import Stack
 from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +136,8 @@ class Stage:
 
     def __init__(self) -> None:
         agent = Agent("memory://")
-        self.names = {"Agent": Agent, "agent": agent, "limiter": agent.limit("tokens", "1000/hour"), "work": lambda: 7}
+        limiter = agent.limit("tokens", "1000/hour")
+        self.names = {"Agent": Agent, "agent": agent, "limiter": limiter, "stack": Stack(), "work": lambda: 7}
 
 
 @pytest.mark.parametrize(("owner", "text"), docstrings(), ids=lambda value: value if " " not in value else "")

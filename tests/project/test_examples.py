@@ -118,6 +118,20 @@ def test_four_workers_charge_their_budget_of_tokens_exactly(
     assert (tmp_path / "llm_tokens.png").stat().st_size > 10_000
 
 
+def test_the_load_shedding_example_serves_what_is_critical(tmp_path: Path) -> None:
+    """All 42 critical requests are served, and of 160 of test traffic some are refused, by the layer that is named."""
+    ran = run("load_shedding.py", tmp_path)
+
+    (critical,) = numbers(r"critical 200: (\d+)", ran.stdout)
+    served = re.search(r"test 200: (\d+)", ran.stdout)
+    (refused,) = numbers(r"test 503: (\d+)", ran.stdout)
+    assert (0, "") == (ran.returncode, ran.stderr)
+    assert 42 == critical
+    assert 160 == refused + (int(served.group(1)) if served else 0)
+    assert "refused by concurrency - come again in 1 s" in ran.stdout
+    assert 'qu="concurrent-requests"' in ran.stdout
+
+
 @pytest.mark.parametrize("hub", ["none", "redis"])
 def test_the_fastapi_application_limits_by_plan_and_by_tokens(
     hub: str, tmp_path: Path, redis_server: RedisServer

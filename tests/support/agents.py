@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 from reconverge import Agent, Limiter
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
+from reconverge.limiter.asking import WITHIN_MAX_S
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.threads import running_threads
 from tests.support.waiting import eventually
@@ -30,6 +32,22 @@ def net_at(url: str, limit: str = "login", *, namespace: str = "default") -> int
             await hub.close()
 
     return asyncio.run(ask()).get(limit, Totals(0, 0)).net
+
+
+def until_near(agent: Agent, *, within: float) -> None:
+    """Wait until a request may wait for so many seconds for the hub of an agent, which has answered faster than that.
+
+    On a busy machine an answer may take longer, and a hub that is too far is not asked. No other limit is asked about.
+    """
+    limiter, keys = agent.limit("until-near", "5/minute"), count()
+
+    def near() -> bool:
+        limiter.ask_blocking(f"key{next(keys)}", within=WITHIN_MAX_S)
+        told = agent.stats().exchanges[0]
+        return min(told.round_trip, 2 * told.clock_error) < within / 2
+
+    eventually(near, "an answer that does not take long")
+    eventually(lambda: not agent.stats().exchanges[0].pending, "all is said")
 
 
 def node_of(agent: Agent) -> str:

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from reconverge import Agent
 from reconverge.clock import SECOND_NS, Clock, ManualClock
+from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import Document
+from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import IndexVerifier
 from reconverge.contracts.store.kept_file import KeptFile
@@ -52,6 +55,54 @@ def book_at(hub: Any, clock: Clock | None = None, **said: Any) -> HubBook:
     """That of the namespace `shop`."""
     settings: dict[str, Any] = {"namespace": "shop", "secrets": Secrets(SECRET), "clock": clock}
     return HubBook(hub, **(settings | said))
+
+
+class DecidingNode:
+    """A reader on a clock of the test's, whose pages come on demand, and the contracts that it has in force."""
+
+    def __init__(self, hub: Any, clock: ManualClock, *, file: KeptFile | None = None, **demand: Any) -> None:
+        self.hub = hub
+        self.clock = clock
+        self.wakes = 0
+        self.contracts = Contracts(Agent("memory://", clock=clock), PLANS)
+        self.demand = PagesOnDemand(self.contracts, clock, wake=self._wake, **demand)
+        self.reader = ContractsReader(
+            IndexVerifier("shop", Secrets(SECRET)),
+            clock,
+            interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
+            apply=lambda version, document: self.contracts.replace(document, version),
+            file=file,
+            on_demand=self.demand,
+            on_demand_from=1,
+            random=Random(1),
+        )
+        self.reader.recall()
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def interval(self, seconds: float = INTERVAL_S) -> None:
+        """So long passes, and it does what is due."""
+        self.clock.advance(seconds)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Do what is due now."""
+        if self.reader.due_ns() <= self.clock.monotonic_ns():
+            asyncio.run(self.reader.follow(self.hub, cut_off=False, timeout_s=5.0))
+
+    def admitted(self, customer: str, times: int) -> int:
+        """How many of so many requests."""
+        return sum(self.contracts.hit(customer).allowed for _ in range(times))
+
+    def plan_of(self, customer: str) -> str:
+        """The plan that a customer is decided by."""
+        return self.contracts.test(customer).plan
+
+    @property
+    def held(self) -> set[int]:
+        """The pages that it holds."""
+        return set(self.demand.held)
 
 
 class Node:

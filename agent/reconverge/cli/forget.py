@@ -15,8 +15,7 @@ from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_a
 from reconverge.cli.contracts.at_hub import AuthorOption, IdentityArgument, JsonOption, author_as_said
 from reconverge.clock import SystemClock
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.contracts.store.index import INDEX_BYTES_MAX
-from reconverge.contracts.store.reader import minimum_as_said
+from reconverge.contracts.store.index import INDEX_BYTES_MAX, minimum_as_said
 from reconverge.errors import InvalidSetting
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.opening import eraser_in

@@ -8,7 +8,8 @@ from hashlib import blake2b
 from math import inf
 from typing import Final, Protocol, runtime_checkable
 
-from reconverge.contracts.document import CUSTOMER, REFUSED, Word, said_of_limit
+from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Word, said_of_limit
+from reconverge.contracts.on_demand.customers import PENDING_S
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, shown
@@ -55,6 +56,8 @@ class ContractDecision:
     """What each limit says, by name; a limit that holds for a while beside its successor has "(former" in its name."""
     refused_by: str | None = None
     """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
+    pending: bool = False
+    """Whether it is not known yet what the contracts say of the customer: its page is being fetched."""
 
     @property
     def known(self) -> bool:
@@ -63,11 +66,16 @@ class ContractDecision:
 
     @property
     def retry_after(self) -> float:
-        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer."""
+        """Seconds to wait before the same request may be admitted; 0.0 if it is, infinite for an unknown customer.
+
+        A second at most while `pending`: what holds is known by then.
+        """
         if self.allowed:
             return 0.0
         refusal = None if self.refused_by is None else self.decisions.get(self.refused_by)
-        return inf if refusal is None else refusal.retry_after
+        if refusal is None:
+            return PENDING_S if self.pending else inf
+        return min(refusal.retry_after, PENDING_S) if self.pending else refusal.retry_after
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -111,6 +119,8 @@ class Standing:
     until: float
     plain: Limiter | None
     """The one limiter of a contract that counts by the customer alone and is switched on."""
+    pending: bool = False
+    """Whether it is what holds until the customer's page is there."""
 
     def kind(self, kind: str | None) -> str | None:
         """The kind of a request as the one limiter takes it: none, if it has no costs by kind."""
@@ -151,6 +161,11 @@ def hub_name(term: Term) -> str:
     if len(name) <= NAME_LENGTH_MAX:
         return name
     return f"{term.name[:40]}/{blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def cells_name(term: Term) -> tuple[object, ...]:
+    """What is the same for limits that share their cells, and so their keys."""
+    return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 
 def identity_in(by: Sequence[str], key: str) -> str:

@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -34,6 +34,7 @@ from reconverge.contracts.answers import (
     ErasableMeter,
     Standing,
     UsageMeter,
+    cells_name,
     check_facts,
     hub_name,
     identity_in,
@@ -44,16 +45,28 @@ from reconverge.contracts.answers import (
 from reconverge.contracts.document import (
     CUSTOMER,
     REFUSED,
+    Customer,
     Document,
     InvalidContracts,
     check_identity,
     checked,
     overridden,
 )
-from reconverge.contracts.explaining import Explanation, MissingFact, explained
+from reconverge.contracts.explaining import NOT_MET, Explanation, MissingFact, explained
 from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
+from reconverge.contracts.meeting import (
+    customers_changed,
+    is_past,
+    keep_what_held,
+    named_in,
+    still_pending,
+    terms_met,
+    wait_for_page,
+    wait_for_page_blocking,
+)
+from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.reader import ContractsReader
-from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, terms_of, within_cap
+from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
@@ -63,6 +76,8 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 
 WITHIN_S: Final = 0.025
+MEETING_S: Final = 1.0
+"""So long an operator's word about a customer waits for what the contracts say of the customer."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
 STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
@@ -130,16 +145,16 @@ class Contracts:
             document = checked(dict(document))
         with self._lock:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
-            self._check_caps(document)
+            self.check_customers(named_in(document), document)
             before, self._document = self._document, document
-            self._plans, self._standings = plans, {}
+            self._plans, self._standings = plans, still_pending(self._standings)
             self.version = version
             self._move(before, document)
             self._drop_past()
 
     def terms(self, customer: str) -> Terms:
         """What holds for a customer now."""
-        return terms_of(self._document, customer, self._now_s())
+        return terms_met(self._document, customer, self._now_s())[0]
 
     # ------------------------------------------------------------ deciding
 
@@ -174,9 +189,14 @@ class Contracts:
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
         """As `hit`, but in doubt it asks the hub about all limits at once, and waits for at most `within` seconds."""
-        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        within_s = in_seconds(within)
+        standing = self.standing(customer)
+        if standing.pending:
+            within_s = await wait_for_page(self._document, customer, within_s)
+            standing = self.standing(customer)
+        within_ns = round(within_s * SECOND_NS)
         if standing.plain is not None:
-            decision = await standing.plain.ask(customer, cost, within=within, kind=standing.kind(kind))
+            decision = await standing.plain.ask(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         joined = _joined(asked)
@@ -190,9 +210,14 @@ class Contracts:
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
         """As `ask`, for a thread; where it must not wait, memory answers."""
-        standing, within_ns = self.standing(customer), round(in_seconds(within) * SECOND_NS)
+        within_s = in_seconds(within)
+        standing = self.standing(customer)
+        if standing.pending:
+            within_s = wait_for_page_blocking(self._document, customer, within_s)
+            standing = self.standing(customer)
+        within_ns = round(within_s * SECOND_NS)
         if standing.plain is not None:
-            decision = standing.plain.ask_blocking(customer, cost, within=within, kind=standing.kind(kind))
+            decision = standing.plain.ask_blocking(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
         asked = self.asked(customer, standing, facts)
         joined = _joined(asked)
@@ -208,12 +233,30 @@ class Contracts:
             each.label: each.limiter.usage(each.key) for each in self.asked(customer, standing, facts, lenient=True)
         }
 
+    async def meet(self, customer: str, *, within: Seconds = MEETING_S) -> bool:
+        """Wait until this node knows what the contracts say of a customer; returns whether it does.
+
+        It does at once, but for a customer that is fetched on demand and was not met before.
+        """
+        if self.standing(customer).pending:
+            await wait_for_page(self._document, customer, in_seconds(within))
+        return not self.standing(customer).pending
+
     def reset(self, customer: str, **facts: str) -> None:
         """Forget what the customer has used: here at once, on all other nodes with their next exchange.
 
         Of a limit that counts by further facts, only what was counted by those that are named.
+
+        Raises HubUnavailable if it is not known which limits the customer has, as its page is not there within
+        MEETING_S. On an event loop, where nothing may wait, `await meet(customer)` before.
         """
-        for each in self._places(customer, self.standing(customer), facts, lenient=True):
+        standing = self.standing(customer)
+        if standing.pending:
+            wait_for_page_blocking(self._document, customer, MEETING_S)
+            standing = self.standing(customer)
+        if standing.pending:
+            raise HubUnavailable("page", f"{NOT_MET}; nothing was reset: try again", applied=False)
+        for each in self._places(customer, standing, facts, lenient=True):
             each.limiter.reset(each.key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
@@ -233,13 +276,16 @@ class Contracts:
         """
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
-        return explained(customer, standing.plan, [in_memory(each) for each in places])
+        problem = NOT_MET if standing.pending else ""
+        return explained(customer, standing.plan, [in_memory(each) for each in places], problem=problem)
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
         """As `explain`, by what all nodes have used: the same on each of them, at most a sync interval old.
 
         Where the hub cannot be asked, as far as this node knows, which the sentence says. Raises MissingFact.
         """
+        if not await self.meet(customer):
+            return self.explain(customer, **facts)
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
         try:
@@ -254,7 +300,7 @@ class Contracts:
     def standing(self, customer: str) -> Standing:
         """What holds for a customer now, with its limiters."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
-        if standing is None or (standing.until < inf and self._now_s() >= standing.until):
+        if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
         return standing
 
@@ -355,18 +401,26 @@ class Contracts:
             label: decision for label, decision in decisions.items() if not decision.allowed and label not in shadows
         }
         if standing.plan == REFUSED:
-            return ContractDecision(allowed=False, customer=customer, plan=REFUSED)
+            return ContractDecision(allowed=False, customer=customer, plan=REFUSED, pending=standing.pending)
         if not refusing:
-            return ContractDecision(allowed=True, customer=customer, plan=standing.plan, decisions=decisions)
+            return ContractDecision(True, customer, standing.plan, decisions, None, standing.pending)  # noqa: FBT003
         by = max(refusing, key=lambda label: refusing[label].retry_after)
         return ContractDecision(
-            allowed=False, customer=customer, plan=standing.plan, decisions=decisions, refused_by=by
+            allowed=False,
+            customer=customer,
+            plan=standing.plan,
+            decisions=decisions,
+            refused_by=by,
+            pending=standing.pending,
         )
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
         """Forget what was worked out, and counted, of customers that are to be erased."""
         for customer in [each for each in list(self._standings) if is_named(each)]:
             self._standings.pop(customer, None)
+        customers = self._document.customers
+        if isinstance(customers, OnDemandCustomers):
+            customers.forget(is_named)
         meter: object = self.meter
         if isinstance(meter, ErasableMeter):
             meter.erase(is_named)
@@ -375,7 +429,9 @@ class Contracts:
         """Work out what holds for a customer, and remember it."""
         check_identity(customer, "customer")
         with self._lock:
-            terms = terms_of(self._document, customer, self._now_s())
+            former = self._standings.get(customer)
+            was_pending = former is not None and former.pending
+            terms, pending = terms_met(self._document, customer, self._now_s(), was_pending=was_pending)
             parts = self._plans.get(terms.plan, ())
             if [term for term, _ in parts] != list(terms.terms):
                 parts = self._parts(terms.terms)
@@ -383,7 +439,7 @@ class Contracts:
             plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
             if plain is not None and fitting(customer, plain.key_bytes_max) != customer:
                 plain = None
-            standing = Standing(terms.plan, parts, terms.until, plain)
+            standing = Standing(terms.plan, parts, terms.until, plain, pending)
             if len(self._standings) >= STANDINGS_MAX:
                 self._standings.clear()
             self._standings[customer] = standing
@@ -416,13 +472,34 @@ class Contracts:
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
+    def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
+        """See `Decider.arrived`: what customers have used so far moves with them, as when a plan changes."""
+        with self._lock:
+            identities = hold()
+            if self._document.customers is not customers:
+                return
+            now_s, named = self._now_s(), list[str]()
+            for identity in identities:
+                self._standings.pop(identity, None)
+                if keep_what_held(self._document, customers, identity, now_s):
+                    named.append(identity)
+            self._take_over(named)
+
+    def forget_standings(self) -> None:
+        """See `Decider.forget_standings`."""
+        with self._lock:
+            self._standings = still_pending(self._standings)
+
+    def met(self) -> list[str]:
+        """See `Decider.met`."""
+        return list(dict.fromkeys([*list(self._standings), *self._met()]))
+
     def _move(self, before: Document, after: Document) -> None:
         """Have the keys of customers with other quotas than before be where these are."""
-        if before.plans == after.plans and before.unknown == after.unknown:
-            was, now = before.customers, after.customers
-            changed = [identity for identity in {**was, **now} if was.get(identity) != now.get(identity)]
-        else:
-            changed = self._met()
+        self._take_over(customers_changed(before, after, self._met))
+
+    def _take_over(self, changed: Collection[str]) -> None:
+        """Have the keys of these customers be where their quotas are now."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -448,23 +525,25 @@ class Contracts:
 
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
         """One limiter of each limit that counts by more than the customer: it knows the keys of all beside it."""
-        found = {hub_name(term): (term, limiter) for parts in self._plans.values() for term, limiter in parts}
+        found = {hub_name(term): (term, limiter) for term, limiter in self._all_parts()}
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
         """The customers that this node has cells of."""
         met = dict[str, None]()
-        for parts in self._plans.values():
-            for term, limiter in parts:
-                for key in limiter.keys_beside() if CUSTOMER in term.by else ():
-                    identity = identity_in(term.by, key)
-                    if identity:
-                        met[identity] = None
+        for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
+            for key in limiter.keys_beside() if CUSTOMER in term.by else ():
+                identity = identity_in(term.by, key)
+                if identity:
+                    met[identity] = None
         return list(met)
 
-    def _check_caps(self, document: Document) -> None:
+    def _all_parts(self) -> Iterable[tuple[Term, Limiter]]:
+        return (part for parts in self._plans.values() for part in parts)
+
+    def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
         """Raise InvalidContracts if a cap of this node does not fit what a customer has in place of a plan's limit."""
-        for identity, customer in document.customers.items() if self._caps else ():
+        for identity, customer in customers if self._caps else ():
             for name, override in customer.limits.items():
                 cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
                 if cap is not None and own is not None:

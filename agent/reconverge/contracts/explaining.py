@@ -30,6 +30,8 @@ from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLIC
 SENTENCE_LIMITS_MAX: Final = 3
 """A sentence tells of so many limits, and only counts the others; all of them are in `Explanation.limits`."""
 IN_DOUBT: Final = "as far as this server knows"
+NOT_MET: Final = "the contract of this customer is not here yet, as its page is being fetched"
+"""Why a node explains a customer as an unknown one; see `on_demand/customers.py`."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.on_demand.customers import Meanwhile
+from reconverge.contracts.store.hints import HintListener
+from reconverge.contracts.store.index import IndexVerifier, minimum_as_said
 from reconverge.contracts.store.kept_file import KeptFile
-from reconverge.contracts.store.reader import ContractsReader, minimum_as_said
-from reconverge.errors import InvalidSetting
+from reconverge.contracts.store.reader import ON_DEMAND_FROM, ContractsReader
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.remote_settings.signed import VARIABLE, Secrets
+
+if TYPE_CHECKING:
+    from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
+
+
+logger = logging.getLogger("reconverge")
+
+Hold = Literal["auto", "all", "on-demand"]
+NO_EFFECT: Final = "has no effect where all customers are held"
+HOLDS: Final = get_args(Hold)
+MEANWHILES: Final = get_args(Meanwhile)
 
 
 def follow_hub(
-    contracts: Contracts, *, secret: str | bytes | None = None, file: str | os.PathLike[str] | None = None
+    contracts: Contracts,
+    *,
+    secret: str | bytes | None = None,
+    file: str | os.PathLike[str] | None = None,
+    hold: Hold = "auto",
+    meanwhile: Meanwhile = "unknown",
+    page_bytes: int | None = None,
+    hints: bool = True,
 ) -> ContractsReader:
     """Have contracts be in force as the hub of their agent keeps them, from the next exchange on.
 
@@ -24,12 +46,16 @@ def follow_hub(
         contracts: of an agent with a hub.
         secret: what contracts are signed with; by default what `RECONVERGE_SETTINGS_SECRET` holds.
         file: where the last contracts are kept for a start while the hub is away.
+        hold: "all" customers, or "on-demand": the pages of those that are met. "auto" holds all up to 32 pages,
+            2 MiB as the hub keeps them, and fetches more on demand if `cachetools` is installed.
+        meanwhile: how a customer is decided whose page is being fetched: as one that is "unknown", or "refused".
+        page_bytes: how much memory pages that are held on demand may take, about; by default 32 MiB.
+        hints: whether to listen for what the hub says of changes, with a connection and a thread of its own.
 
-    Returns what reads them; its `stats()` tell the version in force, and what was rejected.
-
-    Raises:
-        InvalidSetting: there is no secret, it is too short, or the agent has no hub.
+    Returns what reads them, with `stats()`. Raises InvalidSetting if there is no secret, it is too short, the agent has
+    no hub, or a setting makes no sense; MissingExtra if pages are to be on demand and `cachetools` is not installed.
     """
+    on_demand = _on_demand(contracts, hold, meanwhile, page_bytes)
     said = secret if secret is not None else os.environ.get(VARIABLE)
     if not said:
         raise InvalidSetting("secret", "***", f"is not given, and {VARIABLE} is not set; contracts are signed with it")
@@ -43,9 +69,39 @@ def follow_hub(
             interval_ns=interval_ns,
             apply=lambda version, document: contracts.replace(document, version),
             file=None if file is None else KeptFile(Path(file)),
+            on_demand=on_demand,
+            on_demand_from=1 if hold == "on-demand" else ON_DEMAND_FROM,
+            hints=HintListener(clock, interval_ns=interval_ns, wake=agent.wake_followers) if hints else None,
         )
     )
     contracts.reader = reader
     if file is not None:
         reader.recall()
     return reader
+
+
+def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes: int | None) -> PagesOnDemand | None:
+    """What fetches pages on demand; None if all are held."""
+    for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
+        if word not in words:
+            raise InvalidSetting(name, word, f"is none of {', '.join(words)}")
+    if hold == "all":
+        if page_bytes is not None:
+            raise InvalidSetting("page_bytes", page_bytes, NO_EFFECT)
+        if meanwhile != "unknown":
+            raise InvalidSetting("meanwhile", meanwhile, NO_EFFECT)
+        return None
+    try:
+        from reconverge.contracts.on_demand.page_fetching import TABLE_BYTES, PagesOnDemand  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        if hold == "on-demand" or page_bytes is not None or meanwhile != "unknown":
+            raise MissingExtra("holding customers on demand", error.name or "cachetools", "contracts") from error
+        logger.info("reconverge: all customers are held, however many: the package cachetools is not installed")
+        return None
+    return PagesOnDemand(
+        contracts,
+        contracts.agent.clock,
+        wake=contracts.agent.wake_followers,
+        meanwhile=meanwhile,
+        bytes_max=TABLE_BYTES if page_bytes is None else page_bytes,
+    )

@@ -33,7 +33,7 @@ from typing import Final
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.answer_stats import AnswerStats
-from reconverge.exchange.follower import Follower
+from reconverge.exchange.follower import Follower, Parting
 from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
@@ -213,7 +213,16 @@ class ExchangeDriver(Ownership):
         self.questions.refuse()
         for syncer in self._syncers:
             syncer.part()
+        for follower in self._followers:
+            if isinstance(follower, Parting):
+                await self._part_with(follower)
         await self._let_go()
+
+    async def _part_with(self, follower: Parting) -> None:
+        try:
+            await follower.part(self._timeout_s)
+        except Exception as error:  # noqa: BLE001  # the hub's connections must be let go of all the same
+            self._note_bug(error)
 
     def _hub_in_use(self) -> Hub:
         """The hub, which has to be closed from here on."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from reconverge.hub.port import Hub
+
+
+@runtime_checkable
+class Parting(Protocol):
+    """A follower that has something to let go of beside the hub."""
+
+    async def part(self, timeout_s: float) -> None:
+        """The exchanges end, or go on elsewhere: let go of it within so many seconds."""
+        ...
 
 
 class Follower(Protocol):

@@ -390,6 +390,7 @@ class Syncer:
         shard.lag_ns = 2 * error_ns
         shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)
         shard.round_trip_ns = now_ns - sent_ns
+        shard.distance_ns = min(shard.round_trip_ns, shard.lag_ns) if self._exchanges else 0
         if jumped:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 

@@ -124,6 +124,36 @@ class ContractStore(Protocol):
         ...
 
 
+class IndexHints(Protocol):
+    """Tells one listener when the index of the contracts may have changed. For one event loop, which may be its own."""
+
+    async def changed(self) -> None:
+        """Return as soon as hints are listened for, and, called again, each time the index may have changed since.
+
+        What is said between two calls is not lost. Raises HubUnavailable; then what was said meanwhile may be, and the
+        next call begins to listen anew.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection. The next call of `changed` makes another one."""
+        ...
+
+
+@runtime_checkable
+class ContractHints(Protocol):
+    """A hub that keeps contracts and pushes a hint when the index has changed; not every hub need be one.
+
+    Promises: whatever goes wrong is raised as `HubUnavailable` and nothing else; listening needs nothing of the hub's
+    own connections, and goes on while these are closed. Does not promise: that a hint comes, or comes once, or comes in
+    time, or that anything has changed. Readers look for themselves, and hints only say when.
+    """
+
+    def hints(self) -> IndexHints | None:
+        """A listener with a connection of its own, which is made by its first use; None if the hub cannot push any."""
+        ...
+
+
 @runtime_checkable
 class Region(Protocol):
     """A hub that can be the hub of a region: its nodes have a part of each limit, and more of it can be lent to them.

@@ -13,7 +13,8 @@
 #
 #     no request waits             because
 #     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers
-#     for a hub that is too far    its round trip is longer than the request would wait: the last, and the best of late
+#     for a hub that is too far    its round trip is longer than the request would wait: the last, and the best of late;
+#                                  the first says nothing of that, as it opens the connection
 #     for a hub that learns        it has lost its data, and grants nothing before it has heard all nodes
 #     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
 #     now                          and of eight at most: others need so long to give back what they hold; a certain
@@ -194,7 +195,7 @@ class Asking:
 
     def unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Rule | None:
         """By what to decide without the hub, if there is no use in asking it now."""
-        if any(shard.in_vain or min(shard.round_trip_ns, shard.lag_ns) >= request.within_ns for shard in shards):
+        if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return Rule.MEMORY
         if self._gate.learns(shards):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from secrets import token_hex
+from secrets import choice, token_hex
 from typing import Final
+
+import redis.asyncio
 
 from reconverge.clock import Clock
 from reconverge.errors import InvalidSetting
@@ -59,6 +61,11 @@ class ClusterHub(RedisHub):
         self._shards = _shards(url, self._connection.more.get("shards", str(shards)))
         if self._connection.address.database != 0:
             raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
+
+    async def _listening_client(self) -> redis.asyncio.Redis:
+        """A client of one of the servers that the URL names: what is published at any of them, all of them tell."""
+        place = choice(self._connection.places)
+        return self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""

@@ -21,6 +21,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.erasing import Erased, Erasures
+from reconverge.hub.port import IndexHints
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
@@ -167,6 +168,10 @@ class EmbeddedHub:
         """See `ContractStore.keep_pages`."""
         await self.ensure_running()
         return await self._redis.keep_pages(digests, keep_s=keep_s)
+
+    def hints(self) -> IndexHints:
+        """See `ContractHints.hints`; the server runs while an agent exchanges with it."""
+        return self._redis.hints()
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

@@ -21,7 +21,8 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # Asks are whole. What a node had to refuse because it did not fit into its line is its ask. Two nodes that ask for 10
 # and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
 # what comes free meanwhile is saved up for it (`Cell.first`, `Cell.reserved`), and nothing of that is granted to
-# others.
+# others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may be less than
+# a request: it is met all the same, or nodes that wait would share what is free for ever, each too little of it.
 #
 # Bases are raised only for a node whose report is of the hub's own window. A node that has yet to open that window
 # would do so with the base that it hears of now, while the ledger has counted its old base as its line: the lines of
@@ -72,9 +73,9 @@ def grant(
             target = min(need + slack * (pool - needs) * share, most)
             if small_lines:
                 target = min(target, headroom_max(need, pool))
-        if report.asked > 0 or target >= 1:
-            # What is used up of a window does not come back for an ask; slots do, so it is saved up for it.
-            left = float(capacity) if rule.slots else pool
+        # What is used up of a window does not come back for an ask; slots do, so they are saved up for it.
+        left = float(capacity) if rule.slots else pool
+        if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:
             entry.line += _raise(cell, node, entry, target, left, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
     raise_base(cell, entry, report, rule, small_lines=small_lines)

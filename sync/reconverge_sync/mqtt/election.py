@@ -155,6 +155,11 @@ class Election:
         return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
 
     @property
+    def highest(self) -> int:
+        """The highest term that has been claimed, as far as this member has heard."""
+        return self._highest
+
+    @property
     def term(self) -> int:
         """Of the newest claim of its own."""
         return self._term

@@ -125,8 +125,13 @@ class Candidate:
         """The usage that belongs to the ledger, to be handed over before it."""
         return self._usage.state
 
+    def go_on(self) -> None:
+        """Begin with what was inherited, though no batch has come yet: now all of it can be handed over."""
+        if self._inherited is not None and self.election.inherited:
+            self._opened()
+
     def hand_over(self) -> Shard | None:
-        """Answer no more, and give away the ledger; None if there is none to give.
+        """Answer no more, and give away the ledger; None if there is none to give, or `go_on` has to come first.
 
         The member that gets it goes on if it can; this member leaves the election.
         """

@@ -93,6 +93,7 @@ class Membership:
             clock,
             wait_ns=self._wait_ns,
             term=lambda: self.servers[0].election.term,
+            claimed=lambda: self.servers[0].election.highest,
             may_answer=self._may_answer,
             rejects=rejects,
         )

@@ -55,6 +55,8 @@ NODES_MAX: Final = 1 << 16
 """So many nodes, or accounts, are in one ledger."""
 SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
+SUCCESSOR_SHARE: Final = 2
+"""A leader that has just taken over waits for a member to give it on to, for half of the time that usage may take."""
 
 
 class Asked(NamedTuple):
@@ -117,6 +119,10 @@ class ShardServer:
         self._callers: OrderedDict[str, int] = OrderedDict()
         """When the batches of each member came, newest last, but for members that leave."""
         self._successor = Successor(candidate)
+        self._took_over_ns: int | None = None
+        """When this member was given a ledger."""
+        self._reported = asyncio.Event()
+        """A member that stays has reported."""
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
         """Have a batch merged by the leader. Raises HubUnavailable."""
@@ -239,6 +245,7 @@ class ShardServer:
                 self._successor.take_usage(message.sender, message.payload)
             elif message.kind is Kind.LEDGER:
                 if self._successor.take_ledger(message.sender, message.payload):
+                    self._took_over_ns = message.came_ns
                     look_soon()
             else:
                 raise MalformedMessage("kind")
@@ -286,6 +293,8 @@ class ShardServer:
         """A member has reported. One that leaves is the last to hand a ledger to."""
         self._callers[member] = came_ns
         self._callers.move_to_end(member, last=not leaving)
+        if not leaving:
+            self._reported.set()
         while len(self._callers) > SUCCESSORS_MAX:
             self._callers.popitem(last=False)
 
@@ -338,10 +347,17 @@ class ShardServer:
     async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[Claim, str] | None:
         """Answer no more. If there is a ledger and a member to have it, send it there, and before, in `usage_s`, usage.
 
+        One that was taken over just now is given on, too, to the first member that reports to this one.
         Returns the claim with which this member answered, and its successor, if any; None if it did not answer.
         """
         since_ns = self._clock.monotonic_ns() - HEARD_LATELY_NS
+        if not self._reported.is_set() and self._took_over_ns is not None and self._took_over_ns >= since_ns:
+            # Members report once in an interval, and to this one only since it leads: it knows none of them yet.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(usage_s / SUCCESSOR_SHARE):
+                    await self._reported.wait()
         successor = next((name for name, came_ns in reversed(self._callers.items()) if came_ns >= since_ns), "")
+        self.candidate.go_on()
         if self.election.role is Role.LEADER and self.candidate.ledger is not None and successor:
             self._calls.usage_is_given = True
             with contextlib.suppress(TimeoutError, HubUnavailable):

@@ -822,8 +822,9 @@ local function grant(used)
         if target > headroom then target = headroom end
       end
     end
-    if report_asked > 0 or target >= 1 then
-      entry_line = entry_line + raise(target, rule.slots and capacity or pool, used, free)
+    local left = rule.slots and capacity or pool
+    if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
+      entry_line = entry_line + raise(target, left, used, free)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end

@@ -18,6 +18,7 @@ from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.checking.probe import TRIAL, scratch_namespace
 from reconverge.hub.diagnosis import Diagnosis
 from reconverge.hub.erasing import Erased, Erasures
+from reconverge.hub.port import IndexHints
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import (
@@ -52,6 +53,7 @@ from reconverge_sync.redis.contracts import (
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, read_orders
 from reconverge_sync.redis.errors import as_unavailable
+from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
 from reconverge_sync.redis.resp import bulk, bulks, packed, script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
@@ -216,6 +218,14 @@ class RedisHub:
             reply = await self._call("EVAL", KEEP, len(keys), *keys, _milliseconds(keep_s), shard=shard)
             missing += missing_in(reply, group)
         return missing
+
+    def hints(self) -> IndexHints:
+        """See `ContractHints.hints`. The user needs the right to SUBSCRIBE to the namespace's channels."""
+        return RedisHints(self._listening_client, self._index_key, secrets=self._connection.secrets)
+
+    async def _listening_client(self) -> redis.asyncio.Redis:
+        """A client of its own for hints."""
+        return self._connection.client(self._settings.timeout_s, connections_max=1)
 
     @property
     def _index_key(self) -> str:

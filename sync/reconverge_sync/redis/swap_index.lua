@@ -6,4 +6,6 @@ if there then there = string.sub(there, 1, tonumber(ARGV[4])) end
 if there ~= (ARGV[5] or false) then return 0 end
 redis.call('HSET', KEYS[1], 'payload', ARGV[1], 'mark', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
+-- A hint to the nodes that listen. Where the user may not publish, they look for themselves.
+redis.pcall('PUBLISH', KEYS[1], '')
 return 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+import redis.asyncio
+
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge.hub.registry import HubSettings
 from reconverge_sync.redis.connection import Connection, Place
@@ -43,6 +45,14 @@ class SentinelHub(RedisHub):
 
     def _open(self) -> Servers:
         return SentinelMaster(self._connection, self._settings.timeout_s)
+
+    async def _listening_client(self) -> redis.asyncio.Redis:
+        """A client of the master, which is looked for anew each time."""
+        finder = SentinelMaster(self._connection, self._settings.timeout_s)
+        try:
+            return finder.client_at(await finder.place(), connections_max=1)
+        finally:
+            await finder.close()
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`."""

@@ -88,15 +88,16 @@ class SentinelMaster:
                 place = await self._named()
                 if self._server is None or place != self._place:
                     await self._close_server()
-                    self._server = OneServer(self._client(place))
+                    self._server = OneServer(self.client_at(place, connections_max=CONNECTIONS_MAX))
                     self._place = place
                 self._in_doubt = False
             return self._server
 
-    def _client(self, place: Place) -> redis.asyncio.Redis:
+    def client_at(self, place: Place, *, connections_max: int) -> redis.asyncio.Redis:
+        """A client of the server at that place, which goes no further if that is no master."""
         return self._connection.client(
             self._timeout_s * ANSWER_SHARE,
-            connections_max=CONNECTIONS_MAX,
+            connections_max=connections_max,
             place=place,
             redis_connect_func=_connect_to_master,
         )

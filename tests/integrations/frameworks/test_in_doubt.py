@@ -31,13 +31,14 @@ from reconverge.integrations.config import load
 from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.django.settings import configured as what_is_said
 from tests.integrations.frameworks import test_django, test_grpc
+from tests.support.agents import until_near
 from tests.support.applications.asking import ADA, BOB, HERE, asgi_answer, ask_asgi, ask_wsgi, http_scope
 from tests.support.servers import RedisServer
-from tests.support.waiting import eventually
 
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 BRIEF = "ask:50ms"
+BRIEF_S = 0.05
 NAMED = Rule(limits="5/hour", name="requests")
 Admits = Callable[[Agent, dict[str, Any]], bool]
 
@@ -226,7 +227,7 @@ def test_a_stopped_hub_is_waited_for_once_by_all_threads(
     limits = of_flask.Limits(app=app, agent=agent, in_doubt=BRIEF)
     app.add_url_rule("/", "root", limits.limit("5/hour", name="requests")(lambda: "here"))
     assert ask_wsgi(app, client=HERE)[0].status == 200
-    eventually(lambda: agent.stats().exchanges[0].pending == 0, "all is said")
+    until_near(agent, within=BRIEF_S)
     before = agent.stats().limits["requests"].asks.results
     own_redis.pause()
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import fastapi
 import flask
@@ -18,6 +18,7 @@ from reconverge import Agent, InvalidSetting
 from reconverge.contracts.contracts import Contracts
 from reconverge.integrations import Guard, PlainRequest, Rule, by_header
 from reconverge.integrations.asgi import RateLimitMiddleware
+from reconverge.integrations.fastapi import Limits as FastApiLimits
 from reconverge.integrations.flask import Limits
 from reconverge.testing import ManualClock
 
@@ -154,6 +155,46 @@ def test_fastapi_tells_the_limits_of_the_contract(agent: Agent) -> None:
     assert '"requests' in answers[0].headers["ratelimit-policy"]
     assert '"user' in answers[0].headers["ratelimit-policy"]
     assert 200 == large.status_code
+
+
+def test_a_dependency_of_fastapi_holds_routes_to_the_contract(agent: Agent) -> None:
+    """A customer has one account for all routes, by a header or by what a dependency of FastAPI says that it is."""
+    application, limits = fastapi.FastAPI(), FastApiLimits(agent)
+    limits.install(application)
+    contracts = Contracts(agent, DOCUMENT)
+
+    def customer_of(x_customer: Annotated[str, fastapi.Header()]) -> str:
+        return x_customer
+
+    def plain() -> dict[str, bool]:
+        return {}
+
+    for path, key in (("/one", BY_CUSTOMER), ("/other", fastapi.Depends(customer_of))):
+        limited = fastapi.Depends(limits(contracts, key_func=key, facts={"user": BY_USER}))
+        application.get(path, dependencies=[limited])(plain)
+
+    async def asked() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test") as client:
+            said = [("/one", "small", "ada"), ("/other", "small", "ada"), ("/one", "small", "ada")]
+            said += [("/other", "small", "bob"), ("/one", "small", "bob"), ("/one", "acme", "ada")]
+            return [
+                await client.get(path, headers={"x-customer": customer, "x-user": user})
+                for path, customer, user in said
+            ]
+
+    answers = asyncio.run(asked())
+
+    assert [200, 200, 429, 200, 429, 200] == [answer.status_code for answer in answers]
+    assert int(answers[2].headers["retry-after"]) > 0
+    assert '"requests' in answers[0].headers["ratelimit-policy"]
+    assert answers[2].json()["violated-policies"][0].startswith("user/")
+
+
+@pytest.mark.parametrize("settings", [{"scope": "all"}, {"per_route": True}, {"per_method": True}])
+def test_a_dependency_by_contracts_has_no_setting_without_effect(agent: Agent, settings: dict[str, Any]) -> None:
+    """The limits of contracts say what they count by."""
+    with pytest.raises(InvalidSetting, match=r"(scope|per_route|per_method).*no effect with contracts"):
+        FastApiLimits(agent)(Contracts(agent, DOCUMENT), key_func=BY_CUSTOMER, facts={"user": BY_USER}, **settings)
 
 
 def test_flask_holds_a_view_to_the_contract(agent: Agent) -> None:

@@ -24,6 +24,7 @@ from reconverge.integrations.decorators import limited
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.refusal import problem_of
+from tests.support.agents import until_near
 from tests.support.applications.asking import ADA, BOB
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -33,6 +34,7 @@ OTHER = PlainRequest(client=BOB)
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 BRIEF = "ask:50ms"
+BRIEF_S = 0.05
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_the_loop_goes_on_while_a_request_asks(
     guard = Guard(agent, in_doubt=BRIEF)
     rule = guard.declare("5/hour")
     assert guard.check(OTHER, [rule])
-    eventually(lambda: agent.stats().exchanges[0].pending == 0, "all is said")
+    until_near(agent, within=BRIEF_S)
     stopped()
     before = asks_of(agent).get("timeout", 0)
 
@@ -146,7 +148,7 @@ def test_a_stopped_hub_holds_up_one_request_and_none_after(
     guard = Guard(agent, in_doubt=BRIEF)
     rules = [guard.declare("5/hour"), guard.declare("50/day")]
     assert guard.check(OTHER, rules)
-    eventually(lambda: agent.stats().exchanges[0].pending == 0, "all is said")
+    until_near(agent, within=BRIEF_S)
     stopped()
     before = asks_of(agent)
 

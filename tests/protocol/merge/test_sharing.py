@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel import gate_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
@@ -75,6 +76,27 @@ def test_nodes_together_get_all_of_it(algorithm: str, nodes: int) -> None:
         admitted += sum(node.admitted_of(20) for node in world.nodes)
 
     assert 100 == admitted
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 7])
+@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window", "token-bucket"])
+def test_what_comes_free_goes_to_one_of_the_nodes_where_requests_wait(algorithm: str, nodes: int) -> None:
+    """Each node's part of the one unit is less than a request, and what waits was asked for long ago."""
+    world = World(Limit(9, 365 * 86_400, algorithm=algorithm), STRICT, nodes=1 + nodes, lease_ns=600 * SECOND_NS)
+    holder, *others = world.nodes
+    for _ in range(20):
+        world.all_speak()
+        holder.admitted_of(9)
+    waiting = [gate_of(node.table) for node in others]
+    for gate in waiting:
+        gate.queue_up("ada", (1,), [])
+    world.all_speak(10)
+    assert not any(gate.try_turn("ada", (1,), again=True).decision for gate in waiting)
+    holder.table.refund("ada", 1)
+
+    world.all_speak(3)
+
+    assert 1 == sum(gate.try_turn("ada", (1,), again=True).decision is not None for gate in waiting)
 
 
 class Idler(World):

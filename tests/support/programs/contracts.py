@@ -51,7 +51,8 @@ PLANS: Final[dict[str, Any]] = {
 }
 
 
-DAILY: Final[dict[str, Any]] = {"free": {"limits": {"requests": "20/day"}}}
+QUOTA: Final = 20
+DAILY: Final[dict[str, Any]] = {"free": {"limits": {"requests": f"{QUOTA}/day"}}}
 
 
 def _has(contracts: Contracts, version: int) -> bool:
@@ -74,6 +75,26 @@ def decide(hub: str, secret: str, versions: str, times: str) -> None:
         for _ in range(int(times)):
             admitted += contracts.ask_blocking("acme", within=1.0).allowed
             pause.wait(INTERVAL_S)  # a larger quota holds when the last node has told of it
+        say("admitted", admitted)
+    agent.stop()
+
+
+def come_again(hub: str, secret: str, rounds: str) -> None:
+    """In each round: tell when nothing is counted of `acme`, and, for a line, how many requests pass until all is."""
+    agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, policy="strict")
+    contracts = Contracts(agent, {"plans": DAILY, "unknown": "free"})
+    agent.start()
+    agent.check()
+    follow_hub(contracts, secret=secret)
+    eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
+    for _ in range(int(rounds)):
+        eventually(lambda: contracts.usages("acme")["requests"].total == 0, "nothing is counted", PROCESS_S_MAX)
+        say("free")
+        sys.stdin.readline()
+        admitted, pause = 0, Event()
+        while contracts.usages("acme")["requests"].total < QUOTA:
+            admitted += contracts.ask_blocking("acme", within=1.0).allowed
+            pause.wait(INTERVAL_S)  # what another node holds is given back with its next exchange
         say("admitted", admitted)
     agent.stop()
 

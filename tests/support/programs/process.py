@@ -41,8 +41,12 @@ class Process:
 
     def go_on(self) -> None:
         """Let a program go on that waits for a line."""
+        self.hears("")
+
+    def hears(self, line: str) -> None:
+        """Send a line to a program that waits for one."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def send(self, number: signal.Signals) -> None:

@@ -11,7 +11,7 @@ import typer
 from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
 from reconverge.contracts.store.changing import AUTHOR_LENGTH_MAX
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.contracts.store.reader import minimum_as_said
+from reconverge.contracts.store.index import minimum_as_said
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted

@@ -29,9 +29,10 @@ from reconverge.contracts.explaining import (
 )
 from reconverge.contracts.fleet import HubExplainer
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.contracts.store.reader import minimum_as_said
+from reconverge.contracts.store.index import minimum_as_said
 from reconverge.contracts.terms import Term, terms_of
 from reconverge.errors import HubUnavailable, InvalidSetting, asked
+from reconverge.exchange.syncer import SyncerStats
 from reconverge.hub.hashing import hashing
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted
@@ -111,8 +112,9 @@ def reset(
     forgotten, left = _divided(counted, facts)
     with Agent(hub, namespace=namespace, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S) as agent:
         agent.check(PATIENCE_S)
+        before = agent.stats().exchanges
         Contracts(agent, document).reset(identity, **facts)
-        _wait_until_told(agent)
+        _wait_until_told(agent, before)
     if as_json:
         typer.echo(json.dumps({"version": version, "customer": identity, "reset": forgotten, "left_alone": left}))
         return
@@ -131,11 +133,19 @@ def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str],
     }
 
 
-def _wait_until_told(agent: Agent) -> None:
-    """Wait until the hub has answered what the agent has to say now, in all shards. Raises HubUnavailable."""
-    wanted = [shard.exchanges + FORGOTTEN_AFTER for shard in agent.stats().exchanges]
+def _wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
+    """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
+
+    A shard that none of it belongs to has nothing to say, and may not exchange for many seconds.
+    """
+    wanted: dict[int, int] = {}
+    # Looked at twice, as a report may leave just between the looks at what was sent and at what is yet to be.
+    for exchanges in (agent.stats().exchanges, agent.stats().exchanges):
+        for index, (shard, former) in enumerate(zip(exchanges, before, strict=True)):
+            if len(before) == 1 or shard.pending or shard.cells > former.cells:
+                wanted.setdefault(index, shard.exchanges + FORGOTTEN_AFTER)
     until_s = time.monotonic() + PATIENCE_S
-    while any(shard.exchanges < least for shard, least in zip(agent.stats().exchanges, wanted, strict=True)):
+    while any(agent.stats().exchanges[index].exchanges < least for index, least in wanted.items()):
         if time.monotonic() > until_s:
             raise HubUnavailable("timeout", f"the hub has not taken it within {PATIENCE_S:g} s; try again")
         time.sleep(LOOK_S)

@@ -61,7 +61,7 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
         customer = after.customers.get(identity)
         if customer is None:
             continue
-        formers = _formers(before, after, identity, customer, now_s)
+        formers = formers_of(before, after, identity, customer, now_s)
         if formers != customer.former:
             changed[identity] = replace(customer, former=formers)
     return replace(after, customers={**after.customers, **changed}) if changed else after
@@ -112,7 +112,10 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
     return differing[:TOLD_MAX]
 
 
-def _formers(before: Document, after: Document, identity: str, customer: Customer, now_s: float) -> tuple[Former, ...]:
+def formers_of(
+    before: Document, after: Document, identity: str, customer: Customer, now_s: float
+) -> tuple[Former, ...]:
+    """The former limits that a customer has after a change of the document. Raises InvalidContracts for too many."""
     present = [term for term in terms_of(after, identity, now_s).terms if not term.former]
     candidates = [each for each in customer.former if each.until > now_s]
     known = before.customers.get(identity)

@@ -67,6 +67,10 @@ class Pages:
                 raise MissingPage(digest)
         return self._join(outline, payloads)
 
+    def forget(self) -> None:
+        """Hold nothing any more: pages are fetched on demand."""
+        self._plans, self._customers, self._unread = None, {}, {}
+
     def _knows_plans(self, outline: Outline) -> bool:
         return self._plans is not None and self._plans[0] == outline.plans
 

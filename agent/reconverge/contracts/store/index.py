@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,6 +37,7 @@ HISTORY_MAX: Final = 100
 LIFETIME_MAX_S: Final = 366 * 86_400
 """For so long after it was signed, an index is believed by a node that starts, and its pages are kept."""
 FIELDS: Final = ("namespace", "version", "issued", "expires", "plans", "customers", "history")
+MINIMUM_VARIABLE: Final = "RECONVERGE_CONTRACTS_MIN_VERSION"
 _DIGITS: Final = frozenset("0123456789abcdef")
 
 
@@ -80,6 +82,19 @@ def opened_index(payload: object, secrets: Secrets) -> Index | Rejection:
         return _index(said.table)
     except _Malformed as error:
         return Rejection(MALFORMED, str(error))
+
+
+def minimum_as_said() -> int:
+    """The least version that the environment says to believe, or to publish; 0 if it says none.
+
+    Raises InvalidSetting if it is no version.
+    """
+    said = os.environ.get(MINIMUM_VARIABLE, "")
+    if not said:
+        return 0
+    if not said.isascii() or not said.isdecimal() or int(said[:20]) > VERSION_MAX:
+        raise InvalidSetting(MINIMUM_VARIABLE, said, "is no version; they are whole numbers, as in 58")
+    return int(said)
 
 
 class IndexVerifier:

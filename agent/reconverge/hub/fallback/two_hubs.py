@@ -51,7 +51,7 @@ from reconverge.hub.checking.answers import OddCell, check_answer, first_odd_cel
 from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.fallback.identity import HubSession
 from reconverge.hub.fallback.selector import HubChoice
-from reconverge.hub.port import ContractStore, Hub, SettingsStore, Working
+from reconverge.hub.port import ContractHints, ContractStore, Hub, IndexHints, SettingsStore, Working
 from reconverge.hub.report import Answer, Batch, Status, Totals
 from reconverge.runtime.owner import Owned
 
@@ -226,6 +226,10 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
         """See `ContractStore.keep_pages`."""
         return await self._contracts().keep_pages(digests, keep_s=keep_s)
+
+    def hints(self) -> IndexHints | None:
+        """See `ContractHints.hints`: those of the primary, if it has any."""
+        return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
         """The primary. Raises HubUnavailable while the node is with the fallback."""

@@ -42,7 +42,7 @@ from reconverge.contracts.explaining import (
     table_of_explanation,
 )
 from reconverge.contracts.store.book import Book, VersionConflict
-from reconverge.contracts.store.reader import ContractsStats
+from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
 from reconverge.errors import asked as meant
 from reconverge.integrations.contracts.openapi import (
@@ -397,6 +397,8 @@ class _Api:
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_body(await asked.body())
         try:
+            if isinstance(self._contracts, Contracts):
+                await self._contracts.meet(asked.identity)
             self._contracts.reset(asked.identity, **facts)
         except InvalidKey as error:
             raise Problem(422, str(error)) from None

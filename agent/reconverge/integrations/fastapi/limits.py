@@ -129,6 +129,7 @@ class Limits:
 
         Each route that depends on it counts on its own, unless a `scope` is given: then all that do count together. The
         limit is named after itself, as in `5/minute`, or after the scope, so it is the same limit in every process.
+        With `Contracts` a customer has one account for all routes, which take no `scope`.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
@@ -137,7 +138,7 @@ class Limits:
             self._functions.append(limits)
         elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
-        if settings.get("scope") is None:
+        if settings.get("scope") is None and not isinstance(limits, Contracts):
             settings.setdefault("per_route", True)
         key = settings.get("key_func")
         if key is not None:
@@ -146,7 +147,7 @@ class Limits:
         if rule.name is None:
             settings["name"] = self._name_of(rule)
             rule = rule_of(limits, settings)
-            if not isinstance(limits, Limiter):
+            if not isinstance(limits, Limiter | Contracts):  # a customer is the same one by whatever it is found
                 self._warn_of_shared_name(rule)
         declared = self.guard.declare(rule)
         asked = _Asked(self.guard, declared)

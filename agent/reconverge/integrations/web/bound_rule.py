@@ -10,9 +10,11 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
+from reconverge.contracts.answers import Standing
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.contracts.explaining import MissingFact
+from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.holding import check_held
@@ -279,7 +281,7 @@ class Declared:
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
-    def claims(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[list[Claim]]:
+    def claims(self, request: Request, mend: Mend, found: Found | None = None, *, blocking: bool) -> Steps[list[Claim]]:
         """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
         if self._contracts is None:
             claim = yield from self.claim(request, mend, found)
@@ -294,7 +296,7 @@ class Declared:
             customer = plain(f"{OURS}{customer}")  # a hash of it: contracts are for text without NUL
         customer = fitting(customer, IDENTITY_BYTES_MAX)
         identity = _identity_in(customer)
-        standing = contracts.standing(customer)
+        standing = yield from self._standing_of(contracts, customer, blocking=blocking)
         if standing.plan == REFUSED:
             raise NoKey(self.name)
         facts = yield from self._facts_of(request, mend)
@@ -313,6 +315,17 @@ class Declared:
             asked = Claim(self, each.limiter, key, price.cost, price.kind, shadow, identity, term.name, not term.former)
             claims.append(asked)
         return claims
+
+    def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
+        """What holds for a customer. While that is fetched, a request waits as one in doubt does for the hub."""
+        standing = contracts.standing(customer)
+        if not standing.pending:
+            return standing
+        if blocking:
+            wait_for_page_blocking(contracts.document, customer, self.within_s)
+        else:
+            yield wait_for_page(contracts.document, customer, self.within_s)
+        return contracts.standing(customer)
 
     def _key_of(self, request: Request, mend: Mend, asked: Found | None = None) -> Steps[str | None]:
         """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""

@@ -269,7 +269,7 @@ class Guard:
         for declared in rules:
             try:
                 if declared.concerns(request, self._mend):
-                    claims += yield from declared.claims(request, self._mend, found)
+                    claims += yield from declared.claims(request, self._mend, found, blocking=blocking)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))

@@ -127,17 +127,13 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
     return Rule(limits=limits, **settings)
 
 
-def check_asgi(app: Any) -> None:
+def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
     """Raise InvalidSetting for an application of WSGI: it would fail with the first request."""
     if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
-        raise InvalidSetting(
-            "app", app, "is an application of WSGI; put RateLimitMiddleware of reconverge.integrations.wsgi around it"
-        )
+        raise InvalidSetting("app", app, f"is an application of WSGI; put {instead} around it")
 
 
-def check_wsgi(app: Any) -> None:
+def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
     """Raise InvalidSetting for an application of ASGI: it would fail with the first request."""
     if callable(app) and (waits(app) or (takes(app, 3) and not takes(app, 2))):
-        raise InvalidSetting(
-            "app", app, "is an application of ASGI; put RateLimitMiddleware of reconverge.integrations.asgi around it"
-        )
+        raise InvalidSetting("app", app, f"is an application of ASGI; put {instead} around it")

@@ -73,6 +73,10 @@ class AskState:
         """What waits for an answer; changed in single steps, so that it needs no lock."""
         self.told: dict[Asker, None] = {}
         """What was told of an answer, and has not looked at it yet."""
+        self.distance_ns = 0
+        """How long an answer takes: the last round trip, or the best of late if that was shorter.
+
+        0 until the second answer: the first round trip also opens the connection, which no later one does."""
         self._in_vain_ns: int | None = None
         """`acked_ns` as it was when an ask was left without an answer."""
 

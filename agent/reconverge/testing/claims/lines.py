@@ -116,6 +116,20 @@ class LineClaims(Trial):
         assert 50 <= (await bob.reports(need=50, ask=50)).line
 
     @claim
+    async def test_what_comes_free_goes_to_one_of_the_nodes_that_wait_for_it(self, scene: Scene) -> None:
+        """Though each one's part of it is less than a request, and nothing was asked for since: all would wait on."""
+        ada, bob, eve = (scene.voice() for _ in range(3))
+        await ada.reports(need=QUOTA)
+        await ada.reports(current=QUOTA)
+        for voice in (bob, eve):
+            await voice.reports(need=5, ask=1)
+        await ada.reports(current=QUOTA - 1, line=QUOTA - 1)
+
+        granted = [(await voice.reports(need=5, ask=1, asked=0)).line for voice in (bob, eve, bob)]
+
+        assert [1, 0, 1] == granted
+
+    @claim
     async def test_what_was_used_beyond_a_line_is_granted_to_no_other_node(self, scene: Scene) -> None:
         """A debt, such as settling makes, shrinks what is free."""
         ada, bob = scene.voice(), scene.voice()

@@ -87,12 +87,17 @@ class Voice:
         previous: int = 0,
         need: int = 0,
         ask: int = 0,
+        asked: int | None = None,
         line: int | None = None,
         epoch: int | None = None,
         demand: int = 0,
         reset_us: int = 0,
     ) -> Said:
-        """Where this node stands with one key; it holds what it was granted, unless `line` says that it holds less."""
+        """Where this node stands with one key.
+
+        It holds what it was granted, unless `line` says that it holds less, and as much was asked for since the last
+        exchange as it needs, unless `asked` says otherwise: what waits was asked for once, and is still needed.
+        """
         held = self.lines.get((of.name, key), Lines())
         epoch = self._hub_us() // of.window_us if epoch is None else epoch
         if of.algorithm == FIXED_WINDOW and epoch > held.epoch:
@@ -112,7 +117,7 @@ class Voice:
                 overdraft=held.overdraft,
                 need_milli=1000 * need,
                 ask=ask,
-                asked=max(need, ask),
+                asked=max(need, ask) if asked is None else asked,
                 demand_milli=1000 * need,
                 window_demand=demand,
                 reset_us=reset_us,
@@ -159,6 +164,7 @@ class Voice:
         previous: int = 0,
         need: int = 0,
         ask: int = 0,
+        asked: int | None = None,
         line: int | None = None,
         epoch: int | None = None,
         demand: int = 0,
@@ -172,6 +178,7 @@ class Voice:
             previous=previous,
             need=need,
             ask=ask,
+            asked=asked,
             line=line,
             epoch=epoch,
             demand=demand,

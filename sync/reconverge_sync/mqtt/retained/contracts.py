@@ -22,6 +22,13 @@ no message, and a node hears of a change before it looks.
 #     leader A, term 7                                   A's index, stamp 7.4, comes late and is not taken in
 #     leader B, term 8       fence, compare, index 8.1   B has 8.1 retained again
 #
+# Whatever may write to the topic can forge an index. Readers with the secret of the fleet refuse it and go on with what
+# they have, but members know no secret, and the one with the highest stamp counts: a forged one with the highest stamp
+# of all would stay for good, for newcomers too. So a member that knows an index takes in no stamp that no leader can
+# have written after it: of a term that no member has claimed, or with a number that is too far from the last. The
+# leader has its own retained again then. A forged index that nothing is known to contradict is taken in; the next swap
+# replaces it, as its writer has read it.
+#
 # A page is named by what is in it, so it has no order: its writer has it retained, waits until it is back, and needs no
 # leader. With a page travels until when it is kept. Brokers of MQTT 5 forget it then; with others the leader looks for
 # pages that are over, now and then, and has them deleted. So that many pages need not be sent again with each change,
@@ -63,6 +70,13 @@ PURGED_AFTER_S: Final = 3600
 """A page that is over is deleted so much later: a writer that names it again by then finds it."""
 SWEPT_AT_ONCE_MAX: Final = 1024
 """So many pages are deleted at a time."""
+PAGES_MAX: Final = 1 << 16
+"""More pages than this are not of contracts: those beyond are counted, each time that the leader looks through all."""
+KEPT_S_MAX: Final = 366 * 86_400 * (SLACK + 2) // SLACK
+"""As contracts end within 366 days, no writer has a page kept for longer, though its clock be wrong by weeks: one that
+is to be kept for longer is of a stranger, and is deleted."""
+NUMBERS_PASSED_MAX: Final = 1 << 20
+"""No more indexes than this are written between two that a member hears of."""
 _INDEX: Final = Struct("<QQQ")
 """The stamp, and until when it is kept in seconds since 1970; then the index itself."""
 _UNTIL: Final = Struct("<Q")
@@ -80,13 +94,22 @@ class PostedIndex:
     """The index as one connection knows it, and how the leader replaces it."""
 
     def __init__(
-        self, wire: Wire, clock: Clock, *, wait_ns: int, term: Callable[[], int], may_answer: Callable[[int], bool]
+        self,
+        wire: Wire,
+        clock: Clock,
+        *,
+        wait_ns: int,
+        term: Callable[[], int],
+        claimed: Callable[[], int],
+        may_answer: Callable[[int], bool],
     ) -> None:
         self._wire = wire
         self._clock = clock
         self._wait_ns = wait_ns
         self._term = term
         """Of this member, as a leader."""
+        self._claimed = claimed
+        """The highest of all members, as far as this one has heard."""
         self._may_answer = may_answer
         """Whether this member is the leader, and may answer within so many nanoseconds."""
         self._awaited = Awaited()
@@ -120,11 +143,22 @@ class PostedIndex:
             self._mend()
             raise
         if stamp > self._stamp:
+            if not self._may_follow(stamp):
+                self._mend()
+                raise MalformedMessage("stamp")
             self._take(stamp, message, payload, until_s)
         elif message != self._message:
             self._mend()
             raise MalformedMessage("late")
         self._awaited.hear(message)
+
+    def _may_follow(self, stamp: Stamp) -> bool:
+        """Whether a leader may have written an index with that stamp after the one that is known."""
+        known = self._stamp
+        if not self._message:
+            return True
+        written = known.number if stamp.term == known.term else 0
+        return stamp.term <= max(known.term, self._claimed()) and stamp.number <= written + NUMBERS_PASSED_MAX
 
     def _take(self, stamp: Stamp, message: bytes, payload: bytes | None, until_s: int) -> None:
         self._stamp, self._message, self._payload, self._until_s = stamp, message, payload, until_s
@@ -194,6 +228,8 @@ class PostedPages:
         """What has come of these."""
         self._over: list[str] | None = None
         """Those that are to be deleted, while pages are looked through."""
+        self._found = 0
+        """How many have come since that began."""
 
     async def get(self, digest: str, *, bytes_max: int) -> bytes | None:
         """See `ContractStore.get_page`."""
@@ -267,13 +303,21 @@ class PostedPages:
                 read_page(message)
                 self._heard[digest] = message
                 self._awaited.hear(message)
-        if self._over is not None and message and len(self._over) < SWEPT_AT_ONCE_MAX:
+        if self._over is not None and message:
+            self._look_at(self._over, digest, message)
+
+    def _look_at(self, over: list[str], digest: str, message: bytes) -> None:
+        """A page that is retained: it is deleted if it is over, or is none."""
+        self._found += 1
+        if self._found > PAGES_MAX:
+            self._rejects["pages"] += 1
+        if len(over) < SWEPT_AT_ONCE_MAX:
             try:
                 until_s, _ = read_page(message)
             except MalformedMessage:
                 until_s = 0
-            if until_s + PURGED_AFTER_S < self._now_s():
-                self._over.append(digest)
+            if not self._now_s() - PURGED_AFTER_S <= until_s <= self._now_s() + KEPT_S_MAX:
+                over.append(digest)
 
     def clear(self, problem: HubUnavailable) -> None:
         """The connection is gone."""
@@ -283,7 +327,7 @@ class PostedPages:
     async def sweep(self) -> int:
         """Have the pages deleted that are over for a while, and what is no page; returns how many. For the leader."""
         everything = [f"{PAGES_TOPIC}/+"]
-        self._over = []
+        self._over, self._found = [], 0
         try:
             await self._wire.subscribe(everything)
             await self._wire.echoed()

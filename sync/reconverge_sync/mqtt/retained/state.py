@@ -33,6 +33,7 @@ class Retained:
         *,
         wait_ns: int,
         term: Callable[[], int],
+        claimed: Callable[[], int],
         may_answer: Callable[[int], bool],
         rejects: Counter[str],
     ) -> None:
@@ -43,7 +44,7 @@ class Retained:
         self.complete = False
         """Whether what the broker had retained has come, if there was anything."""
         self.settings = PostedSettings(self)
-        self.index = PostedIndex(self, clock, wait_ns=wait_ns, term=term, may_answer=may_answer)
+        self.index = PostedIndex(self, clock, wait_ns=wait_ns, term=term, claimed=claimed, may_answer=may_answer)
         self.pages = PostedPages(self, clock, rejects=rejects)
         self.mark = KeyMark(self, clock)
 

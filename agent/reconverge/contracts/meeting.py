@@ -1,0 +1,127 @@
+"""What holds for a customer that is met before it is known what the contracts say of it, and what becomes of that."""
+
+# Theory of operation.
+#
+# Where customers are fetched on demand (`on_demand/customers.py`), a customer's first request may come before its page.
+# It is decided at once, as that of a customer that the contracts do not name, or it is refused; requests that may wait
+# do so for the page, within the time that they wait for the hub anyway.
+#
+# What was charged meanwhile moves with the customer when the page is there, as when its plan changes. Where the plan of
+# unknown customers counts otherwise, its limits hold on as former ones until none of that use counts any more; no other
+# node knows of them, as no other has charged them.
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.contracts.answers import Standing
+from reconverge.contracts.document import REFUSED, Customer, Document, InvalidContracts
+from reconverge.contracts.on_demand.customers import PENDING_S, OnDemandCustomers
+from reconverge.contracts.store.changing import formers_of
+from reconverge.contracts.terms import Terms, terms_of
+from reconverge.runtime.interruptions import has_a_loop, in_a_handler
+
+
+def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
+    """What holds for a customer, and whether that is for want of the page that it may stand on.
+
+    `was_pending`: whether it was for want of it when the customer was decided last; then what was charged is kept.
+    """
+    customers = document.customers
+    if not isinstance(customers, OnDemandCustomers):
+        return terms_of(document, customer, now_s), False
+    known = customers.meet(customer)
+    if known and was_pending:
+        keep_what_held(document, customers, customer, now_s)
+    terms = terms_of(document, customer, now_s)
+    if known and customers.meet(customer):  # it may have been dropped meanwhile
+        return terms, False
+    if customers.meanwhile == REFUSED:
+        terms = Terms(REFUSED, ())
+    return replace(terms, until=min(terms.until, now_s + PENDING_S)), True
+
+
+async def wait_for_page(document: Document, customer: str, within_s: float) -> float:
+    """Wait for the page of a customer that was met without it; returns what is left of the time."""
+    customers, begun_ns = document.customers, SystemClock.monotonic_ns()
+    if within_s > 0 and isinstance(customers, OnDemandCustomers):
+        arrival = customers.arrival(customer)
+        if arrival is not None:
+            try:
+                await asyncio.wait([asyncio.wrap_future(arrival)], timeout=within_s)
+            finally:
+                customers.leave(customer, arrival)
+    return _left_s(within_s, begun_ns)
+
+
+def wait_for_page_blocking(document: Document, customer: str, within_s: float) -> float:
+    """The same on the calling thread; where that must not wait, it does not."""
+    customers, begun_ns = document.customers, SystemClock.monotonic_ns()
+    if within_s > 0 and isinstance(customers, OnDemandCustomers) and not (has_a_loop() or in_a_handler()):
+        arrival = customers.arrival(customer)
+        if arrival is not None:
+            try:
+                with contextlib.suppress(TimeoutError):
+                    arrival.result(within_s)
+            finally:
+                customers.leave(customer, arrival)
+    return _left_s(within_s, begun_ns)
+
+
+def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
+    """The page of a customer has come: have limits hold on that were charged without it and count otherwise.
+
+    Returns whether the customer stands on the page.
+    """
+    customer = customers.peek(identity)
+    if customer is None:
+        return False
+    if customers.meanwhile != REFUSED:
+        unnamed = Document(document.plans, {}, document.unknown)
+        with contextlib.suppress(InvalidContracts):  # it has as many formers as a customer may have; those hold
+            customers.hold_on(identity, formers_of(unnamed, document, identity, customer, now_s))
+    return True
+
+
+def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
+    """Whether what was worked out for a customer holds no more: its time is over, or its page has come."""
+    customers = document.customers
+    came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
+    return came or now_s >= standing.until
+
+
+def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
+    """Those that were worked out without the page, to be worked out again with the next request.
+
+    They are the memory of what has to be kept when the page comes; whatever else stands there is quickly found again.
+    """
+    return {identity: replace(each, until=0.0) for identity, each in list(standings.items()) if each.pending}
+
+
+def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
+    """The customers that are at hand, without noting of any page that it is in use."""
+    customers = document.customers
+    return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
+
+
+def customers_changed(before: Document, after: Document, met: Callable[[], list[str]]) -> list[str]:
+    """The customers for which another quota may hold than before; `met` are those that this node has cells of."""
+    was, now = before.customers, after.customers
+    if before.plans != after.plans or before.unknown != after.unknown:
+        return met()
+    if isinstance(now, OnDemandCustomers):
+        other = {number for number, digest in enumerate(now.digests) if not _is_page_of(was, number, now, digest)}
+        return [identity for identity in met() if now.number_of(identity) in other] if other else []
+    return [identity for identity in {**was, **now} if was.get(identity) != now.get(identity)]
+
+
+def _is_page_of(was: Mapping[str, Customer], number: int, now: OnDemandCustomers, digest: str) -> bool:
+    return isinstance(was, OnDemandCustomers) and len(was.digests) == len(now.digests) and was.digests[number] == digest
+
+
+def _left_s(within_s: float, begun_ns: int) -> float:
+    return max(0.0, within_s - (SystemClock.monotonic_ns() - begun_ns) / SECOND_NS)

@@ -1,0 +1,1 @@
+"""Customers whose pages are fetched when they are met."""

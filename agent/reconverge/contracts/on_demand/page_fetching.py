@@ -1,0 +1,391 @@
+"""Fetches pages of customers when one of their customers is met, and those that are held when they have changed."""
+
+# Theory of operation.
+#
+# The plans and the index are always held. A page of customers is fetched when a customer is met that may stand on it,
+# kept in a bounded table, and dropped when none of its customers was asked about for an hour or two.
+#
+# A new version. Stale while it is revalidated: the version before stays in force as a whole, while the pages that are
+# held and have changed are fetched; then the new one is in force as a whole. So what a node decides by is never a
+# mixture of two versions, and no customer that was met falls back to being unknown because its page has changed. A page
+# that cannot be fetched, or is damaged, leaves the version before in force, as it does where everything is held.
+#
+# When the customers are divided over another number of pages, no page is what it was. Then those are fetched on which
+# the customers of the pages stand that are in use: the numbers of pages are powers of two, so page 3 of 4 becomes 3 and
+# 7 of 8. Where all customers were held before, those that the customers stand on that were met lately.
+#
+# A flood of names that stand on no page. Each page is fetched once, as there are 256 at most, and names are looked up
+# in it from then on. Only where the table is full could names make pages come and go. So a page of which no customer
+# was met takes the place of no other one; its pending names are noted as absent; and a full table fetches FULL_PAGES
+# pages in an interval at most.
+#
+# What fails is tried again with a growing pause, up to a second: per page, if the page is at fault.
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.contracts.document import Document, InvalidContracts, table_of
+from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
+from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
+from reconverge.contracts.on_demand.page_table import PageTable
+from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, fetched_page
+from reconverge.contracts.store.pages import (
+    PAGE_BYTES_MAX,
+    DamagedPage,
+    Outline,
+    digest_of,
+    page_number,
+    payload_of,
+    plans_in,
+    table_in,
+)
+from reconverge.errors import InvalidSetting
+from reconverge.hub.port import ContractStore
+from reconverge.runtime.backoff import backoff_ns
+
+TABLE_BYTES: Final = 32 * 1024 * 1024
+"""So much memory the pages that are held take, by default. 100,000 customers take 3 MiB, and a million 40 or so."""
+TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
+"""The largest page takes so much, if each of its customers has a limit of its own."""
+IDLE_S: Final = 3600.0
+"""A page is dropped of which no customer was met for so long, and after twice that at the latest."""
+FULL_PAGES: Final = 16
+"""So many pages are fetched in an interval at most where the table has no room."""
+INLINE_BYTES_MAX: Final = 8 * 1024
+"""So much is read and checked within a millisecond or two; whatever is longer, in a thread."""
+
+
+class PageProblem(NamedTuple):
+    """Why a page that was wanted is not held."""
+
+    digest: str
+    error: Exception
+
+
+_Version = tuple[Document, tuple[str, Document], PageTable]
+"""A document, its page of plans with the digest, and the pages that are held of it."""
+
+
+class PagesOnDemand:
+    """What one reader holds of the pages of a hub, and fetches. For one event loop at a time.
+
+    Args:
+        decider: what decides by them.
+        clock: the node's.
+        wake: has the loop look at `due_ns`; called by decisions, so it must not wait.
+        meanwhile: see `Meanwhile`.
+        bytes_max: how much memory the pages may take, about.
+
+    Raises:
+        InvalidSetting: there would be no room for the largest pages.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        clock: Clock,
+        *,
+        wake: Callable[[], None],
+        meanwhile: Meanwhile = "unknown",
+        bytes_max: int = TABLE_BYTES,
+    ) -> None:
+        if bytes_max < TABLE_BYTES_MIN:
+            raise InvalidSetting("page_bytes", bytes_max, f"is less than {TABLE_BYTES_MIN}, which one page may take")
+        self._decider = decider
+        self._clock = clock
+        self._wake = wake
+        self._meanwhile: Meanwhile = meanwhile
+        self._bytes_max = bytes_max
+        self.fetched = 0
+        self._idle = self._evicted = 0
+        self.version: Document | None = None
+        """What is in force, if it is on demand."""
+        self.unkept = False
+        """Whether a page has come since this was last set to False."""
+        self._plans: tuple[str, Document] | None = None
+        self._next: _Version | None = None
+        """What was put together last, and is not in force yet."""
+        self._table = PageTable(bytes_max)
+        self._heaviest = PAGE_BYTES_MAX
+        """What the heaviest page takes that was fetched; none heavier is expected."""
+        self._unread: dict[str, bytes] = {}
+        """What was fetched of a version that is not together yet."""
+        self._not_before_ns: dict[int, int] = {}
+        """When a page that is at fault may be fetched again."""
+        self._failures: dict[int, int] = {}
+        self._pause_until_ns = self._failures_in_a_row = 0
+        self._in_full = (0, 0)
+        """When the interval began, and how many pages were fetched in it without room for them."""
+        self._swept_ns = clock.monotonic_ns()
+        self._swept_at = this_moment()
+
+    @property
+    def customers(self) -> OnDemandCustomers | None:
+        """Those in force."""
+        customers = None if self.version is None else self.version.customers
+        return customers if isinstance(customers, OnDemandCustomers) else None
+
+    @property
+    def held(self) -> Mapping[int, PackedPage]:
+        """The pages that are held, by number."""
+        return self._table.held
+
+    @property
+    def bytes_held(self) -> int:
+        """About how much memory they take."""
+        return int(self._table.currsize)
+
+    @property
+    def dropped(self) -> int:
+        """How many pages went because they were not in use, or for others."""
+        return self._idle + self._evicted + self._table.evicted
+
+    # ------------------------------------------------------------ a version
+
+    async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
+        """The next version: the plans, and the pages that are held now, or those of their customers.
+
+        Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
+        """
+        numbers = self._numbers_to_hold(len(outline.customers))
+        unchanged = {number for number in numbers if self._is_held(number, outline)}
+        wanted = [] if self._plans is not None and self._plans[0] == outline.plans else [outline.plans]
+        wanted += [outline.customers[number] for number in numbers if number not in unchanged]
+        unread = self._unread = {digest: each for digest, each in self._unread.items() if digest in wanted}
+        lacking = [digest for digest in dict.fromkeys(wanted) if digest not in unread]
+        for start in range(0, len(lacking), FETCHED_AT_ONCE):
+            await self._fetch(store, lacking[start : start + FETCHED_AT_ONCE], unread, timeout_s)
+        self._next = await asyncio.to_thread(self._joined, outline, numbers, unread)
+        return self._next[0]
+
+    def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
+        """The document of those of its pages that are at hand.
+
+        Raises MissingPage if the plans are not, DamagedPage, and InvalidContracts.
+        """
+        if outline.plans not in payloads:
+            raise MissingPage(outline.plans)
+        numbers = [number for number, digest in enumerate(outline.customers) if digest in payloads]
+        self._next = self._joined(outline, numbers, payloads)
+        return self._next[0]
+
+    def be_in_force(self, document: Document) -> None:
+        """The document that was made last was put in force."""
+        before = self.customers
+        if self._next is None or self._next[0] is not document:
+            raise AssertionError("another document was made since")
+        self._evicted += self._table.evicted
+        self.version, self._plans, self._table = self._next
+        self._next, self._unread = None, {}
+        self._not_before_ns, self._failures = {}, {}
+        if before is not None:
+            before.release()
+
+    def give_way(self) -> None:
+        """A version is in force of which all pages are held: hold none here."""
+        before, self.version, self._plans = self.customers, None, None
+        self._table = PageTable(self._bytes_max)
+        if before is not None:
+            before.release()
+
+    def payloads(self, outline: Outline) -> dict[str, bytes]:
+        """The plans and the pages that are held, as a hub keeps them, as far as this program writes them so."""
+        if self._plans is None:
+            return {}
+        said = table_of(self._plans[1])
+        found = {outline.plans: payload_of({"plans": said["plans"], "unknown": said["unknown"]})}
+        for page in list(self.held.values()):
+            found[page.digest] = payload_of(page.tables())
+        known = set(outline.digests)
+        return {digest: each for digest, each in found.items() if digest in known and digest_of(each) == digest}
+
+    def _numbers_to_hold(self, pages: int) -> list[int]:
+        """The pages of the next version that its customers may be asked about, if it has so many."""
+        customers = self.customers
+        if customers is None:
+            return sorted({page_number(identity, pages) for identity in self._decider.met()})
+        if len(customers.digests) == pages:
+            return sorted(self.held)
+        return [number for number in range(pages) if any(page.met for page in self._ancestors(number, pages))]
+
+    def _is_held(self, number: int, outline: Outline) -> bool:
+        """Whether a page of the next version is one that is held now."""
+        customers, page = self.customers, self.held.get(number)
+        same_pages = customers is not None and len(customers.digests) == len(outline.customers)
+        return same_pages and page is not None and page.digest == outline.customers[number]
+
+    def _ancestors(self, number: int, pages: int) -> list[PackedPage]:
+        """The pages that are held of which customers may stand on that page, if there are so many."""
+        customers = self.customers
+        fewer = pages if customers is None else min(pages, len(customers.digests))
+        return [page for each, page in list(self.held.items()) if each % fewer == number % fewer]
+
+    def _joined(self, outline: Outline, numbers: list[int], payloads: Mapping[str, bytes]) -> _Version:
+        plans = self._plans
+        if plans is None or plans[0] != outline.plans:
+            plans = outline.plans, plans_in(table_in(payloads[outline.plans], outline.plans))
+        same_plans = self._plans is not None and self._plans[1].plans == plans[1].plans
+        pages = len(outline.customers)
+        customers = self.customers
+        same_pages = customers is not None and len(customers.digests) == pages
+        table = PageTable(self._bytes_max)
+        found: list[tuple[int, PackedPage]] = []
+        for number in numbers:
+            digest, known = outline.customers[number], self.held.get(number) if same_pages else None
+            if known is not None and known.digest == digest and same_plans:
+                found.append((number, known))
+                continue
+            if digest in payloads:
+                said = table_in(payloads[digest], digest)
+            elif known is not None and known.digest == digest:
+                said = known.tables()
+            else:
+                continue  # it was dropped while others were fetched
+            page = packed(said, digest, plans[1].plans, number=number, pages=pages)
+            before = self._ancestors(number, pages)  # by the same number of pages, the one of that number
+            if before:
+                page.met, page.last = any(each.met for each in before), max(each.last for each in before)
+            found.append((number, page))
+        for number, page in sorted(found, key=lambda each: (each[1].met, each[1].last)):
+            table[number] = page
+        now = OnDemandCustomers(outline.customers, table.held, meanwhile=self._meanwhile, wake=self._wake)
+        if customers is not None:
+            now.formers, now.met_without = customers.formers, customers.met_without
+        return Document(plans[1].plans, now, plans[1].unknown), plans, table
+
+    # ------------------------------------------------------------ what is met
+
+    def due_ns(self) -> int | None:
+        """When a page should be fetched that is wanted; None if none is."""
+        customers = self.customers
+        wanted = [] if customers is None else list(customers.wanted)
+        if not wanted:
+            return None
+        first_ns = min(self._not_before_ns.get(number, 0) for number in wanted)
+        return max(first_ns, self._pause_until_ns)
+
+    async def fetch_wanted(
+        self, store: ContractStore, *, interval_ns: int, timeout_s: float | None = None
+    ) -> list[PageProblem]:
+        """Fetch the pages that are wanted and may be fetched now; returns which of them are at fault, and why.
+
+        Raises HubUnavailable and TimeoutError; then they are wanted still.
+        """
+        problems: list[PageProblem] = []
+        while (customers := self.customers) is not None:
+            now_ns = self._clock.monotonic_ns()
+            group = [number for number in list(customers.wanted) if self._not_before_ns.get(number, 0) <= now_ns]
+            group = group[: self._allowed(now_ns, interval_ns, len(group))]
+            if not group or now_ns < self._pause_until_ns:
+                break
+            found: dict[str, bytes] = {}
+            await self._fetch(store, [customers.digests[number] for number in group], found, timeout_s, problems)
+            self._failures_in_a_row = 0
+            for number in group:
+                customers.wanted.pop(number, None)
+                payload = found.get(customers.digests[number])
+                error = None if payload is None else await self._take(customers, number, payload)
+                if error is not None:
+                    problems.append(PageProblem(customers.digests[number], error))
+                if payload is None or error is not None:
+                    failures = self._failures[number] = self._failures.get(number, 0) + 1
+                    self._not_before_ns[number] = self._clock.monotonic_ns() + backoff_ns(interval_ns, failures)
+        return problems
+
+    def pause(self, interval_ns: int) -> None:
+        """The hub does not answer: fetch nothing for a while, for longer each time."""
+        self._failures_in_a_row += 1
+        self._pause_until_ns = self._clock.monotonic_ns() + backoff_ns(interval_ns, self._failures_in_a_row)
+
+    def sweep(self) -> None:
+        """Drop what was not used for IDLE_S, and forget what no longer holds."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._swept_ns < IDLE_S * SECOND_NS:
+            return
+        idle = [number for number, page in self.held.items() if page.last < self._swept_at]
+        for number in idle:
+            del self._table[number]
+        self._idle += len(idle)
+        self._swept_ns, self._swept_at = now_ns, this_moment()
+        customers = self.customers
+        if customers is not None:
+            now_s = self._clock.wall_ns() / SECOND_NS
+            for identity, formers in list(customers.formers.items()):
+                if all(each.until <= now_s for each in formers):
+                    customers.formers.pop(identity, None)
+        self._decider.forget_standings()
+
+    def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
+        """How many pages may be fetched at once now."""
+        if self._table.currsize + self._heaviest <= self._table.maxsize:
+            return FETCHED_AT_ONCE
+        begun_ns, fetched = self._in_full
+        if now_ns - begun_ns >= interval_ns:
+            begun_ns, fetched = now_ns, 0
+        allowed = min(FETCHED_AT_ONCE, FULL_PAGES - fetched)
+        self._in_full = begun_ns, fetched + max(0, min(allowed, wanted))
+        if allowed <= 0 and wanted:
+            self._pause_until_ns = begun_ns + interval_ns
+        return max(0, allowed)
+
+    async def _take(self, customers: OnDemandCustomers, number: int, payload: bytes) -> Exception | None:
+        """Have a page be held, and its customers decided by it; returns why not."""
+        document = self.version
+        if document is None or document.customers is not customers:
+            return None
+        digest, pages = customers.digests[number], len(customers.digests)
+        try:
+            if len(payload) > INLINE_BYTES_MAX:
+                page = await asyncio.to_thread(_read, payload, digest, document, number, pages)
+            else:
+                page = _read(payload, digest, document, number, pages)
+            self._decider.check_customers(page.items_quietly(), document)
+        except (DamagedPage, InvalidContracts) as error:
+            return error
+        self._heaviest = max(self._heaviest, page.weight)
+        self._failures.pop(number, None)
+        self._decider.arrived(customers, lambda: self._hold(customers, number, page))
+        customers.release([number])
+        return None
+
+    def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
+        """Have a page be held, if there is room or one of its customers was met; returns those met without it."""
+        pending = customers.pending_of(number)
+        if self._table.has_room(page) or any(page.peek(identity) is not None for identity in pending):
+            self._table[number] = page
+            self.unkept = True
+        else:
+            customers.are_absent(pending)
+        return pending
+
+    async def _fetch(
+        self,
+        store: ContractStore,
+        digests: list[str],
+        found: dict[str, bytes],
+        timeout_s: float | None,
+        problems: list[PageProblem] | None = None,
+    ) -> None:
+        """Fetch pages side by side; one at fault is a problem where those are collected, and raised elsewhere."""
+        answers = await asyncio.gather(
+            *(fetched_page(store, digest, timeout_s=timeout_s) for digest in digests), return_exceptions=True
+        )
+        failure: BaseException | None = None
+        for digest, answer in zip(digests, answers, strict=True):
+            if isinstance(answer, bytes):
+                found[digest] = answer
+                self.fetched += 1
+            elif problems is not None and isinstance(answer, MissingPage | DamagedPage):
+                problems.append(PageProblem(digest, answer))
+            else:
+                failure = failure or answer
+        if failure is not None:
+            raise failure
+
+
+def _read(payload: bytes, digest: str, document: Document, number: int, pages: int) -> PackedPage:
+    return packed(table_in(payload, digest), digest, document.plans, number=number, pages=pages)

@@ -1,0 +1,37 @@
+"""What one node counts of the contracts that it follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+
+@dataclass(frozen=True, slots=True)
+class ContractsStats:
+    """What one node knows of the contracts of its fleet."""
+
+    version: int = 0
+    """Of those in force; 0 if there are none."""
+    expires_in: float = inf
+    """Seconds until nodes that start reject them; below zero since they do. Infinite if there are none."""
+    accepted: int = 0
+    """How often something new was accepted."""
+    rejected: dict[str, int] = field(default_factory=dict[str, int])
+    """How often something new was not, by reason: `reconverge.remote_settings.signed.REASONS`, and those of here."""
+    failures: dict[str, int] = field(default_factory=dict[str, int])
+    """How often nothing could be read, written or restored, by class of failure."""
+    pages_fetched: int = 0
+    pages_held: int | None = None
+    """Of customers, where they are fetched on demand; None where all of them are held."""
+    page_bytes: int = 0
+    """About how much memory these take."""
+    pages_dropped: int = 0
+    """How many were not in use, or had to go for others."""
+    met_without_page: int = 0
+    """How often a customer was met whose page was not there yet."""
+    hinted: int = 0
+    """How often the hub has said that the contracts may have changed."""
+    hints_lost: int = 0
+    """How often that was found without having been said, while hints were listened for."""
+    restored: int = 0
+    """How often this node has put at the hub again what that had lost."""

@@ -1,0 +1,49 @@
+"""The metrics of a stack, for any collector; no label but layers, classes, results and readings, all of them few."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.integrations.metrics import Metric, Reading
+from reconverge.limiter.switches import SWITCHES
+from reconverge.shedding.stack import Stack, StackStats
+
+SHEDDING_METRICS: Final = (
+    Metric("reconverge_shedding_admitted_total", "counter", "Requests that all layers admitted.", ("class",)),
+    Metric(
+        "reconverge_shedding_refused_total",
+        "counter",
+        "Requests that a layer refused, or would have refused, being in shadow.",
+        ("layer", "class", "result"),
+    ),
+    Metric("reconverge_shedding_layer", "gauge", "What a layer measures and has set.", ("layer", "reading")),
+    Metric("reconverge_shedding_switch", "gauge", "1 for the switch that a layer is in.", ("layer", "switch")),
+)
+
+
+def readings_of(stack: Stack) -> dict[str, list[Reading]]:
+    """All series of a stack as they are now, by the name of the metric; the same ones, in the same order, each time."""
+    return readings_in(stack.stats())
+
+
+def readings_in(stats: StackStats) -> dict[str, list[Reading]]:
+    """As they were when the snapshot was taken."""
+    return {
+        "reconverge_shedding_admitted_total": [Reading((name,), count) for name, count in stats.admitted.items()],
+        "reconverge_shedding_refused_total": [
+            Reading((layer, name, result), count)
+            for result, by_layer in (("refused", stats.refused), ("would_refuse", stats.would_refuse))
+            for layer, by_class in by_layer.items()
+            for name, count in by_class.items()
+        ],
+        "reconverge_shedding_layer": [
+            Reading((layer, name), value)
+            for layer, readings in stats.readings.items()
+            for name, value in readings.items()
+        ],
+        "reconverge_shedding_switch": [
+            Reading((layer, switch), float(switch == now))
+            for layer, now in stats.switches.items()
+            for switch in SWITCHES
+        ],
+    }

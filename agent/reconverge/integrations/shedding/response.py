@@ -1,0 +1,189 @@
+"""What the response to a request says about the layers that it has passed, or the one that has refused it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import ceil
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.web.fields import (
+    FAR_S,
+    IETF_11,
+    INTEGER_MAX,
+    RETRY_AFTER,
+    Fields,
+    Told,
+    fields_of,
+    policy_11,
+    sf_string,
+)
+from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
+from reconverge.limit.limit import Limit
+from reconverge.limiter.limiter import Limiter
+from reconverge.runtime.log_throttle import LogThrottle
+from reconverge.shedding.adaptive.concurrency import Slot
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
+from reconverge.shedding.rate import Charge
+from reconverge.shedding.stack import Admission, Stack
+
+logger = logging.getLogger("reconverge")
+
+POLICY: Final = "RateLimit-Policy"
+LEFT: Final = "RateLimit"
+OVERLOADED: Final = frozenset({503, 504})
+"""With these an application says itself that it, or what it calls, is overloaded or too slow."""
+MESSAGES_MAX: Final = 10
+"""Of failures of an application's functions, so many are logged in a minute."""
+
+KeyFunc = Callable[[Any], str]
+
+
+def outcome_of(status: int) -> Outcome:
+    """What the end of a response with this status says about the load: 0 if it never began."""
+    if status in OVERLOADED:
+        return DROPPED
+    return IGNORED if status >= 500 or not status else SERVED
+
+
+class FieldWriter:
+    """Writes the fields of responses to admitted requests: quotas of the caller's own, and what is in progress."""
+
+    # Each response has these fields, and what they say of a limit changes when the limit does. So that part is kept
+    # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
+    # quotas, and of one that names something else, the general way of `integrations/web/fields.py` writes.
+
+    def __init__(self) -> None:
+        self._known: dict[Limiter, tuple[Limit, str, str]] = {}
+        """For each limiter of the stack: its limit, the policy, and how the item begins that says what is left."""
+
+    def values(self, admission: Admission) -> tuple[str, str] | None:
+        """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
+        policies = left = ""
+        for ticket in admission.tickets:
+            if type(ticket) is Slot:  # as below, without a value that is made for it: each request comes here
+                holder = ticket.holder
+                limit = holder.limit
+                policy, opening = _concurrent(holder.name, limit)
+                item = f"{opening}{limit - ticket.in_flight if limit > ticket.in_flight else 0}"
+            elif type(ticket) is Charge:
+                if not ticket.told:
+                    continue
+                policy, item = self._of_charge(ticket)
+            else:
+                running: InProgress | None = getattr(ticket, "in_progress", None)
+                if running is None:
+                    continue
+                policy, opening = _concurrent(running.name, running.limit)
+                item = f"{opening}{running.left}"
+            policies = f"{policies}, {policy}" if policies else policy
+            left = f"{left}, {item}" if left else item
+        return (policies, left) if policies else None
+
+    def fields(self, admission: Admission) -> Fields:
+        """The same with their names."""
+        values = self.values(admission)
+        return [] if values is None else [(POLICY, values[0]), (LEFT, values[1])]
+
+    def _of_charge(self, charge: Charge) -> tuple[str, str]:
+        limiter, decision = charge.limiter, charge.decision
+        known = self._known.get(limiter)
+        if known is None or known[0] is not limiter.table.limit:
+            quotas = limiter.quotas
+            if len(quotas) > 1 or decision.binding not in quotas:
+                (_, policy), (_, item) = fields_of([Told(decision, quotas)], (IETF_11,), wall_s=0.0)
+                return policy, item
+            name, limit = next(iter(quotas.items()))
+            known = self._known[limiter] = (limit, policy_11(name, limit), f"{sf_string(name)};r=")
+        remaining, after_s = decision.remaining, decision.reset_after
+        if not 0 <= remaining <= INTEGER_MAX:
+            remaining = min(max(0, remaining), INTEGER_MAX)
+        if not after_s < FAR_S:
+            return known[1], f"{known[2]}{remaining}"
+        return known[1], f"{known[2]}{remaining};t={max(0, ceil(after_s))}"
+
+
+def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
+    """The response to a refused request: status, fields and a body of problem details."""
+    wait = refusal.retry_after
+    retry_after = max(1, ceil(wait)) if wait is not None and wait < FAR_S else None
+    detail = refusal.reason if retry_after is None else f"{refusal.reason} Try again in {retry_after} s."
+    body = encoded(problem_of(refusal.status, violated=[refusal.layer], retry_after=retry_after, detail=detail))
+    fields: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
+    if retry_after is not None:
+        fields.append((RETRY_AFTER, str(retry_after)))
+    if refusal.decision is not None and refusal.quotas:
+        fields += fields_of([Told(refusal.decision, refusal.quotas)], (IETF_11,), wall_s=0.0, refused=True)
+    elif refusal.concurrent_max is not None:
+        fields.append((POLICY, _concurrent(refusal.layer, refusal.concurrent_max)[0]))
+        fields.append((LEFT, f"{sf_string(refusal.layer)};r=0"))
+    return refusal.status, fields, body
+
+
+@lru_cache(maxsize=1024)
+def _concurrent(name: str, limit: int) -> tuple[str, str]:
+    """What is said of so many requests at once, and how the item begins that says how many more may be."""
+    return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
+
+
+class Deciding:
+    """Asks a stack about requests of an application, whose functions may fail: then the request goes on."""
+
+    def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
+        if key_func is not None and not callable(key_func):
+            raise InvalidSetting("key_func", key_func, "must be a function from a request to a string")
+        rates = [layer.name for layer in stack.layers if getattr(layer, "counts_by_key", False)]
+        if rates and key_func is None:
+            problem = f"is missing: the layer {rates[0]!r} counts by key; pass a function from a request to its key"
+            raise InvalidSetting("key_func", None, problem)
+        if key_func is not None and not _may_count_by_key(stack):
+            raise InvalidSetting(
+                "key_func", key_func, "has no effect: no layer of the stack counts by key; leave it out"
+            )
+        self.stack = stack
+        self.failures = 0
+        """How many requests have gone on because a function of the application failed, or a key could not be used."""
+        self._key_func = key_func
+        self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
+
+    def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
+        """What the stack says; None if it could not be asked."""
+        try:
+            rank = self.stack.classes.rank_of(request, method, field)
+            if self._key_func is None:
+                return self.stack.enter_ranked("", rank)
+            return self.stack.enter_ranked(self._key_func(request), rank)
+        except Exception as error:  # noqa: BLE001  # whatever breaks in here never breaks a request
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        now_ns = self.stack.now_ns()
+        if self._throttle.allows(now_ns):
+            self._throttle.note(now_ns)
+            logger.error(
+                "reconverge: a request went on without load shedding, as it could not be decided", exc_info=error
+            )
+
+
+def _may_count_by_key(stack: Stack) -> bool:
+    """Whether any layer counts by key, or does not say."""
+    return any(getattr(layer, "counts_by_key", True) for layer in stack.layers)
+
+
+def checked_stack(stack: object) -> Stack:
+    """The stack, by default one of adaptive concurrency and the worker shedder. Raises InvalidSetting."""
+    if stack is None:
+        return Stack()
+    if not isinstance(stack, Stack):
+        raise InvalidSetting("stack", stack, "is no Stack; make one of its layers: Stack(AdaptiveConcurrency(), ...)")
+    return stack
+
+
+def names_of(fields: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Fields as ASGI has them."""
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]

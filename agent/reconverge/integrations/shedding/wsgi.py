@@ -1,0 +1,156 @@
+"""A stack of layers in front of any WSGI application.
+
+app = WsgiLoadSheddingMiddleware(app, workers=8)
+"""
+
+# Theory of operation.
+#
+# A thread of a WSGI server serves one request at a time, so what loads it is how many threads are busy, and there is no
+# event loop whose lag could be measured. A stack that measures one would never shed here: it is an error. A request
+# holds its slot until the server closes the body, which it does whether all of it was sent or not.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+from reconverge.errors import InvalidSetting
+from reconverge.integrations.shedding.response import (
+    Deciding,
+    FieldWriter,
+    KeyFunc,
+    checked_stack,
+    outcome_of,
+    response_to,
+)
+from reconverge.integrations.web.options import check_wsgi
+from reconverge.integrations.wsgi import App, Environment, StartResponse
+from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.layers import DROPPED, IGNORED, Outcome
+from reconverge.shedding.stack import Admission, Stack
+from reconverge.shedding.worker.shedder import WorkerShedder
+from reconverge.shedding.worker.signals import Occupancy
+
+
+class WsgiLoadSheddingMiddleware:
+    """Refuses requests that an application cannot serve now, the least important ones first.
+
+    Args:
+        app: the application.
+        stack: the layers; or
+        workers: how many requests this process serves at once, for a stack of adaptive concurrency and a worker shedder
+            by how many of them are busy. One of the two is given.
+        key_func: from the environment to the key that a `RequestRate` counts by.
+        fields: whether responses to admitted requests say what is left, in the fields of draft-ietf-httpapi-ratelimit.
+
+    Raises InvalidSetting if neither or both of `stack` and `workers` are given, for a stack that measures an event
+    loop, and for a `key_func` that is missing or useless.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        stack: Stack | None = None,
+        *,
+        workers: int | None = None,
+        key_func: KeyFunc | None = None,
+        fields: bool = True,
+    ) -> None:
+        check_wsgi(app, "LoadSheddingMiddleware of reconverge.integrations.shedding")
+        self.app = app
+        self.stack = _stack_of(stack, workers)
+        if self.stack.needs_loop:
+            problem = "measures an event loop, and WSGI has none; use WorkerShedder(Occupancy(workers=...))"
+            raise InvalidSetting("stack", self.stack, problem)
+        self._deciding = Deciding(self.stack, key_func)
+        self._writer = FieldWriter() if fields else None
+        header = self.stack.classes.header
+        self._header = None if header is None else "HTTP_" + header.upper().replace("-", "_")
+
+    @property
+    def failures(self) -> int:
+        """How many requests have gone on because the application's own functions failed."""
+        return self._deciding.failures
+
+    def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request, as WSGI has it."""
+        method = environment["REQUEST_METHOD"]
+        field = None if self._header is None else environment.get(self._header)
+        admission = self._deciding.admission(environment, method, field)
+        if admission is None:
+            return self.app(environment, start_response)
+        if admission.refusal is not None:
+            status, fields, body = response_to(admission.refusal)
+            start_response(f"{status} {HTTPStatus(status).phrase}", list(fields))
+            return [] if method == "HEAD" else [body]
+        starting = _Starting(admission, start_response, self._writer)
+        try:
+            body_parts = self.app(environment, starting)
+        except BaseException as error:
+            admission.finish(DROPPED if isinstance(error, TimeoutError) else IGNORED)
+            raise
+        return _Body(body_parts, admission, starting)
+
+
+class _Starting:
+    """Begins the response that the application begins, with the fields of an admission."""
+
+    def __init__(self, admission: Admission, start_response: StartResponse, writer: FieldWriter | None) -> None:
+        self._admission = admission
+        self._start_response = start_response
+        self._writer = writer
+        self.status = 0
+
+    def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        """Begin it, perhaps for the second time because of an error, as WSGI has it."""
+        self.status = int(status[:3]) if status[:3].isdecimal() else 0
+        if self._writer is not None:
+            headers = [*headers, *self._writer.fields(self._admission)]  # lists add up with the application's own
+        if exc_info is None:
+            return self._start_response(status, headers)
+        return self._start_response(status, headers, exc_info)
+
+
+class _Body:
+    """A body that is streamed as it is, and finishes the admission when the server closes it."""
+
+    def __init__(self, body: Iterable[bytes], admission: Admission, starting: _Starting) -> None:
+        self._body = body
+        self._parts: Iterator[bytes] | None = None
+        self._admission = admission
+        self._starting = starting
+        self._timed_out = False
+
+    def __iter__(self) -> _Body:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._parts is None:
+            self._parts = iter(self._body)
+        try:
+            return next(self._parts)
+        except TimeoutError:
+            self._timed_out = True
+            raise
+
+    def close(self) -> None:
+        """Close it, which servers do whether all of it was sent or not."""
+        outcome: Outcome = DROPPED if self._timed_out else outcome_of(self._starting.status)
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._admission.finish(outcome)
+
+
+def _stack_of(stack: Stack | None, workers: int | None) -> Stack:
+    if (stack is None) == (workers is None):
+        raise InvalidSetting("stack", stack, "or workers=... must be given, and not both")
+    if stack is not None:
+        return checked_stack(stack)
+    assert workers is not None
+    classes = TrafficClasses()
+    return Stack(AdaptiveConcurrency(classes=classes), WorkerShedder(Occupancy(workers), classes=classes))

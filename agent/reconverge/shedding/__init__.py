@@ -1,0 +1,35 @@
+"""What protects a process and a fleet that are in trouble: limits on what is in progress, and shedding by class."""
+
+from reconverge.shedding.adaptive.algorithms import Aimd, Fixed, Gradient2, Vegas
+from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.fleet import FleetShedder
+from reconverge.shedding.layers import Arrival, InProgress, Layer, Refusal, Ticket
+from reconverge.shedding.rate import RequestRate
+from reconverge.shedding.stack import Admission, Stack, StackStats
+from reconverge.shedding.worker.controller import Gains
+from reconverge.shedding.worker.shedder import WorkerShedder
+from reconverge.shedding.worker.signals import LoopLag, Occupancy
+
+__all__ = [
+    "AdaptiveConcurrency",
+    "Admission",
+    "Aimd",
+    "Arrival",
+    "Fixed",
+    "FleetShedder",
+    "Gains",
+    "Gradient2",
+    "InProgress",
+    "Layer",
+    "LoopLag",
+    "Occupancy",
+    "Refusal",
+    "RequestRate",
+    "Stack",
+    "StackStats",
+    "Ticket",
+    "TrafficClasses",
+    "Vegas",
+    "WorkerShedder",
+]

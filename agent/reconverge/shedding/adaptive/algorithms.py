@@ -1,0 +1,311 @@
+"""How many requests may run at once, found out from how long they take: AIMD, Vegas and Gradient2."""
+
+# Theory of operation.
+#
+# By Little's law a service that answers r requests a second, each in w seconds, has r w of them in progress. Up to its
+# capacity more of them give more answers; beyond it they only wait for each other, and w grows. So the limit can be
+# found from w, as a congestion window of TCP is found from round trips. The three algorithms are those that Netflix's
+# concurrency-limits documents, written anew; what they do is this:
+#
+#   AIMD       one more after a window without drops, a tenth fewer after one with drops.
+#   Vegas      the queue is estimated as limit * (1 - no-load round trip / round trip). Below alpha = 3 log10(limit)
+#              the limit grows by log10(limit), with next to no queue by beta = 6 log10(limit), and above beta it falls.
+#   Gradient2  the limit is multiplied by tolerance * (long average / present round trip), between 0.5 and 1, and gets
+#              room for a queue of 4 on top; a fifth of the way in each window.
+#
+# Five things that are known to go wrong there are not so here. Each has its test.
+#
+# 1. *Growth without load.* A limit that is not reached learns nothing from short round trips. All three grow only in
+#    windows in which at least half the limit was running.
+# 2. *Growth without end* (concurrency-limits #134). With a gradient of 0.8 the room on top is larger than what the
+#    gradient takes, up to a limit of 20, and with room of sqrt(limit) up to 25; and the long average takes the queue
+#    for normal in time, so the gradient is 1 again. Here the room is given in full only without a queue (gradient 1),
+#    in part down to a gradient of 0.8, and there it is gone, so 0.8 shrinks every limit. And the baseline is no
+#    average over the queue, see 3.
+# 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
+#    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured:
+#    after `PROBE_WINDOWS` windows the limit is lowered for two windows to 7/8 of what runs without a queue, by
+#    what is known so far. The first lets the queue drain, and the second says what the baseline is. Between probes it
+#    only falls. A baseline that was taken in a queue comes down by an eighth with each probe. A service that has become
+#    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that
+#    finds it slower goes half of the way, and is soon followed by another. A probe costs the least important class an
+#    eighth of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because requests
+#    differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
+# 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. Drops
+#    lower the limit by a tenth in all three, whatever round trips say, and no dropped request is a round trip. A window
+#    without anything served never ends a probe.
+# 5. *The race.* See `slots.py`.
+#
+# Windows, limits and round trips are handed in; nothing here has a clock or draws a number.
+
+from __future__ import annotations
+
+import math
+from typing import Final, Protocol
+
+from reconverge.errors import InvalidSetting
+from reconverge.shedding.adaptive.sample import Sample
+
+LIMIT_INITIAL: Final = 20
+LIMIT_MIN: Final = 1
+LIMIT_MAX: Final = 1000
+LIMIT_CEILING: Final = 1_000_000
+"""No limit is above this."""
+BACKOFF: Final = 0.9
+RISE: Final = 0.5
+"""How much of the way to a slower probe the baseline rises: a window of ten requests is off by a lot now and then."""
+RISEN: Final = 0.2
+"""A probe that is slower by such a fraction says that the service has changed, and the next one is soon:"""
+AGAIN: Final = 10
+"""after so small a part of the usual windows. So a baseline is known within seconds, and later probes cost little."""
+FALL: Final = 0.2
+"""How much of the way to a quicker window the baseline falls: a few cheap requests are no proof."""
+ROOM_UNTIL: Final = 0.2
+"""So far below 1 the gradient has no room for a queue beside it."""
+PROBE_WINDOWS: Final = 100
+"""So many windows lie between two probes of the no-load round trip: at least ten seconds."""
+EARLY: Final = 0.5
+"""A limit that has fallen so far is worth a probe at once: what looks like a queue may be a slower service."""
+PROBE_FRACTION: Final = 0.875
+PROBE_FRACTION_MIN: Final = 0.25
+"""A probe never lowers the limit further than that."""
+
+
+class Algorithm(Protocol):
+    """Finds the limit. Not thread-safe: the slots hold their lock."""
+
+    @property
+    def limit(self) -> int:
+        """How many requests may run at once for now."""
+        ...
+
+    def update(self, sample: Sample) -> int:
+        """Take in one window. Returns the new limit."""
+        ...
+
+
+class Baseline:
+    """The round trip without a queue, measured in probes: it falls at once, and rises in a probe alone."""
+
+    def __init__(self, probe_windows: int) -> None:
+        self.round_trip_ns = 0
+        """0 before the first window."""
+        self._last_ns = 0
+        self._every = probe_windows
+        self._left = probe_windows
+        self._probing = 0
+        self._reference = 0.0
+        """The highest limit since the last probe."""
+
+    @property
+    def probing(self) -> bool:
+        """Whether the limit is to be lowered for the present window."""
+        return self._probing > 0
+
+    def lowered(self, limit: float) -> float:
+        """The limit while a probe is under way, and at all other times."""
+        if not self._probing:
+            return limit
+        without_queue = self.round_trip_ns / self._last_ns if self._last_ns else 1.0
+        return math.ceil(limit * min(max(PROBE_FRACTION * without_queue, PROBE_FRACTION_MIN), PROBE_FRACTION))
+
+    def update(self, sample: Sample, limit: float) -> None:
+        """Take in one window that ended under this limit, and begin or end a probe when it is time."""
+        round_trip_ns = sample.round_trip_ns
+        if not round_trip_ns:
+            return
+        if self._probing == 2:
+            self._probing = 1  # what ran in this window began before the limit was lowered
+        elif self._probing == 1:
+            self._probing = 0
+            rise_ns = round_trip_ns - self.round_trip_ns
+            risen = rise_ns > RISEN * self.round_trip_ns
+            self._left = max(1, self._every // AGAIN) if risen else self._every
+            self.round_trip_ns += int(RISE * rise_ns) if rise_ns > 0 else rise_ns
+            self._reference = 0.0
+            return
+        else:
+            self._left -= 1
+            self._last_ns = round_trip_ns
+            self._reference = max(self._reference, limit)
+            if self._left <= 0 or limit < EARLY * self._reference:
+                self._probing = 2
+        if not self.round_trip_ns:
+            self.round_trip_ns = round_trip_ns
+        elif round_trip_ns < self.round_trip_ns:
+            self.round_trip_ns -= max(1, int(FALL * (self.round_trip_ns - round_trip_ns)))
+
+
+class Aimd:
+    """Additive increase, multiplicative decrease: for what says itself when it is overloaded, by refusals or timeouts.
+
+    Args:
+        initial, min_limit, max_limit: of the limit.
+        backoff: what is left of the limit after a window with drops, from 0.5 up to less than 1.
+        timeout: a round trip of more seconds counts as dropped.
+
+    Raises InvalidSetting for numbers that make no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: int = LIMIT_INITIAL,
+        min_limit: int = LIMIT_MIN,
+        max_limit: int = LIMIT_MAX,
+        backoff: float = BACKOFF,
+        timeout: float = 5.0,
+    ) -> None:
+        self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
+        if not isinstance(backoff, int | float) or not 0.5 <= backoff < 1:
+            raise InvalidSetting("backoff", backoff, "must be at least 0.5 and less than 1")
+        if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+            raise InvalidSetting("timeout", timeout, "must be a number of seconds above zero")
+        self._backoff = backoff
+        self._timeout_ns = round(timeout * 1e9)
+
+    @property
+    def limit(self) -> int:
+        """See `Algorithm.limit`."""
+        return int(self._exact)
+
+    def update(self, sample: Sample) -> int:
+        """See `Algorithm.update`."""
+        if sample.dropped or sample.round_trip_ns > self._timeout_ns:
+            self._exact *= self._backoff
+        elif 2 * sample.in_flight >= self.limit:
+            self._exact += 1.0
+        self._exact = min(max(self._exact, self._least), self._most)
+        return self.limit
+
+
+class Vegas:
+    """By the length of the queue, which round trips longer than the shortest betray: for servers.
+
+    Args:
+        initial, min_limit, max_limit: of the limit.
+        probe_windows: how many windows lie between two probes of the no-load round trip.
+
+    Raises InvalidSetting for numbers that make no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: int = LIMIT_INITIAL,
+        min_limit: int = LIMIT_MIN,
+        max_limit: int = LIMIT_MAX,
+        probe_windows: int = PROBE_WINDOWS,
+    ) -> None:
+        self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
+        self.baseline = Baseline(checked_probe(probe_windows))
+
+    @property
+    def limit(self) -> int:
+        """See `Algorithm.limit`; lower during a probe."""
+        return int(max(self._least, self.baseline.lowered(self._exact)))
+
+    def update(self, sample: Sample) -> int:
+        """See `Algorithm.update`."""
+        probing = self.baseline.probing
+        known_ns = self.baseline.round_trip_ns
+        self.baseline.update(sample, self._exact)
+        if sample.dropped:
+            self._exact *= BACKOFF
+        elif not probing and known_ns and sample.round_trip_ns and 2 * sample.in_flight >= self._exact:
+            step = max(1.0, math.log10(self._exact))
+            queue = self._exact * (1.0 - min(1.0, self.baseline.round_trip_ns / sample.round_trip_ns))
+            if queue <= step:
+                self._exact += 6.0 * step
+            elif queue < 3.0 * step:
+                self._exact += step
+            elif queue > 6.0 * step:
+                self._exact -= step
+        self._exact = min(max(self._exact, self._least), self._most)
+        return self.limit
+
+
+class Gradient2:
+    """By how much longer round trips have become than without a queue: the default, for services of any kind.
+
+    Args:
+        initial, min_limit, max_limit: of the limit.
+        tolerance: how many times as long as without a queue a round trip may be before the limit falls; at least 1.
+        queue: how many requests beyond what runs are welcome while there is no queue.
+        smoothing: how much of the way to its new value the limit goes in one window, above 0 and up to 1.
+        probe_windows: how many windows lie between two probes of the no-load round trip.
+
+    Raises InvalidSetting for numbers that make no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: int = LIMIT_INITIAL,
+        min_limit: int = LIMIT_MIN,
+        max_limit: int = LIMIT_MAX,
+        tolerance: float = 1.5,
+        queue: int = 4,
+        smoothing: float = 0.2,
+        probe_windows: int = PROBE_WINDOWS,
+    ) -> None:
+        self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
+        if not isinstance(tolerance, int | float) or not 1 <= tolerance < math.inf:
+            raise InvalidSetting("tolerance", tolerance, "must be a number of at least 1")
+        if isinstance(queue, bool) or not isinstance(queue, int) or queue < 1:
+            raise InvalidSetting("queue", queue, "must be a whole number of at least 1")
+        if not isinstance(smoothing, int | float) or not 0 < smoothing <= 1:
+            raise InvalidSetting("smoothing", smoothing, "must be above 0 and at most 1")
+        self._tolerance = tolerance
+        self._queue = queue
+        self._smoothing = smoothing
+        self.baseline = Baseline(checked_probe(probe_windows))
+
+    @property
+    def limit(self) -> int:
+        """See `Algorithm.limit`; lower during a probe."""
+        return int(max(self._least, self.baseline.lowered(self._exact)))
+
+    def update(self, sample: Sample) -> int:
+        """See `Algorithm.update`."""
+        probing = self.baseline.probing
+        self.baseline.update(sample, self._exact)
+        if sample.dropped:
+            self._exact *= BACKOFF
+        elif not probing and sample.round_trip_ns and 2 * sample.in_flight >= self._exact:
+            ratio = self._tolerance * self.baseline.round_trip_ns / sample.round_trip_ns
+            gradient = min(max(ratio, 0.5), 1.0)
+            room = self._queue * max(0.0, 1.0 - (1.0 - gradient) / ROOM_UNTIL)
+            wanted = self._exact * gradient + room
+            self._exact += self._smoothing * (wanted - self._exact)
+        self._exact = min(max(self._exact, self._least), self._most)
+        return self.limit
+
+
+class Fixed:
+    """A limit that an operator has found; nothing changes it."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = int(checked_limits(limit, 1, LIMIT_CEILING)[0])
+
+    def update(self, sample: Sample) -> int:  # noqa: ARG002  # as the protocol has it
+        """See `Algorithm.update`: changes nothing."""
+        return self.limit
+
+
+def checked_limits(initial: object, least: object, most: object) -> tuple[float, float, float]:
+    """The three as numbers. Raises InvalidSetting unless they are whole, in order, and of a sane size."""
+    for name, value in (("min_limit", least), ("max_limit", most), ("initial", initial)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LIMIT_CEILING:
+            raise InvalidSetting(name, value, f"must be a whole number from 1 to {LIMIT_CEILING}")
+    assert isinstance(initial, int) and isinstance(least, int) and isinstance(most, int)  # noqa: PT018  # as checked
+    if not least <= initial <= most:
+        raise InvalidSetting("initial", initial, f"must be from min_limit={least} to max_limit={most}")
+    return float(initial), float(least), float(most)
+
+
+def checked_probe(windows: object) -> int:
+    """How many windows lie between two probes. Raises InvalidSetting."""
+    if isinstance(windows, bool) or not isinstance(windows, int) or windows < 5:
+        raise InvalidSetting("probe_windows", windows, "must be a whole number of at least 5")
+    return windows

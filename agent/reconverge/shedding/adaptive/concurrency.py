@@ -1,0 +1,151 @@
+"""A limit on what this process has in progress, which it finds by itself: the concurrency layer of a stack."""
+
+# Theory of operation.
+#
+# This is the shell around three pure parts: the slots count what runs, the window gathers how long it took, and the
+# algorithm turns windows into limits. A ticket is one slot. It is freed once, by the end of the request or because a
+# later layer has refused it; only the former says something about the load. Freeing and learning are one step under the
+# lock of the slots: a window that ends with a request is worth a microsecond, ten times a second at most.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from reconverge.errors import InvalidSetting, asked
+from reconverge.runtime.process import register
+from reconverge.shedding.adaptive.algorithms import Aimd, Algorithm, Gradient2, Vegas
+from reconverge.shedding.adaptive.sample import SampleWindow
+from reconverge.shedding.adaptive.slots import Slots, checked_partitions
+from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProgress, Outcome, Refusal
+
+ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
+RETRY_AFTER_S: Final = 1.0
+"""A slot is free after a round trip; no client is told to come back sooner than in a second."""
+
+
+class AdaptiveConcurrency:
+    """Refuses what would only wait for other requests of this process; with 503.
+
+    Args:
+        algorithm: "gradient2", "vegas" or "aimd", or one of their classes made with settings of your own.
+        classes: the classes of traffic; by default the four of `TrafficClasses`.
+        partitions: by the names of classes, the fraction of the limit that each is guaranteed. Without them the more
+            important classes go first.
+        name: under which decisions, metrics and switches know this layer.
+
+    Raises InvalidSetting for an unknown algorithm, or partitions that are none.
+    """
+
+    counts_by_key: Final = False
+
+    def __init__(
+        self,
+        algorithm: str | Algorithm = "gradient2",
+        *,
+        classes: TrafficClasses | None = None,
+        partitions: Mapping[str, float] | None = None,
+        name: str = "concurrency",
+    ) -> None:
+        self.name = name
+        self.classes = TrafficClasses() if classes is None else classes
+        self._algorithm = _made(algorithm)
+        names = self.classes.names
+        guarantees = None if partitions is None else checked_partitions(partitions, names)
+        self._slots = Slots(self._algorithm.limit, len(names), guarantees)
+        self._window = SampleWindow()
+        register(self, sigterm=False)
+
+    @property
+    def limit(self) -> int:
+        """How many requests may run at once for now."""
+        return self._slots.limit
+
+    @property
+    def in_flight(self) -> int:
+        """How many run."""
+        return self._slots.in_flight
+
+    def enter(self, arrival: Arrival) -> Slot | Refusal | None:
+        """See `Layer.enter`."""
+        slots = self._slots
+        in_flight = slots.take(arrival.rank, arrival.now_ns)
+        if in_flight:
+            return Slot(self, arrival, in_flight, slots.generation)
+        reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
+        return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
+
+    def enter_anyway(self, arrival: Arrival) -> Slot | None:
+        """See `Layer.enter_anyway`."""
+        return Slot(self, arrival, self._slots.take_anyway(arrival.rank), self._slots.generation)
+
+    def readings(self) -> Mapping[str, float]:
+        """See `Layer.readings`."""
+        return {"limit": float(self._slots.limit), "in_flight": float(self._slots.in_flight)}
+
+    def free(self, slot: Slot, now_ns: int, outcome: Outcome) -> None:
+        """End a slot's request, and learn from it unless it is to be ignored."""
+        slots = self._slots
+        with slots.lock:
+            if not slot.held or slot.generation != slots.generation:
+                return
+            slot.held = False
+            slots.free(slot.arrival.rank)
+            if outcome == IGNORED:
+                return
+            took_ns = now_ns - slot.arrival.now_ns or 1
+            sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=outcome == DROPPED)
+            if sample is not None:
+                slots.limit = self._algorithm.update(sample)
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child nothing runs: what does is the parent's."""
+        self._slots.start_over()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """The process ends, which needs nothing done."""
+
+    def __repr__(self) -> str:
+        return f"AdaptiveConcurrency({self.name!r}, limit={self.limit}, in_flight={self.in_flight})"
+
+
+class Slot:
+    """One request in progress. `in_flight` is how many ran when it began, itself included."""
+
+    __slots__ = ("arrival", "generation", "held", "holder", "in_flight")
+
+    def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
+        self.holder = holder
+        self.held = True
+        """Until it is freed, once; changed under the lock of the slots."""
+        self.arrival = arrival
+        self.in_flight = in_flight
+        self.generation = generation
+
+    @property
+    def in_progress(self) -> InProgress:
+        """What ran and might run when this one began, by the limit of now."""
+        limit = self.holder.limit
+        return InProgress(self.holder.name, limit, max(0, limit - self.in_flight))
+
+    def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
+        """See `Ticket.finish`."""
+        self.holder.free(self, now_ns, outcome)
+
+    def give_back(self, now_ns: int) -> None:
+        """See `Ticket.give_back`."""
+        self.finish(now_ns, IGNORED)
+
+
+def _made(algorithm: object) -> Algorithm:
+    if isinstance(algorithm, str):
+        if algorithm not in ALGORITHMS:
+            known = ", ".join(ALGORITHMS)
+            raise InvalidSetting("algorithm", algorithm, f"is none of {known}{asked(algorithm, ALGORITHMS)}")
+        return ALGORITHMS[algorithm]()
+    if not callable(getattr(algorithm, "update", None)) or not isinstance(getattr(algorithm, "limit", None), int):
+        raise InvalidSetting(
+            "algorithm", algorithm, f"must be one of {', '.join(ALGORITHMS)}, or made by their classes"
+        )
+    return algorithm  # type: ignore[return-value]  # as just looked at

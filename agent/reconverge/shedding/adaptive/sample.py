@@ -1,0 +1,79 @@
+"""What one window of requests says about the load: how long they took, how many ran, and whether any was dropped."""
+
+# Theory of operation.
+#
+# A single round trip says little: it may have been a cheap request, or one behind a pause of the garbage collector.
+# So an algorithm is fed with windows: the mean of the round trips that ended in one, the most requests that ran at
+# once, and whether any was dropped. A window lasts for at least a tenth of a second and twice the shortest round trip
+# in it, and until it has ten round trips. Netflix's library does the same with a second.
+#
+# A dropped request's time is that of a timeout, which is a setting and no measurement: it never enters the mean, or a
+# service whose requests all time out would seem to have a steady round trip.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS
+
+WINDOW_NS_MIN: Final = 100 * MILLISECOND_NS
+WINDOW_NS_MAX: Final = 1000 * MILLISECOND_NS
+"""A window ends after so long even if round trips are longer."""
+ROUND_TRIPS_MIN: Final = 10
+QUIET_NS: Final = 10_000 * MILLISECOND_NS
+"""A window that is still short of round trips after so long is thrown away: they are too old to be put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One window, as an algorithm is told of it.
+
+    `round_trip_ns` is the mean of what was served, 0 if nothing was; `in_flight` is the most that ran at once.
+    """
+
+    round_trip_ns: int
+    in_flight: int
+    dropped: bool = False
+
+
+class SampleWindow:
+    """Gathers round trips until there is a sample. Has no clock: moments are handed in."""
+
+    def __init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, now_ns: int) -> None:
+        self._began_ns = now_ns
+        self._sum_ns = 0
+        self._served = 0
+        self._dropped = 0
+        self._shortest_ns = 0
+        self._in_flight = 0
+
+    def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool) -> Sample | None:
+        """Take in one request that ended at `now_ns`, and ran beside `in_flight - 1` others. Returns a full window."""
+        if not self._served and not self._dropped:
+            self._begin(now_ns)
+        if in_flight > self._in_flight:  # noqa: PLR1730  # each request comes here, and a call takes longer
+            self._in_flight = in_flight
+        if dropped:
+            self._dropped += 1
+        else:
+            self._served += 1
+            self._sum_ns += round_trip_ns
+            if not self._shortest_ns or round_trip_ns < self._shortest_ns:
+                self._shortest_ns = round_trip_ns
+        lasted_ns = now_ns - self._began_ns
+        if lasted_ns < WINDOW_NS_MIN:
+            return None
+        if lasted_ns < min(max(WINDOW_NS_MIN, 2 * self._shortest_ns), WINDOW_NS_MAX):
+            return None
+        if self._served + self._dropped < ROUND_TRIPS_MIN:
+            if lasted_ns >= QUIET_NS:
+                self._begin(now_ns)
+            return None
+        mean_ns = self._sum_ns // self._served if self._served else 0
+        sample = Sample(mean_ns, self._in_flight, self._dropped > 0)
+        self._begin(now_ns)
+        return sample

@@ -1,0 +1,145 @@
+"""The requests in progress, by class, under one limit that is never exceeded."""
+
+# Theory of operation.
+#
+# Deciding and counting is one step under one lock. Where a limiter looks at the number of running requests, and counts
+# the new one afterwards, three threads that look at the same moment all find a free slot: twelve ran where ten may
+# (concurrency-limits #234).
+#
+# Partitions. There, a class that has a guarantee may start beyond the limit, so that it is never kept out by others;
+# the limit is then no limit. Here the guarantee is kept by leaving slots free for it: a class may take a slot only if
+# what is left serves the guarantees of the others. A slot that is left free for a class that sends nothing is wasted,
+# so as much is left as the class is likely to want next: the most that it lately had running or refused, a quarter of
+# that, and one more.
+# A class that begins anew so finds one slot, then more with each request that is refused, in the time of one round
+# trip.
+#
+# Without partitions importance alone counts: each class leaves room for those that are more important, and for no
+# others, so the least important ones get what the others leave.
+#
+# A demand is remembered for one to two windows of `PEAK_NS`.
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from reconverge.clock import SECOND_NS
+from reconverge.errors import InvalidSetting
+
+MARGIN: Final = 4
+"""Of what a class lately wanted, one part in so many is left free for it beside."""
+PEAK_NS: Final = 3 * SECOND_NS
+
+
+class Slots:
+    """Counts what runs. Thread-safe; every change is one step.
+
+    Args:
+        limit: how many may run at once.
+        classes: how many classes there are.
+        guarantees: the fraction of the limit that each class is guaranteed, by its place; None lets importance decide.
+    """
+
+    def __init__(self, limit: int, classes: int, guarantees: Sequence[float] | None = None) -> None:
+        self.lock = threading.Lock()
+        """Held for every change, and by the caller of `free`."""
+        self.limit = limit
+        self.in_flight = 0
+        self.running = [0] * classes
+        """Of each class, what is in progress."""
+        self._guarantees = None if guarantees is None else tuple(guarantees)
+        self._peaks = [0] * classes
+        self._last_peaks = [0] * classes
+        self._peaks_until_ns = 0
+        self._left_free_max = self._most_left_free()
+        self.generation = 0
+        """Grows with every fork: what runs in the parent does not run here."""
+
+    def take(self, rank: int, now_ns: int) -> int:
+        """Start a request of this class, if it may. Returns how many run then, or 0 if it may not."""
+        with self.lock:
+            if now_ns >= self._peaks_until_ns:
+                self._next_peaks(now_ns)
+            running = self.running[rank] + 1
+            if running > self._peaks[rank]:
+                self._peaks[rank] = running  # also what is refused is wanted
+                self._left_free_max = self._most_left_free()
+            # Nearly always there is room for all that could be left free, and no need to know how much is.
+            if self.in_flight + self._left_free_max >= self.limit and self._is_full(rank):
+                return 0
+            self.running[rank] = running
+            self.in_flight += 1
+            return self.in_flight
+
+    def take_anyway(self, rank: int) -> int:
+        """Start a request that `take` has refused, in shadow. Returns how many run then."""
+        with self.lock:
+            self.running[rank] += 1
+            self.in_flight += 1
+            return self.in_flight
+
+    def free(self, rank: int) -> None:
+        """A request has ended that was started in this generation. The lock is held."""
+        self.running[rank] -= 1
+        self.in_flight -= 1
+
+    def start_over(self) -> None:
+        """In a fork: nothing runs here."""
+        self.lock = threading.Lock()
+        self.generation += 1
+        self.in_flight = 0
+        self.running = [0] * len(self.running)
+
+    def _is_full(self, rank: int) -> bool:
+        return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
+
+    def _most_left_free(self) -> int:
+        """No class leaves more free than this, whatever runs."""
+        wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
+        return sum(each + 1 + each // MARGIN for each in wanted)
+
+    def _left_free(self, rank: int) -> int:
+        """How many slots a class has to leave to others."""
+        left = 0
+        if self._guarantees is None:
+            for other in range(rank):
+                wanted = max(self._peaks[other], self._last_peaks[other])
+                if wanted:
+                    left += max(0, wanted + 1 + wanted // MARGIN - self.running[other])
+            return left
+        mine = self._guarantees[rank]
+        if self.running[rank] < int(mine * self.limit):
+            return 0  # its own guarantee, which the others leave free
+        for other, guarantee in enumerate(self._guarantees):
+            if other != rank:
+                wanted = max(self._peaks[other], self._last_peaks[other])
+                wanted += 1 + wanted // MARGIN
+                left += max(0, min(int(guarantee * self.limit), wanted) - self.running[other])
+        return left
+
+    def _next_peaks(self, now_ns: int) -> None:
+        recent = now_ns < self._peaks_until_ns + PEAK_NS
+        self._last_peaks = self._peaks if recent else [0] * len(self._peaks)
+        self._peaks = list(self.running)
+        self._peaks_until_ns = now_ns + PEAK_NS
+        self._left_free_max = self._most_left_free()
+
+
+def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
+    """The guaranteed fractions by place, none for classes that are not named.
+
+    Raises InvalidSetting for a class that is not there, a fraction that is none, or more than the whole in all.
+    """
+    if not isinstance(partitions, Mapping):
+        raise InvalidSetting("partitions", partitions, "must map names of classes to fractions, such as {'live': 0.9}")
+    for name, fraction in partitions.items():
+        if name not in names:
+            raise InvalidSetting("partitions", name, f"is no class; the classes are {', '.join(names)}")
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise InvalidSetting("partitions", fraction, f"must be a fraction from 0 to 1, for class {name!r}")
+    total = sum(partitions.values())
+    if total > 1 + 1e-9:
+        raise InvalidSetting("partitions", dict(partitions), f"guarantees {total:g} of the limit; 1 is all there is")
+    return tuple(float(partitions.get(name, 0.0)) for name in names)

@@ -1,0 +1,169 @@
+"""Keeps a part of the fleet's capacity for critical requests: the fleet layer of a stack."""
+
+# Theory of operation.
+#
+# The capacity of the fleet is a limit with one key for all traffic. A class with a reserved part has a share of it
+# (a limit with a `parent`, decision 33): what the share holds no other class can use, and beyond it the class may use
+# the pool. All other classes have the pool alone. So with a fifth reserved, the others together never take more than
+# four fifths of the capacity, on however many nodes.
+#
+# Partitioned. A node that cannot reach its hub goes on within its lines until their lease is over. After that `strict`
+# and `balanced` limits refuse every known key, which is right for a quota and wrong for a whole service: the loss of
+# the hub would be an outage of everything behind it. So a node whose agent is partitioned goes on with what it was
+# admitting before: of each class, in a window, as much as the most in any of the last `REMEMBERED` windows in which the
+# hub was there. What nodes did at the same time fitted the capacity, so what they do together stays near it, but no
+# longer below it by construction: traffic that moves between nodes can add up to more. A refusal says so.
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from reconverge.agent.agent import Agent
+from reconverge.clock import MILLISECOND_NS
+from reconverge.errors import InvalidSetting
+from reconverge.limit.limit import Limit
+from reconverge.shedding.classes import CRITICAL, TrafficClasses
+from reconverge.shedding.layers import Arrival, Refusal
+from reconverge.shedding.rate import Charge, refusal_of
+from reconverge.stats import PARTITIONED
+
+KEY: Final = "fleet"
+RESERVED: Final[Mapping[str, float]] = {CRITICAL: 0.2}
+"""Stripe's example: a fifth."""
+REMEMBERED: Final = 10
+HEALTH_NS: Final = 100 * MILLISECOND_NS
+"""So long is the agent's health taken to be what it was."""
+
+
+class FleetShedder:
+    """Refuses with 503 what would take the fleet's capacity from the critical classes.
+
+    Args:
+        agent: of the fleet; all nodes declare the same.
+        capacity: how many requests the whole fleet serves, as "1000/second" or a `Limit`.
+        reserved: by class, the fraction of the capacity that is kept for it; by default a fifth for "critical".
+        classes: the classes of traffic; by default the four of `TrafficClasses`.
+        name: under which decisions, metrics, switches and the hub know this layer.
+
+    Raises:
+        InvalidSetting: the agent is none, or a reserved fraction leaves a class or the others less than one request.
+        InvalidLimit, LimitConflict: as `Agent.limit` does.
+    """
+
+    counts_by_key: Final = False
+
+    def __init__(
+        self,
+        agent: Agent,
+        capacity: str | Limit,
+        *,
+        reserved: Mapping[str, float] = RESERVED,
+        classes: TrafficClasses | None = None,
+        name: str = "fleet",
+    ) -> None:
+        if not isinstance(agent, Agent):
+            raise InvalidSetting("agent", agent, "is no Agent; pass the one that the application has")
+        self.name = name
+        self.classes = TrafficClasses() if classes is None else classes
+        whole = Limit.parse(capacity) if isinstance(capacity, str) else capacity
+        if not isinstance(whole, Limit):
+            raise InvalidSetting("capacity", capacity, "must be a limit such as '1000/second'")
+        shares = _quotas_of(reserved, self.classes, whole)
+        pool = agent.limit(name, whole)
+        self._agent = agent
+        self._limiters = [
+            agent.limit(f"{name}/{each}", replace(whole, quota=shares[each], name=None), parent=pool)
+            if each in shares
+            else pool
+            for each in self.classes.names
+        ]
+        self._memory = [Remembered(whole.window_ns) for _ in self.classes.names]
+        self._partitioned = False
+        self._looked_ns = -HEALTH_NS
+
+    def enter(self, arrival: Arrival) -> Charge | Refusal | None:
+        """See `Layer.enter`."""
+        limiter = self._limiters[arrival.rank]
+        decision = limiter.hit(KEY)
+        memory = self._memory[arrival.rank]
+        if decision.allowed:
+            memory.admitted(arrival.now_ns)
+            return Charge(limiter, KEY, decision, told=False)
+        if self._is_partitioned(arrival.now_ns):
+            if memory.has_room(arrival.now_ns):
+                return None
+            reason = "This node cannot reach the others, and has admitted as much as it did when it could."
+            return Refusal(self.name, 503, memory.window_s, reason, decision)
+        return refusal_of(self.name, 503, limiter, KEY, decision)
+
+    def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
+        """See `Layer.enter_anyway`."""
+        return None
+
+    def readings(self) -> Mapping[str, float]:
+        """See `Layer.readings`."""
+        return {"partitioned": float(self._partitioned)}
+
+    def _is_partitioned(self, now_ns: int) -> bool:
+        if now_ns - self._looked_ns >= HEALTH_NS:
+            self._looked_ns = now_ns
+            self._partitioned = self._agent.health().state == PARTITIONED
+        return self._partitioned
+
+
+def _quotas_of(reserved: object, classes: TrafficClasses, whole: Limit) -> dict[str, int]:
+    if not isinstance(reserved, Mapping) or not reserved:
+        raise InvalidSetting("reserved", reserved, "must map names of classes to fractions, such as {'critical': 0.2}")
+    quotas: dict[str, int] = {}
+    for name, fraction in reserved.items():
+        classes.rank(name)
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+            raise InvalidSetting("reserved", fraction, f"must be a fraction between 0 and 1, for class {name!r}")
+        quotas[name] = int(whole.quota * fraction)
+        if quotas[name] < 1:
+            raise InvalidSetting("reserved", fraction, f"of {whole} is less than one request, for class {name!r}")
+    if sum(quotas.values()) >= whole.quota:
+        raise InvalidSetting("reserved", dict(reserved), f"leaves nothing of {whole} for the other classes")
+    return quotas
+
+
+class Remembered:
+    """How much a node admits of a class in a window, while its hub is there; and that much again, while it is not."""
+
+    def __init__(self, window_ns: int) -> None:
+        self.window_s = window_ns / 1e9
+        self._window_ns = window_ns
+        self._lock = threading.Lock()
+        self._window = -1
+        self._ends_ns = 0
+        self._count = 0
+        self._alone = 0
+        self._counts: deque[int] = deque(maxlen=REMEMBERED)
+
+    def admitted(self, now_ns: int) -> None:
+        """One more, by the limit."""
+        with self._lock:
+            if now_ns >= self._ends_ns:  # here, as each request comes here, and a call takes longer
+                self._move_to(now_ns // self._window_ns)
+            self._count += 1
+
+    def has_room(self, now_ns: int) -> bool:
+        """Whether there is room for one more without the hub; if so, it is taken."""
+        with self._lock:
+            self._move_to(now_ns // self._window_ns)
+            if self._alone + self._count >= max(self._counts, default=0):
+                return False
+            self._alone += 1
+            return True
+
+    def _move_to(self, window: int) -> None:
+        if window != self._window:
+            if self._count:  # a window without the hub is not remembered
+                self._counts.append(self._count)
+            self._window = window
+            self._ends_ns = (window + 1) * self._window_ns
+            self._count = self._alone = 0

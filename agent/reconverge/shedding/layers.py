@@ -1,0 +1,117 @@
+"""What a layer of a stack is: it admits a request and may hold something for it, or it refuses, and says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from reconverge.decision import Decision
+    from reconverge.limit.limit import Limit
+
+Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
+SERVED: Final = "served"
+"""The request was answered, and how long that took says something about the load."""
+DROPPED: Final = "dropped"
+"""It ran into a timeout, or what it called refused it for its own load."""
+IGNORED: Final = "ignored"
+"""It was cancelled, or failed for another reason: how long it took says nothing."""
+
+
+class Arrival:
+    """A request as the layers see it. Made once for each request, and shared by all layers."""
+
+    __slots__ = ("key", "now_ns", "rank")
+
+    def __init__(self, key: str, rank: int, now_ns: int) -> None:
+        self.key = key
+        """What a rate is counted by."""
+        self.rank = rank
+        """The place of its class, 0 for the most important one."""
+        self.now_ns = now_ns
+        """When it arrived, on the monotonic clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request may not go on."""
+
+    layer: str
+    """The name of the layer that refused."""
+    status: int
+    """What HTTP says to it: 429 for the caller's own limit, 503 for the state of the service."""
+    retry_after: float | None
+    """Seconds after which the same request may be admitted; None if that cannot be known."""
+    reason: str
+    """A sentence for the caller."""
+    decision: Decision | None = None
+    """Of a layer that counts by a limit: what the limit said."""
+    quotas: Mapping[str, Limit] | None = None
+    """Of such a layer: its quotas, by name."""
+    concurrent_max: int | None = None
+    """Of a layer that counts what is in progress: how much may be."""
+
+
+class InProgress(NamedTuple):
+    """What a response says of a layer that counts what is in progress: `qu="concurrent-requests"`."""
+
+    name: str
+    limit: int
+    """How many requests may run at once."""
+    left: int
+    """How many more may begin."""
+
+
+class Ticket(Protocol):
+    """What a layer holds for a request that it has admitted. One of the two is called, once; more calls do nothing.
+
+    A ticket of a layer that counts what is in progress may have an attribute `in_progress`, for the fields of the
+    response: an `InProgress`, or None.
+    """
+
+    def finish(self, now_ns: int, outcome: Outcome) -> None:
+        """The request is over."""
+        ...
+
+    def give_back(self, now_ns: int) -> None:
+        """A later layer has refused the request: it was never here."""
+        ...
+
+
+class Layer(Protocol):
+    """One of the layers of a stack.
+
+    Promises: it never waits, and is safe to be called from several threads.
+    Does not promise: that it holds something for a request.
+
+    A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that an application
+    without a function for keys is told; a false one says that keys make no difference.
+    """
+
+    @property
+    def name(self) -> str:
+        """Under which decisions, metrics and switches know it."""
+        ...
+
+    def enter(self, arrival: Arrival) -> Ticket | Refusal | None:
+        """Admit a request, with or without holding something for it, or refuse it, which charges nothing."""
+        ...
+
+    def enter_anyway(self, arrival: Arrival) -> Ticket | None:
+        """Admit in shadow what `enter` has just refused; it counts as running, where that is what the layer counts."""
+        ...
+
+    def readings(self) -> Mapping[str, float]:
+        """Its gauges, by name, for metrics; names are few and always the same."""
+        ...
+
+
+class LoopWatcher(Protocol):
+    """A layer that measures the event loop which serves the requests."""
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure this loop from now on. Called from the loop's own thread, often with the loop that it watches."""
+        ...

@@ -1,0 +1,84 @@
+"""A request rate as a layer of a stack: a limiter of an agent, charged once for each request, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from reconverge.errors import InvalidSetting
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.switches import OFF
+from reconverge.shedding.layers import Arrival, Outcome, Refusal
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+
+
+class RequestRate:
+    """Refuses a key that sends more than its limit: with 429, or `status`.
+
+    `limiter` is what `agent.limit` returned; `name` is by default the limit's. Raises InvalidSetting for anything else.
+    """
+
+    counts_by_key: Final = True
+
+    def __init__(self, limiter: Limiter, *, name: str | None = None, status: int = 429) -> None:
+        if not isinstance(limiter, Limiter):
+            raise InvalidSetting("limiter", limiter, "is no Limiter; pass what agent.limit returned")
+        if status not in (429, 503):
+            raise InvalidSetting("status", status, "is neither 429 nor 503")
+        self.limiter = limiter
+        self.name = limiter.name if name is None else name
+        self._status = status
+
+    def enter(self, arrival: Arrival) -> Charge | Refusal | None:
+        """See `Layer.enter`. Raises InvalidKey for a key that cannot be counted under."""
+        decision = self.limiter.hit(arrival.key)
+        if decision.allowed:
+            return Charge(self.limiter, arrival.key, decision)
+        return refusal_of(self.name, self._status, self.limiter, arrival.key, decision)
+
+    def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
+        """See `Layer.enter_anyway`."""
+        return None
+
+    def readings(self) -> Mapping[str, float]:
+        """See `Layer.readings`: none; the agent's metrics have them."""
+        return {}
+
+
+def refusal_of(layer: str, status: int, limiter: Limiter, key: str, decision: Decision) -> Refusal:
+    """The refusal that a limit's decision amounts to."""
+    decision = limiter.for_any_node(decision, key)
+    reason = f"The quota {decision.binding} is used up."
+    return Refusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
+
+
+class Charge:
+    """One request that was charged to a limit."""
+
+    # A reservation would do, and costs ten times as much as a hit: it marks the charge, so that it can be corrected to
+    # the last unit in whichever window it lies. What is given back here was charged microseconds ago.
+
+    __slots__ = ("_key", "decision", "limiter", "told")
+
+    def __init__(self, limiter: Limiter, key: str, decision: Decision, *, told: bool = True) -> None:
+        self.limiter = limiter
+        self.told = told
+        """Whether the response should say so: not of a quota that is not the caller's own."""
+        self._key = key
+        self.decision = decision
+        """What the limit said."""
+
+    def finish(self, now_ns: int, outcome: Outcome) -> None:
+        """See `Ticket.finish`: a rate is charged however a request ends."""
+
+    def give_back(self, now_ns: int) -> None:  # noqa: ARG002  # the limit has a clock of its own
+        """See `Ticket.give_back`."""
+        decision = self.decision
+        if decision.switch == OFF or decision.would_refuse:
+            return  # nothing was charged
+        charged = self.limiter.tables[1] if decision.borrowed else self.limiter.enforcement.table
+        charged.refund(self._key, 1)
+        for table in self.limiter.tables:
+            table.tell(self._key)  # a waiter may have room now

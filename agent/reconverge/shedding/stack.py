@@ -1,0 +1,273 @@
+"""Several layers as one: each request is decided once, and what earlier layers charged is given back by a refusal."""
+
+# Theory of operation.
+#
+# The layers are asked in the order in which they are given, which should be from the caller's own limit to the state
+# of this worker: request rate, concurrency, fleet, worker. The first that refuses decides, and names itself. What the
+# layers before it hold for the request is given back, last first, as if it had never come: a request that the worker
+# sheds uses up nothing of its sender's quota.
+#
+# A layer in shadow is asked as ever, and what it would have refused is counted and told, and goes on. A layer that is
+# off is not asked.
+#
+# Deciding never waits and nothing in it can be cancelled, so there is no moment in which a cancelled request holds a
+# part of the layers. What is admitted is held until `finish`, which may be called from any thread, and any number of
+# times.
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from reconverge.clock import Clock, SystemClock
+from reconverge.errors import InvalidSetting, asked
+from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
+from reconverge.runtime.threads import Total
+from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, Layer, Outcome, Refusal, Ticket
+from reconverge.shedding.worker.shedder import WorkerShedder
+
+LAYERS_MAX: Final = 16
+NO_KEY: Final = "(none)"
+"""Counts requests together that have no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackStats:
+    """What a stack has decided, and the state of its layers.
+
+    The first three are by class, or by layer and class; `readings` by layer and name.
+    """
+
+    admitted: Mapping[str, int]
+    refused: Mapping[str, Mapping[str, int]]
+    would_refuse: Mapping[str, Mapping[str, int]]
+    """Of layers in shadow: what they would have refused."""
+    switches: Mapping[str, Switch]
+    readings: Mapping[str, Mapping[str, float]]
+
+
+class Stack:
+    """The layers in front of one process. Thread-safe; deciding never waits.
+
+    Args:
+        layers: in the order in which they are asked; without any, adaptive concurrency and the worker shedder, which
+            need no configuration but the classes.
+        classes: the classes of traffic, which all layers share; by default those of the layers, or the four of
+            `TrafficClasses`.
+        switches: "on", "shadow" or "off" by the names of layers; see `switch`.
+        clock: for tests.
+
+    Raises InvalidSetting for layers of one name, of different classes, or more than 16, and for an unknown switch.
+    """
+
+    def __init__(
+        self,
+        *layers: Layer,
+        classes: TrafficClasses | None = None,
+        switches: Mapping[str, Switch] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        known = [each for each in (getattr(layer, "classes", None) for layer in layers) if each is not None]
+        self.classes: TrafficClasses = classes or (known[0] if known else TrafficClasses())
+        if any(each.names != self.classes.names for each in known):
+            raise InvalidSetting(
+                "classes", self.classes.names, "are not those of all layers; give all the same classes"
+            )
+        if not layers:
+            layers = (
+                AdaptiveConcurrency(classes=self.classes),
+                WorkerShedder(classes=self.classes, clock=clock),
+            )
+        self.layers: Final = _checked(layers)
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._now = self.clock.monotonic_ns
+        self._switching = threading.Lock()
+        self._switches: dict[str, Switch] = {layer.name: ON for layer in layers}
+        names = self.classes.names
+        self._admitted = [Total() for _ in names]
+        self._refused = {layer.name: [Total() for _ in names] for layer in layers}
+        self._would_refuse = {layer.name: [Total() for _ in names] for layer in layers}
+        self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
+        self._apply()
+        for name, to in (switches or {}).items():
+            self.switch(name, to)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether a layer measures an event loop, and does nothing without one."""
+        return any(getattr(layer, "needs_loop", False) for layer in self.layers)
+
+    def switch(self, layer: str, to: Switch) -> None:
+        """Switch a layer "on", "off" or into "shadow", from the next request on.
+
+        Raises InvalidSetting for a layer that is not there, and for anything else to switch it to.
+        """
+        if layer not in self._switches:
+            known = ", ".join(self._switches)
+            raise InvalidSetting(
+                "layer", layer, f"is no layer of this stack; known: {known}{asked(layer, self._switches)}"
+            )
+        with self._switching:
+            self._switches[layer] = checked_switch(to)
+            self._apply()
+
+    def _apply(self) -> None:
+        switched = ((layer, self._switches[layer.name]) for layer in self.layers)
+        self._asked = tuple((layer.enter, layer, switch == SHADOW) for layer, switch in switched if switch != OFF)
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the layers that measure an event loop measure this one. Called from the loop's own thread."""
+        for layer in self.layers:
+            watch: Any = getattr(layer, "watch", None)
+            if watch is not None:
+                watch(loop)
+
+    def enter(self, key: str = NO_KEY, traffic_class: str | None = None) -> Admission:
+        """Decide about one request. An admission that is true has to be finished, which a `with` block does.
+
+        `traffic_class` is by default the least important one. Raises InvalidSetting for a class that is not there, and
+        whatever a layer raises, such as InvalidKey; nothing is held then.
+        """
+        names = self.classes.names
+        return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
+
+    def enter_ranked(self, key: str, rank: int) -> Admission:
+        """As `enter`, by the place of the class."""
+        arrival = Arrival(key, rank, self._now())
+        tickets: list[Ticket] = []
+        shadowed: tuple[Refusal, ...] = ()
+        try:
+            for enter, layer, in_shadow in self._asked:
+                answer = enter(arrival)
+                if answer is None:
+                    continue
+                if isinstance(answer, Refusal):
+                    if not in_shadow:
+                        _give_back(tickets, arrival.now_ns)
+                        self._refused[layer.name][rank].add()
+                        return Admission(self, (), answer, shadowed)
+                    shadowed = (*shadowed, answer)
+                    self._would_refuse[layer.name][rank].add()
+                    answer = layer.enter_anyway(arrival)
+                    if answer is None:
+                        continue
+                tickets.append(answer)
+        except BaseException:  # also what a signal handler raises
+            _give_back(tickets, arrival.now_ns)
+            raise
+        self._admitted[rank].add()
+        return Admission(self, tickets, None, shadowed)
+
+    def now_ns(self) -> int:
+        """The present moment, on the monotonic clock."""
+        return self._now()
+
+    def stats(self) -> StackStats:
+        """A snapshot."""
+        names = self.classes.names
+        return StackStats(
+            admitted=_by_class(names, self._admitted),
+            refused={name: _by_class(names, totals) for name, totals in self._refused.items()},
+            would_refuse={name: _by_class(names, totals) for name, totals in self._would_refuse.items()},
+            switches=dict(self._switches),
+            readings={layer.name: dict(layer.readings()) for layer in self.layers},
+        )
+
+
+class Admission:
+    """What a stack has decided about one request; true when it may go on. The end of a `with` block finishes it.
+
+        with stack.enter("ada", "POST") as admission:
+            if admission:
+                work()
+
+    An exception in the block tells the stack nothing about the load, except for TimeoutError, which counts as dropped.
+    """
+
+    __slots__ = ("_stack", "_tickets", "refusal", "would_refuse")
+
+    def __init__(
+        self, stack: Stack, tickets: Sequence[Ticket], refusal: Refusal | None, would_refuse: tuple[Refusal, ...]
+    ) -> None:
+        self._stack = stack
+        self._tickets = tickets
+        self.refusal = refusal
+        """Why it may not go on; None if it may."""
+        self.would_refuse = would_refuse
+        """What layers in shadow would have refused it for."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it may go on."""
+        return self.refusal is None
+
+    @property
+    def refused_by(self) -> str | None:
+        """The name of the layer that refused; None if none did."""
+        return None if self.refusal is None else self.refusal.layer
+
+    @property
+    def tickets(self) -> Sequence[Ticket]:
+        """What the layers hold for it."""
+        return self._tickets
+
+    def finish(self, outcome: Outcome = SERVED) -> None:
+        """The request is over. Only the first call counts."""
+        tickets, self._tickets = self._tickets, ()
+        if tickets:
+            now_ns = self._stack.now_ns()
+            for ticket in tickets:
+                ticket.finish(now_ns, outcome)
+
+    def __bool__(self) -> bool:
+        return self.refusal is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish(SERVED if error is None else DROPPED if isinstance(error, TimeoutError) else IGNORED)
+
+    async def __aenter__(self) -> Self:
+        self._stack.watch(asyncio.get_running_loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return f"Admission(refused_by={self.refused_by!r})" if self.refusal else "Admission(allowed)"
+
+
+def _give_back(tickets: Sequence[Ticket], now_ns: int) -> None:
+    for ticket in reversed(tickets):
+        ticket.give_back(now_ns)
+
+
+def _by_class(names: Sequence[str], totals: Sequence[Total]) -> dict[str, int]:
+    return {name: total.value for name, total in zip(names, totals, strict=True)}
+
+
+def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    if len(layers) > LAYERS_MAX:
+        raise InvalidSetting("layers", len(layers), f"are too many; a stack has at most {LAYERS_MAX}")
+    names: set[str] = set()
+    for layer in layers:
+        name = getattr(layer, "name", None)
+        methods = all(callable(getattr(layer, each, None)) for each in ("enter", "enter_anyway", "readings"))
+        if not isinstance(name, str) or not methods:
+            raise InvalidSetting("layers", layer, "is no layer; see reconverge.shedding.layers.Layer for what one has")
+        if name in names:
+            raise InvalidSetting("layers", name, "is the name of two layers; pass name=... to one of them")
+        names.add(name)
+    return tuple(layers)

@@ -1,0 +1,1 @@
+"""Shedding by how loaded a worker is."""

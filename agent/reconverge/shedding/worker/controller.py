@@ -1,0 +1,137 @@
+"""Which fraction of the traffic a worker rejects: a damped controller, fed with how far it is from its target."""
+
+# Theory of operation.
+#
+# The plant. A worker whose arrivals, after shedding, need more than its time gets a queue, and the wait in that queue
+# grows for as long as that is so: by (offered load) * (admitted fraction) - 1 seconds a second. It adds up, so it
+# remembers. A rule that only looks at it (shed while the wait is long, as CoDel and AIMD do in their ways) sheds too
+# much while the queue drains and too little while it fills: the rejected fraction swings for ever. Uber's Cinnamon
+# found so, and took a PID controller.
+#
+# The output is not the rejected fraction but its *depth* u, with which e**-u of the traffic is admitted. Near the
+# fraction that fits, a change of u by du changes the growth of the wait by -du seconds a second whatever the load is:
+# once too much or twenty times, the loop has the same gain, and so the same damping. With the rejected fraction as the
+# output the gain would be the offered load itself, and gains that are calm at 1.2 times would swing at 12 times.
+#
+# Damping. The error e is the pressure less its target, the pressure being in units of the target (1.0 is the target).
+# For the wait of an event loop, with a target of T seconds, the loop is u'' + (kp/T) u' + (ki/T) u = 0: its damping
+# ratio is kp / (2 sqrt(ki T)), which the default gains and T = 0.05 s make 1.1, more than the 1 from which on nothing
+# swings. The delay of a measurement, about d = 0.08 s, takes phase: kp d / T must stay well below 1, and is 0.27.
+# There is a derivative term, and it is 0 by default: the plant adds up already, so the proportional term does what a
+# derivative would, and the derivative of a noisy wait is mostly noise. Simulated, 0.01 made nothing calmer.
+#
+# Floods. A load of three times what fits makes the wait grow by two seconds a second, and clients that have waited for
+# a second are gone, with the time that was spent on them. So beyond `FLOOD` targets the proportional term is steep: it
+# sheds nearly all that may be shed, and stays for some `FLOOD_S`, as what waits in front of the loop is not measured.
+# Meanwhile the integral rises at its own pace, and does not fall, so each flood is smaller than the last. Near the
+# target, where damping matters, there is no flood, and it changes nothing.
+#
+# Wind-up. The integral is not added to while the output would be at its upper end without a flood, and is never below
+# nothing. So it never has to unwind, and the way back begins with the first pressure below the target.
+#
+# Slow to bring back. The error below the target is -1 at most, as no wait is shorter than nothing, so the depth falls
+# by ki a second at most, whereas it rises by up to ERROR_MAX times that. That asymmetry is what keeps a worker from
+# bringing all traffic back because things are fine without it.
+#
+# Sources: Uber, "PID Controller for Cinnamon" (2023), for the finding; Åström and Murray, "Feedback Systems", chapter
+# 11, for anti-windup and the filter of the derivative.
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.errors import InvalidSetting
+
+ERROR_MAX: Final = 9.0
+"""A pressure of ten targets is as bad as any more: a stall of a minute must not shed for minutes."""
+REJECTED_MAX: Final = 0.98
+"""Something is always admitted, or a worker that recovers could not tell."""
+DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
+FLOOD: Final = 3.0
+"""An error of so many targets is a flood, and what is beyond counts `FLOOD_GAIN` times for the proportional term."""
+FLOOD_GAIN: Final = 5.0
+FLOOD_S: Final = 0.3
+"""Time constant in which a flood is forgotten."""
+FLOOD_OVER: Final = 0.1
+"""Of a flood so little is left that the integral may fall again."""
+ELAPSED_MAX_S: Final = 0.5
+"""A step after a longer pause, such as a suspended machine, counts as one of so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """How strongly the controller acts on an error of one target.
+
+    Raises InvalidSetting for a negative one, or if `ki` is zero: without it the error would stay.
+    """
+
+    kp: float = 0.17
+    """Depth for an error of one target."""
+    ki: float = 0.12
+    """Depth a second for an error of one target that lasts."""
+    kd: float = 0.0
+    """Depth for an error that grows by one target a second."""
+    smoothing_s: float = 0.05
+    """Time constant of the filter through which the pressure goes."""
+
+    def __post_init__(self) -> None:
+        for name in ("kp", "ki", "kd", "smoothing_s"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise InvalidSetting(name, value, "must be a number of zero or more")
+        if self.ki == 0:
+            raise InvalidSetting("ki", 0, "must be more than zero, or the pressure would never reach its target")
+
+    def damping(self, target_s: float) -> float:
+        """The damping ratio in front of a queue whose wait has this target; from 1.0 on nothing swings."""
+        return self.kp / (2.0 * math.sqrt(self.ki * target_s))
+
+
+class Controller:
+    """Turns pressures, measured now and then, into the fraction to reject; has no clock of its own."""
+
+    def __init__(self, gains: Gains | None = None) -> None:
+        self.gains = Gains() if gains is None else gains
+        self.pressure = 0.0
+        """Filtered; 1.0 is the target."""
+        self.depth = 0.0
+        """What is admitted is e**-depth of all."""
+        self._integral = 0.0
+        self._begun = False
+        self._flood = 0.0
+        """By how much the error was above `FLOOD` lately."""
+
+    @property
+    def rejected(self) -> float:
+        """The fraction to reject, from 0 to `REJECTED_MAX`."""
+        return 1.0 - math.exp(-self.depth)
+
+    def step(self, pressure: float, elapsed_s: float, *, rejected_max: float = REJECTED_MAX) -> float:
+        """Take in one measurement, `elapsed_s` after the last one. Returns the fraction to reject from now on.
+
+        `rejected_max` is as far as it may go for now. A pressure that is no number counts as the target.
+        """
+        elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S)
+        pressure = min(max(pressure, 0.0), 1.0 + ERROR_MAX) if math.isfinite(pressure) else 1.0
+        before = self.pressure
+        if self._begun and self.gains.smoothing_s > 0:
+            weight = 1.0 - math.exp(-elapsed_s / self.gains.smoothing_s)
+            self.pressure += weight * (pressure - self.pressure)
+        else:
+            self.pressure = before = pressure
+            self._begun = True
+        error = self.pressure - 1.0
+        slope = (self.pressure - before) / elapsed_s if elapsed_s > 0 else 0.0
+        depth_max = -math.log(1.0 - min(max(rejected_max, 0.0), REJECTED_MAX))
+        self._flood = max(error - FLOOD, self._flood * math.exp(-elapsed_s / FLOOD_S), 0.0)
+        steep = error + (FLOOD_GAIN - 1.0) * self._flood
+        instant = self.gains.kp * steep + self.gains.kd * slope
+        integral = self._integral + self.gains.ki * error * elapsed_s
+        wound_up = error > 0 and self.gains.kp * error + integral > depth_max
+        if wound_up or (error < 0 and self._flood > FLOOD_OVER):
+            integral = self._integral
+        self._integral = min(max(integral, 0.0), depth_max)
+        self.depth = min(max(instant + self._integral, 0.0), depth_max)
+        return self.rejected

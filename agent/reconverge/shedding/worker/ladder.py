@@ -1,0 +1,132 @@
+"""Which requests are rejected, if a fraction of all has to be: the least important first, and evenly among equals."""
+
+# Theory of operation.
+#
+# The controller says which fraction of all traffic has to go. The ladder knows the mix, from what arrived lately, and
+# walks it from the least important class upwards: of each class as much as is still to go, until nothing is. A class
+# is so rejected wholly before the next one loses anything.
+#
+# Slow to escalate. A step of the load, or noise, may make the controller overshoot for a moment, and the moment would
+# be paid for by the next class. So the output has a ceiling: what all classes up to the present rung send. The next
+# rung is climbed only when everything below it has been rejected for a whole second, and the pressure is still above
+# its target. It is left again when as long a time has passed with less than the rung below would reach.
+#
+# Among requests of one class, which one is rejected is decided by a sequence, and not by chance: request n of a class
+# is rejected if the fractional part of n times the golden ratio is below the fraction. Those parts fill the interval as
+# evenly as any sequence can, so of any m requests in a row the rejected ones differ from the fraction by less than
+# a handful, where a random draw is off by sqrt(m). Every k-th request sees an equally even sequence, so a client whose
+# requests come in a rhythm is not the one that always loses. It needs no randomness, and repeats.
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import length_hint
+from typing import Final
+
+from reconverge.runtime.threads import MOST
+
+GOLDEN_64: Final = 0x9E3779B97F4A7C15
+"""The fractional part of the golden ratio, in 64 bits."""
+WHOLE_64: Final = 1 << 64
+_MASK_64: Final = WHOLE_64 - 1
+MIX_S: Final = 1.0
+"""Time constant in which the mix of classes follows what arrives."""
+ESCALATE_S: Final = 1.0
+"""So long has everything less important been rejected before the next class loses anything."""
+RELAX_S: Final = 5.0
+"""So long has less been rejected than a rung allows before it is left."""
+NOTHING: Final = 1e-3
+"""A class with less than this of the traffic is not worth a second on its rung."""
+
+
+class Dither:
+    """Chooses an even fraction of what it is asked about, and counts how often it was. Thread-safe, without a lock.
+
+    `threshold` is the fraction to choose, in 2**-64.
+    """
+
+    __slots__ = ("_numbers", "threshold")
+
+    def __init__(self) -> None:
+        self._numbers = iter(range(1, MOST))  # one step of an iterator counts, whatever threads there are
+        self.threshold = 0
+
+    def set(self, fraction: float) -> None:
+        """Choose this fraction from now on, from 0 to 1."""
+        self.threshold = int(min(max(fraction, 0.0), 1.0) * WHOLE_64)
+
+    def chosen(self) -> bool:
+        """Whether the next one is chosen."""
+        return (next(self._numbers) * GOLDEN_64 & _MASK_64) < self.threshold
+
+    @property
+    def asked(self) -> int:
+        """How often it was asked."""
+        return MOST - 1 - length_hint(self._numbers)
+
+
+class Ladder:
+    """Deals a fraction of all traffic out to the classes, most important first in every sequence here."""
+
+    def __init__(self, classes: int) -> None:
+        self.fractions = [0.0] * classes
+        """Of each class, the fraction to reject."""
+        self._mix = [0.0] * classes
+        self._rung = classes - 1
+        self._full_s = 0.0
+        self._slack_s = 0.0
+
+    @property
+    def mix(self) -> list[float]:
+        """The classes' parts of the traffic, which sum to 1, or to 0 before anything has arrived."""
+        total = sum(self._mix)
+        return [part / total if total else 0.0 for part in self._mix]
+
+    @property
+    def rung(self) -> int:
+        """The most important class that may be rejected for now."""
+        return self._rung
+
+    def arrived(self, counts: Sequence[int], elapsed_s: float) -> None:
+        """Take in how many requests of each class have arrived in the last `elapsed_s` seconds."""
+        if elapsed_s <= 0:
+            return
+        weight = 1.0 - math.exp(-elapsed_s / MIX_S)
+        for rank, number in enumerate(counts):
+            self._mix[rank] += weight * (number / elapsed_s - self._mix[rank])
+
+    def ceiling(self) -> float:
+        """The fraction of all that may be rejected for now."""
+        return min(1.0, sum(self.mix[self._rung :]))
+
+    def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
+        """Set `fractions` so that `rejected` of all traffic goes; `pressed` says that the pressure is above its target.
+
+        Climbs a rung, or leaves one, when it is time.
+        """
+        mix = self.mix
+        self._climb(rejected, elapsed_s, mix, pressed=pressed)
+        left = rejected
+        for rank in range(len(mix) - 1, -1, -1):
+            part = mix[rank]
+            if rank < self._rung or left <= 0:
+                self.fractions[rank] = 0.0
+            elif part <= 0:
+                self.fractions[rank] = 1.0
+            else:
+                self.fractions[rank] = min(1.0, left / part)
+                left -= part
+
+    def _climb(self, rejected: float, elapsed_s: float, mix: Sequence[float], *, pressed: bool) -> None:
+        here = sum(mix[self._rung :])
+        below = sum(mix[self._rung + 1 :])
+        full = pressed and rejected >= min(here, 1.0) - NOTHING
+        self._full_s = self._full_s + elapsed_s if full else 0.0
+        self._slack_s = self._slack_s + elapsed_s if rejected < below else 0.0
+        if self._rung > 0 and full and (self._full_s >= ESCALATE_S or mix[self._rung] < NOTHING):
+            self._rung -= 1
+            self._full_s = 0.0
+        elif self._rung < len(mix) - 1 and self._slack_s >= RELAX_S:
+            self._rung += 1
+            self._slack_s = 0.0

@@ -1,0 +1,216 @@
+"""Rejects the least important part of what a worker cannot keep up with: the worker layer of a stack."""
+
+# Theory of operation.
+#
+# A decision is one step of a counter and one comparison: the controller has put a threshold for each class in place,
+# and moves it twenty times a second. With the lag of an event loop as the signal, that is done by a thread that sleeps
+# in between; with occupancy, by whichever request comes first after a twentieth of a second, so a WSGI worker has no
+# thread more. Steps are taken by one thread at a time, and no request waits for one.
+#
+# The thread holds the shedder weakly: it ends with the shedder, with the loop that it measures, and when the process
+# forks, which the child notices with its first request.
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock, SystemClock
+from reconverge.errors import InvalidSetting
+from reconverge.runtime.process import register
+from reconverge.runtime.threads import WakeEvent, start_thread
+from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.layers import Arrival, Outcome, Refusal
+from reconverge.shedding.worker.controller import Controller, Gains
+from reconverge.shedding.worker.ladder import Dither, Ladder
+from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Signal
+
+STEP_NS: Final = 50 * MILLISECOND_NS
+PROBE_S: Final = 0.025
+"""Between two looks at the loop: two for each step."""
+RETRY_AFTER_S: Final = 2.0
+"""Shedding ends slowly, so a client that comes again at once is likely to be shed again."""
+
+
+class WorkerShedder:
+    """Rejects with 503, least important classes first, while this worker cannot keep up.
+
+    Args:
+        signal: what says how loaded it is. By default the lag of the event loop that serves the requests; for threads
+            `Occupancy(workers=8)`.
+        classes: the classes of traffic; by default the four of `TrafficClasses`.
+        gains: how strongly the controller acts; see `worker/controller.py` before changing them.
+        name: under which decisions, metrics and switches know this layer.
+        clock: for tests.
+
+    Raises InvalidSetting for a signal that is none.
+    """
+
+    counts_by_key: Final = False
+
+    def __init__(
+        self,
+        signal: Signal | None = None,
+        *,
+        classes: TrafficClasses | None = None,
+        gains: Gains | None = None,
+        name: str = "worker",
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.classes = TrafficClasses() if classes is None else classes
+        self.signal: Signal = LoopLag() if signal is None else signal
+        if not callable(getattr(self.signal, "pressure", None)):
+            raise InvalidSetting("signal", signal, f"must be made by {LoopLag.__name__} or {Occupancy.__name__}")
+        self._by_thread = isinstance(self.signal, LoopLag)
+        self._controller = Controller(gains)
+        count = len(self.classes.names)
+        self._ladder = Ladder(count)
+        self._dithers = [Dither() for _ in range(count)]
+        self._asked = [0] * count
+        self._now = (SystemClock() if clock is None else clock).monotonic_ns
+        self._stepping = threading.Lock()
+        self._stepped_ns = self._now()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = WakeEvent()
+        register(self, sigterm=False)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether it measures an event loop, without which it never rejects anything."""
+        return self._by_thread
+
+    @property
+    def rejected(self) -> float:
+        """The fraction of all traffic that is rejected for now."""
+        return self._controller.rejected
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See `LoopWatcher.watch`."""
+        if not self._by_thread or loop is self._loop:
+            return
+        self._loop = loop
+        self.signal.start_over()
+        me: weakref.ref[WorkerShedder] = weakref.ref(self)
+        now, wake = self._now, self._wake
+        start_thread(lambda: _measure(me, loop, now, wake), name="reconverge-loop-lag")
+
+    def enter(self, arrival: Arrival) -> Busy | Refusal | None:
+        """See `Layer.enter`."""
+        if self._dithers[arrival.rank].chosen():
+            self._step_if_due(arrival.now_ns)
+            reason = "This worker is overloaded, and rejects requests of less important classes first."
+            return Refusal(self.name, 503, RETRY_AFTER_S, reason)
+        if not self._by_thread:
+            self._step_if_due(arrival.now_ns)
+            if self.signal.counts:
+                self.signal.began(arrival.now_ns)
+                return Busy(self.signal)
+        return None
+
+    def enter_anyway(self, arrival: Arrival) -> Busy | None:
+        """See `Layer.enter_anyway`."""
+        if not self.signal.counts:
+            return None
+        self.signal.began(arrival.now_ns)
+        return Busy(self.signal)
+
+    def readings(self) -> Mapping[str, float]:
+        """See `Layer.readings`."""
+        return {"pressure": self._controller.pressure, "rejected_fraction": self._controller.rejected}
+
+    def fractions(self) -> dict[str, float]:
+        """Of each class, the fraction that is rejected for now."""
+        return dict(zip(self.classes.names, self._ladder.fractions, strict=True))
+
+    def _step_if_due(self, now_ns: int) -> None:
+        if not self._by_thread and now_ns - self._stepped_ns >= STEP_NS:
+            self.step(now_ns)
+
+    def step(self, now_ns: int) -> None:
+        """Take in the signal, and set the fractions. What other threads do meanwhile is not waited for."""
+        if not self._stepping.acquire(blocking=False):
+            return
+        try:
+            elapsed_s = (now_ns - self._stepped_ns) / SECOND_NS
+            if elapsed_s <= 0:
+                return
+            self._stepped_ns = now_ns
+            asked = [dither.asked for dither in self._dithers]
+            self._ladder.arrived([now - then for now, then in zip(asked, self._asked, strict=True)], elapsed_s)
+            self._asked = asked
+            pressure = self.signal.pressure(now_ns)
+            rejected = self._controller.step(pressure, elapsed_s, rejected_max=self._ladder.ceiling())
+            self._ladder.deal(rejected, elapsed_s, pressed=self._controller.pressure > 1.0)
+            for dither, fraction in zip(self._dithers, self._ladder.fractions, strict=True):
+                dither.set(fraction)
+        finally:
+            self._stepping.release()
+
+    def measured_loop(self, loop: asyncio.AbstractEventLoop, now_ns: int) -> bool:
+        """Look at the loop, and step if it is time. Returns whether to go on. From the measuring thread."""
+        signal = self.signal
+        assert isinstance(signal, LoopLag)
+        if self._loop is not loop:
+            return False
+        if not signal.probe(loop, now_ns, self._now):
+            self._loop = None
+            return False
+        if now_ns - self._stepped_ns >= STEP_NS:
+            self.step(now_ns)
+        return True
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child there is no thread, and nothing runs."""
+        self._stepping = threading.Lock()
+        self._wake = WakeEvent()
+        self._loop = None
+        self.signal.start_over()
+
+    def stop_for_good(self, timeout_s: float) -> None:  # noqa: ARG002  # nothing is waited for
+        """The process ends: the thread is not needed any more."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop measuring. The next request of an event loop begins anew."""
+        self._loop = None
+        self._wake.wake()
+
+    def __repr__(self) -> str:
+        return f"WorkerShedder({self.name!r}, rejected={self.rejected:.2f})"
+
+
+class Busy:
+    """A request that keeps a worker busy."""
+
+    __slots__ = ("_signal",)
+
+    def __init__(self, signal: Signal) -> None:
+        self._signal = [signal]
+
+    def finish(self, now_ns: int, outcome: Outcome) -> None:  # noqa: ARG002  # it was busy, however it ended
+        """See `Ticket.finish`."""
+        try:
+            signal = self._signal.pop()  # one step: of several callers, one gets it
+        except IndexError:
+            return
+        signal.ended(now_ns)
+
+    def give_back(self, now_ns: int) -> None:
+        """See `Ticket.give_back`."""
+        self.finish(now_ns, "ignored")
+
+
+def _measure(
+    shedder: weakref.ref[WorkerShedder], loop: asyncio.AbstractEventLoop, now: Clockwork, wake: WakeEvent
+) -> None:
+    """Look at the loop forty times a second, until one of the two is gone."""
+    while True:
+        mine = shedder()
+        if mine is None or not mine.measured_loop(loop, now()):
+            return
+        del mine
+        wake.wait(PROBE_S)

@@ -1,0 +1,193 @@
+"""How loaded a worker is, in units of its target: the wait in its event loop, or how many of its threads are busy."""
+
+# Theory of operation.
+#
+# Each signal gives a pressure: 1.0 is the target, less is room, more is overload.
+#
+# *Loop lag* is how long a callback waits until the event loop comes to it. It cannot be measured by the loop itself: a
+# timer that is late because of the work fires after the work. Another thread hands the loop a callback, looks at the
+# clock, and looks again: while the callback has not run, its age is a reading already, so a stall of two seconds is
+# seen after a tenth of one. A queue in the operating system in front of the process is seen as well, as far as the loop
+# reads it: each round of the loop handles what has arrived, and the callback waits for the round.
+#
+# What the loop does not read is a queue of new connections: uvloop accepts one of them in each round, asyncio's own
+# loop all. Where clients give up and connect again, connections wait for seconds while a round takes a tenth of one, so
+# the lag says little. But it is then never short: between two rounds there is no pause. So a lag that has *stood* for
+# `STANDING_STEPS`, as their shortest reading, counts `STANDING_WEIGHT` times on top. A loop that is busy but keeps up
+# comes to a callback at once now and then, so its standing lag is next to nothing (CoDel's observation about queues).
+#
+# *Occupancy* is how many workers are busy on average, of so many: threads of a WSGI server, or slots of a pool. It says
+# little when all are busy, which is the case at 1.01 times the load and at 10 times. So the pressure is steep near the
+# end: a little above the target it is proportional, and calm; with all busy it is `FULL_PRESSURE`.
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Final, Protocol
+
+from reconverge.errors import InvalidSetting
+
+LAG_TARGET_S: Final = 0.05
+STANDING_STEPS: Final = 4
+"""So many readings of the pressure in a row, with a shedder a fifth of a second."""
+STANDING_WEIGHT: Final = 8.0
+BUSY_TARGET: Final = 0.8
+FULL_PRESSURE: Final = 5.0
+UNHEARD_NS: Final = 1 << 62
+"""In place of the shortest reading, where there was none."""
+
+
+class Signal(Protocol):
+    """Says how loaded a worker is. Thread-safe."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has to be told when requests begin and end."""
+        ...
+
+    def began(self, now_ns: int) -> None:
+        """A request has been admitted."""
+        ...
+
+    def ended(self, now_ns: int) -> None:
+        """An admitted request has ended."""
+        ...
+
+    def pressure(self, now_ns: int) -> float:
+        """The pressure since this was last asked; 1.0 is the target."""
+        ...
+
+    def start_over(self) -> None:
+        """In a forked child: nothing runs, and nothing is measured."""
+        ...
+
+
+class LoopLag:
+    """The wait in an event loop. `target` is in seconds: so long may a callback wait. Raises InvalidSetting."""
+
+    counts = False
+
+    def __init__(self, target: float = LAG_TARGET_S) -> None:
+        if isinstance(target, bool) or not isinstance(target, int | float) or not 0.001 <= target <= 60:
+            raise InvalidSetting("target", target, "must be a number of seconds from 0.001 to 60")
+        self._target_ns = round(target * 1e9)
+        self._sent_ns = 0
+        self._answered = True
+        self._worst_ns = 0
+        self._least_ns = UNHEARD_NS
+        self._leasts_ns: deque[int] = deque(maxlen=STANDING_STEPS)
+
+    def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
+        """Hand the loop a callback, unless it still has one. Returns whether the loop is open. From another thread."""
+        if not self._answered:
+            self._worst_ns = max(self._worst_ns, now_ns - self._sent_ns)
+            return not loop.is_closed()
+        self._answered = False
+        self._sent_ns = now_ns
+        try:
+            loop.call_soon_threadsafe(self._answer, answer_ns, now_ns)
+        except RuntimeError:  # it is closed
+            self._answered = True
+            return False
+        return True
+
+    def _answer(self, answer_ns: Clockwork, sent_ns: int) -> None:
+        self.heard(answer_ns() - sent_ns)
+        self._answered = True
+
+    def heard(self, lag_ns: int) -> None:
+        """Take in a reading, in nanoseconds."""
+        self._worst_ns = max(self._worst_ns, lag_ns)
+        self._least_ns = min(self._least_ns, lag_ns)
+
+    def began(self, now_ns: int) -> None:
+        """See `Signal.began`; makes no difference."""
+
+    def ended(self, now_ns: int) -> None:
+        """See `Signal.ended`; makes no difference."""
+
+    def pressure(self, now_ns: int) -> float:
+        """See `Signal.pressure`: of the readings since then the longest, and what has stood for longer."""
+        age_ns = 0 if self._answered else now_ns - self._sent_ns
+        worst_ns = max(self._worst_ns, age_ns)
+        self._leasts_ns.append(age_ns if self._least_ns == UNHEARD_NS else self._least_ns)
+        self._worst_ns, self._least_ns = 0, UNHEARD_NS
+        standing_ns = min(self._leasts_ns) if len(self._leasts_ns) == STANDING_STEPS else 0
+        return (worst_ns + STANDING_WEIGHT * standing_ns) / self._target_ns
+
+    def start_over(self) -> None:
+        """See `Signal.start_over`."""
+        self._answered = True
+        self._worst_ns, self._least_ns = 0, UNHEARD_NS
+        self._leasts_ns.clear()
+
+
+class Clockwork(Protocol):
+    """Reads the monotonic clock, in nanoseconds."""
+
+    def __call__(self) -> int:
+        """Nanoseconds since an arbitrary start."""
+        ...
+
+
+class Occupancy:
+    """How many of `workers` are busy, as those requests that are in progress.
+
+    `target` is the fraction that may be busy on average. Raises InvalidSetting for numbers that make no sense.
+    """
+
+    counts = True
+
+    def __init__(self, workers: int, target: float = BUSY_TARGET) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise InvalidSetting(
+                "workers", workers, "must be a whole number of at least 1: how many requests run at once"
+            )
+        if isinstance(target, bool) or not isinstance(target, int | float) or not 0.1 <= target <= 0.99:
+            raise InvalidSetting("target", target, "must be a fraction from 0.1 to 0.99")
+        self.workers = workers
+        self._target = float(target)
+        self._lock = threading.Lock()
+        self.busy = 0
+        self._area_ns = 0
+        self._changed_ns = 0
+        self._asked_ns = 0
+
+    def began(self, now_ns: int) -> None:
+        """See `Signal.began`."""
+        self._change(now_ns, 1)
+
+    def ended(self, now_ns: int) -> None:
+        """See `Signal.ended`."""
+        self._change(now_ns, -1)
+
+    def _change(self, now_ns: int, by: int) -> None:
+        with self._lock:
+            self._area_ns += self.busy * max(0, now_ns - self._changed_ns)
+            self._changed_ns = max(now_ns, self._changed_ns)
+            self.busy = max(0, self.busy + by)
+
+    def pressure(self, now_ns: int) -> float:
+        """See `Signal.pressure`."""
+        self._change(now_ns, 0)
+        with self._lock:
+            lasted_ns = now_ns - self._asked_ns
+            mean = self._area_ns / lasted_ns if lasted_ns > 0 else float(self.busy)
+            self._area_ns = 0
+            self._asked_ns = now_ns
+        return pressure_of(mean / self.workers, self._target)
+
+    def start_over(self) -> None:
+        """See `Signal.start_over`."""
+        self._lock = threading.Lock()
+        self.busy = self._area_ns = 0
+
+
+def pressure_of(busy: float, target: float) -> float:
+    """The pressure of a busy fraction: 1.0 at the target, proportional near it, `FULL_PRESSURE` when all are busy."""
+    if busy <= target:
+        return busy / target
+    beyond = min(1.0, (busy - target) / (1.0 - target))
+    return 1.0 + beyond + (FULL_PRESSURE - 2.0) * beyond**4

@@ -1,0 +1,233 @@
+"""A service under load, in virtual time: an event loop or a pool of workers, whose capacity changes."""
+
+# Theory of operation.
+#
+# Two ways in which a Python service runs out of capacity behave differently in front of a shedder, so there are two.
+#
+# An *event loop* whose handlers compute has one queue, the loop's own, and a request is decided about when the loop
+# comes to it, behind all that came before. A rejected request costs the loop a little, too. What is measured is the
+# wait of a probe in that queue; while a probe is under way, its age is a reading, as in `shedding/worker/signals.py`.
+#
+# A *pool* (database connections, threads, a service downstream) has a queue of its own behind the decision: a request
+# is decided about at once, and waits after that.
+#
+# Arrivals and times of service are drawn from a `random.Random` that is handed in, so a run repeats.
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Final, Protocol
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+
+REJECTION_NS: Final = 200_000
+"""What the loop pays for a request that it rejects."""
+QUEUE_MAX: Final = 100_000
+"""Requests beyond so many in the queue are lost, as in the backlog of a socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests of one class: `rate` is in requests a second, at a moment in seconds.
+
+    They come evenly spaced, or at random (a Poisson process), which is what a large number of clients sends.
+    """
+
+    rank: int
+    rate: Callable[[float], float]
+    even: bool = False
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, with what became of it."""
+
+    rank: int
+    arrived_ns: int
+    ended_ns: int = -1
+    rejected: bool = False
+
+    @property
+    def latency_s(self) -> float:
+        """How long it took; infinite if it never ended."""
+        return (self.ended_ns - self.arrived_ns) / SECOND_NS if self.ended_ns >= 0 else float("inf")
+
+
+class Gate(Protocol):
+    """What decides, as the simulated service asks it."""
+
+    def enter(self, rank: int, now_ns: int) -> object | None:
+        """A token for an admitted request, or None for one that is rejected."""
+        ...
+
+    def leave(self, token: object, now_ns: int) -> None:
+        """An admitted request has ended."""
+        ...
+
+    def measure(self, lag_ns: int, now_ns: int) -> None:
+        """A reading of the event loop's lag, once every `TICK_NS`; always 0 in front of a pool."""
+        ...
+
+
+class NoGate:
+    """Admits everything."""
+
+    def enter(self, rank: int, now_ns: int) -> object | None:  # noqa: ARG002  # as the protocol has it
+        """See `Gate.enter`."""
+        return self
+
+    def leave(self, token: object, now_ns: int) -> None:
+        """See `Gate.leave`."""
+
+    def measure(self, lag_ns: int, now_ns: int) -> None:
+        """See `Gate.measure`."""
+
+
+TICK_NS: Final = 50 * MILLISECOND_NS
+_PROBE: Final = -1
+"""Stands in the loop's queue for a probe."""
+
+
+@dataclass
+class Service:
+    """One process and its traffic.
+
+    Args:
+        gate: what decides about each request.
+        streams: what arrives.
+        service_s: how long one request keeps a worker busy on average, at a moment in seconds.
+        workers: how many there are; 1 with `loop`.
+        loop: whether requests are decided about behind the queue, as an event loop does, or before it.
+        spread: of the time of service, as the standard deviation of a gamma distribution over its mean; 0 is constant.
+    """
+
+    gate: Gate
+    streams: Sequence[Stream]
+    service_s: Callable[[float], float]
+    random: Random
+    workers: int = 1
+    loop: bool = True
+    spread: float = 0.5
+    requests: list[Request] = field(default_factory=list)
+    lags: list[tuple[float, float]] = field(default_factory=list)
+    """Readings of the loop's lag: moment and lag, both in seconds."""
+
+    def run(self, seconds: float) -> list[Request]:
+        """Let so many seconds pass. Returns all requests, in the order of their arrival."""
+        self._order = count()
+        self._events: list[tuple[int, int, Callable[[int], None]]] = []
+        self._queue: deque[tuple[int, Request | None, object]] = deque()
+        self._busy = 0
+        self._probe_sent_ns = _PROBE
+        self._lag_ns = 0
+        end_ns = round(seconds * SECOND_NS)
+        for stream in self.streams:
+            self._next_arrival(stream, 0)
+        self._at(TICK_NS, self._tick)
+        while self._events and self._events[0][0] <= end_ns:
+            now_ns, _, event = heapq.heappop(self._events)
+            event(now_ns)
+        return self.requests
+
+    def _at(self, moment_ns: int, event: Callable[[int], None]) -> None:
+        heapq.heappush(self._events, (moment_ns, next(self._order), event))
+
+    def _next_arrival(self, stream: Stream, now_ns: int) -> None:
+        rate = stream.rate(now_ns / SECOND_NS)
+        if rate <= 0:
+            self._at(now_ns + TICK_NS, lambda later_ns: self._next_arrival(stream, later_ns))
+            return
+        pause_s = 1.0 / rate if stream.even else self.random.expovariate(rate)
+        moment_ns = now_ns + max(1, round(pause_s * SECOND_NS))
+        self._at(moment_ns, lambda arrived_ns: self._arrive(stream, arrived_ns))
+
+    def _arrive(self, stream: Stream, now_ns: int) -> None:
+        request = Request(stream.rank, now_ns)
+        self.requests.append(request)
+        self._next_arrival(stream, now_ns)
+        if len(self._queue) >= QUEUE_MAX:
+            return
+        if self.loop:
+            self._queue.append((now_ns, request, None))
+        else:
+            token = self.gate.enter(request.rank, now_ns)
+            if token is None:
+                request.rejected = True
+                request.ended_ns = now_ns
+                return
+            self._queue.append((now_ns, request, token))
+        self._work(now_ns)
+
+    def _tick(self, now_ns: int) -> None:
+        self._at(now_ns + TICK_NS, self._tick)
+        lag_ns = 0
+        if self.loop:
+            if self._probe_sent_ns == _PROBE:
+                self._probe_sent_ns = now_ns
+                self._queue.append((now_ns, None, None))
+                self._work(now_ns)
+                lag_ns = self._lag_ns
+            else:
+                lag_ns = max(self._lag_ns, now_ns - self._probe_sent_ns)
+        self.lags.append((now_ns / SECOND_NS, lag_ns / SECOND_NS))
+        self.gate.measure(lag_ns, now_ns)
+
+    def _work(self, now_ns: int) -> None:
+        while self._queue and self._busy < self.workers:
+            queued_ns, request, token = self._queue.popleft()
+            if request is None:
+                self._lag_ns = now_ns - queued_ns
+                self._probe_sent_ns = _PROBE
+                continue
+            self._busy += 1
+            if self.loop:
+                token = self.gate.enter(request.rank, now_ns)
+                if token is None:
+                    request.rejected = True
+                    self._end(request, None, now_ns + REJECTION_NS)
+                    continue
+            self._end(request, token, now_ns + self._service_ns(now_ns))
+
+    def _service_ns(self, now_ns: int) -> int:
+        mean_s = self.service_s(now_ns / SECOND_NS)
+        if self.spread > 0:
+            shape = 1.0 / self.spread**2
+            mean_s = self.random.gammavariate(shape, mean_s / shape)
+        return max(1, round(mean_s * SECOND_NS))
+
+    def _end(self, request: Request, token: object, moment_ns: int) -> None:
+        def ended(now_ns: int) -> None:
+            self._busy -= 1
+            request.ended_ns = now_ns
+            if token is not None:
+                self.gate.leave(token, now_ns)
+            self._work(now_ns)
+
+        self._at(moment_ns, ended)
+
+
+def goodput(
+    requests: Sequence[Request], rank: int, timeout_s: float, since_s: float = 0.0, until_s: float = 1e9
+) -> float:
+    """The fraction of a class that was admitted and answered within `timeout_s`; 1 if nothing arrived."""
+    asked = [each for each in requests if each.rank == rank and since_s <= each.arrived_ns / SECOND_NS < until_s]
+    good = [each for each in asked if not each.rejected and each.latency_s <= timeout_s]
+    return len(good) / len(asked) if asked else 1.0
+
+
+def rejected_by_second(requests: Sequence[Request], width_s: float = 1.0) -> Iterator[tuple[float, float]]:
+    """The rejected fraction of all that arrived, for each `width_s` seconds: their beginning, and the fraction."""
+    last = max((each.arrived_ns for each in requests), default=-1)
+    width_ns = round(width_s * SECOND_NS)
+    arrived = [0] * (last // width_ns + 1)
+    gone = [0] * len(arrived)
+    for each in requests:
+        arrived[each.arrived_ns // width_ns] += 1
+        gone[each.arrived_ns // width_ns] += each.rejected
+    for number, (all_of_it, lost) in enumerate(zip(arrived, gone, strict=True)):
+        yield number * width_s, lost / all_of_it if all_of_it else 0.0

@@ -1,0 +1,1 @@
+"""What contracts cost a node that has many customers."""

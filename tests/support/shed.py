@@ -1,0 +1,90 @@
+"""A vocabulary for tests of shedding: gates in front of a simulated service, and what their traces amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.shedding import AdaptiveConcurrency, LoopLag, Refusal, TrafficClasses, WorkerShedder
+from reconverge.shedding.adaptive.algorithms import Algorithm
+from reconverge.shedding.adaptive.sample import Sample
+from reconverge.shedding.layers import Arrival, Ticket
+from reconverge.simulation.studies.loaded_service import Request
+
+MILLISECONDS = 1_000_000
+TWO = TrafficClasses(["user", "prefetch"], classify=str)
+USER, PREFETCH = 0, 1
+
+
+def window(round_trip_ms: float, in_flight: int, *, dropped: bool = False) -> Sample:
+    """A window of requests that took so long, of which so many ran at once."""
+    return Sample(round(round_trip_ms * MILLISECONDS), in_flight, dropped)
+
+
+class AdaptiveGate:
+    """Adaptive concurrency in front of a pool."""
+
+    def __init__(self, algorithm: Algorithm, classes: TrafficClasses = TWO) -> None:
+        self.layer = AdaptiveConcurrency(algorithm, classes=classes)
+        self.limits: list[tuple[float, int]] = []
+
+    def enter(self, rank: int, now_ns: int) -> object | None:
+        """See `Gate.enter`."""
+        answer = self.layer.enter(Arrival("ada", rank, now_ns))
+        return None if isinstance(answer, Refusal) else answer
+
+    def leave(self, token: object, now_ns: int) -> None:
+        """See `Gate.leave`."""
+        ticket: Ticket = token  # type: ignore[assignment]  # as entered
+        ticket.finish(now_ns, "served")
+
+    def measure(self, lag_ns: int, now_ns: int) -> None:
+        """See `Gate.measure`."""
+        self.limits.append((now_ns / SECOND_NS, self.layer.limit))
+
+
+class WorkerGate:
+    """The worker shedder in front of an event loop."""
+
+    def __init__(self, classes: TrafficClasses = TWO) -> None:
+        self.signal = LoopLag()
+        self.layer = WorkerShedder(self.signal, classes=classes, clock=ManualClock())
+        self.rejected: list[tuple[float, float]] = []
+
+    def enter(self, rank: int, now_ns: int) -> object | None:
+        """See `Gate.enter`."""
+        return None if isinstance(self.layer.enter(Arrival("ada", rank, now_ns)), Refusal) else self
+
+    def leave(self, token: object, now_ns: int) -> None:
+        """See `Gate.leave`."""
+
+    def measure(self, lag_ns: int, now_ns: int) -> None:
+        """See `Gate.measure`."""
+        self.signal.heard(lag_ns)
+        self.layer.step(now_ns)
+        self.rejected.append((now_ns / SECOND_NS, self.layer.rejected))
+
+
+def mean_between(points: Sequence[tuple[float, float]], since: float, until: float) -> float:
+    """The mean of what was noted in these seconds."""
+    chosen = [value for moment, value in points if since <= moment < until]
+    return sum(chosen) / len(chosen)
+
+
+def served_per_second(requests: Sequence[Request], since: float, until: float) -> float:
+    """How many requests that came in these seconds were served, each second."""
+    return len(_served(requests, since, until)) / (until - since)
+
+
+def mean_latency_s(requests: Sequence[Request], since: float, until: float) -> float:
+    """How long those took, on average."""
+    served = _served(requests, since, until)
+    return sum(each.latency_s for each in served) / len(served)
+
+
+def _served(requests: Sequence[Request], since: float, until: float) -> list[Request]:
+    return [
+        each
+        for each in requests
+        if since <= each.arrived_ns / SECOND_NS < until and not each.rejected and each.ended_ns >= 0
+    ]
