@@ -199,12 +199,17 @@ def _outlives_its_lease(render: Limiter, relay: Relay, truth: Truth) -> None:
 
 def _loses_its_data(server: RedisServer, limiters: Sequence[Limiter]) -> None:
     """The server is gone for a moment, and keeps nothing; its nodes go on from their leases."""
-    before = [render.table.admitted for render in limiters]
     server.kill()
     server.start()
+    _all_begin_something(limiters)
+
+
+def _all_begin_something(limiters: Sequence[Limiter]) -> None:
+    """Wait until each node has."""
+    before = [render.table.admitted for render in limiters]
     eventually(
         lambda: all(render.table.admitted > count for render, count in zip(limiters, before, strict=True)),
-        "work on all nodes",
+        "work on each node",
     )
 
 
@@ -259,13 +264,7 @@ def test_a_node_that_waits_gets_slots_of_nodes_that_are_busy(redis_server: Redis
         each.start()
     try:
         for _ in range(3):
-            before = [render.table.admitted for render in limiters]
-            eventually(
-                lambda before=before: all(
-                    render.table.admitted > count for render, count in zip(limiters, before, strict=True)
-                ),
-                "work on each node",
-            )
+            _all_begin_something(limiters)
     finally:
         stop.set()
         for each in threads:
