@@ -111,5 +111,23 @@ class SlotMachine(RuleBasedStateMachine):
             assert [] == self.world.left_behind()
 
 
+def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
+    """One slot of those that it has in use beyond its part; else it would take each of them again for ever."""
+    world = SlotWorld(0)
+    node, key = world.nodes[0], world.keys[0]
+    until_ns = world.now_ns + world.settled_ns
+    while world.now_ns < until_ns:
+        world.asks(node, key, 1, 0)
+        world.pass_until(world.now_ns + world.interval_ns)
+    cell = node.table.cell_in_use(key)
+    assert cell is not None
+    line, cell.reserved, cell.nodes = cell.line, 1, 2
+    node.table.release(node.work[0])
+
+    assert (line - 1, 0) == (cell.line, cell.reserved)
+    node.table.release(node.work[1])
+    assert line - 1 == cell.line
+
+
 TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=tried(60, long=1500), stateful_step_count=60)

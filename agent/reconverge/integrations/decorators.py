@@ -52,18 +52,16 @@ def limited(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
 
-    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served. With a
-    limit on what is in progress, such as `20 in flight`, a call has a slot until the function has ended, however.
+    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served. Under a
+    limit such as `20 in flight` it has a slot until the function has ended, however.
 
     Args:
-        limits: a limit string, quotas, or a `Limiter`, which needs no agent.
-        agent: decides.
-        name: of the limit; by default that of the function. Functions with the same name count together.
+        limits, agent: a limit string or quotas, and the agent that decides; or a `Limiter`, which needs no agent.
+        name: of the limit; by default that of the function. Those with the same name count together.
         key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
-        cost: what a call costs, or a function of what it is given. A text is a kind of call that the limit's `costs`
-            name.
-        wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
-        max_queue: so many may wait for a key on this node; see `Limiter.wait`.
+        cost: what a call costs, or a function of what it is given; as a text, a kind that the limit's `costs` name.
+        wait, max_queue: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is
+            raised; so many may wait for a key on this node, see `Limiter.wait`.
         in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
             decides ("refuse"). A call that waits for its turn does not ask.
         meter: counts what each key is charged, and what it is refused; a `reconverge.usage.Meter`.
@@ -81,8 +79,7 @@ def limited(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         check_of_call(limiter, cost, "cost")
-        if limiter.has_slots:
-            _check_ends(function)
+        _check_ends(limiter, function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
@@ -99,8 +96,10 @@ def _check_limits(limits: object) -> None:
         raise InvalidSetting("limits", limits, problem)
 
 
-def _check_ends(function: object) -> None:
-    """Raise InvalidSetting for a generator: the call that makes it ends before any of its work begins."""
+def _check_ends(limiter: Limiter, function: object) -> None:
+    """Raise InvalidSetting for slots of a generator: the call that makes it ends before any of its work begins."""
+    if not limiter.has_slots:
+        return
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         problem = "is a generator, whose work lasts longer than the call; take the slot within it, with limiter.slot()"
         raise InvalidSetting("limits", name_of(function), problem)

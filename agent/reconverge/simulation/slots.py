@@ -169,7 +169,10 @@ class SlotWorld:
         if not node.alive or node.stopping or cost > self.limit.capacity:
             return
         now_ns = node.clock.monotonic_ns()
-        if node.table.decide(key, cost, now_ns).allowed:
+        work = Work(node, key, cost, None, 0)
+        if node.table.take_at_once(key, cost, work):
+            self._note(work)
+        elif node.table.decide(key, cost, now_ns).allowed:
             self._begins(node, key, cost)
         elif patience_ns > 0:
             waiting = Waiting(key, cost, self.now_ns + patience_ns)
@@ -190,8 +193,15 @@ class SlotWorld:
 
     def _begins(self, node: Member, key: str, cost: int) -> None:
         cell = node.table.cell_in_use(key)
-        node.work.append(Work(node, key, cost, cell, cost))
-        self._judge(key)
+        self._note(Work(node, key, cost, cell, cost))
+
+    def _note(self, work: Work) -> None:
+        """Work has begun, which must not be after its node's lease: then it would count apart at once."""
+        work.node.work.append(work)
+        now_ns = work.node.clock.monotonic_ns()
+        if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
+            self.problems.append(f"{work.key} begins at {self.now_ns} ns on a lease that is over")
+        self._judge(work.key)
 
     def _let_in(self, node: Member) -> None:
         """Have those that wait try, the first of each key first."""
