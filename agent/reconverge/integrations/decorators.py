@@ -56,12 +56,13 @@ def limited(
     limit such as `20 in flight` it has a slot until the function has ended, however.
 
     Args:
-        limits, agent: a limit string or quotas, and the agent that decides; or a `Limiter`, which needs no agent.
+        limits: a limit string, quotas, or a `Limiter`, which needs no agent.
+        agent: decides.
         name: of the limit; by default that of the function. Those with the same name count together.
         key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
         cost: what a call costs, or a function of what it is given; as a text, a kind that the limit's `costs` name.
-        wait, max_queue: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is
-            raised; so many may wait for a key on this node, see `Limiter.wait`.
+        wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
+        max_queue: so many may wait for a key on this node; see `Limiter.wait`.
         in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
             decides ("refuse"). A call that waits for its turn does not ask.
         meter: counts what each key is charged, and what it is refused; a `reconverge.usage.Meter`.
@@ -71,8 +72,7 @@ def limited(
     """
     _check_limits(limits)
     _check_agent(agent, needed=not isinstance(limits, Limiter))
-    if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
-        raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
+    wait = _checked_wait(wait)
     asks_s, meter = _asks_s(agent, in_doubt, waits=wait is not False), checked_meter(meter)
     _check_functions(key=key, cost=cost)
 
@@ -88,6 +88,14 @@ def limited(
         return call.around(function)
 
     return decorate
+
+
+def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as it is given
+    """How long to wait, in seconds. Raises InvalidSetting."""
+    seconds = in_seconds(wait)
+    if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
+    return seconds
 
 
 def _check_limits(limits: object) -> None:
