@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from reconverge.simulation.slots import Member, SlotWorld
+from reconverge.simulation.in_progress.world import Member, SlotWorld
 from tests.support.effort import tried
 
 NODES = st.integers(0, 7)

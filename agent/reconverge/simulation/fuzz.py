@@ -3,7 +3,7 @@
 Five modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
 *Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*:
 safety, when the nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges.
-*Slots*: limits on what is in progress, of which no more runs than may, and none is lost; see `slots.py`.
+*Slots*: limits on what is in progress, of which no more runs than may, and none is lost; see `in_progress/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS
 from reconverge.simulation.changing import on_one_plan, stretches
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.slot_cases import try_slots
+from reconverge.simulation.in_progress.cases import try_slots
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.truth import Decided, History, broken_windows, number_of
 from reconverge.simulation.world import World

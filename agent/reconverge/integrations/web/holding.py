@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from reconverge.clock import Seconds
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.slots import FIFO, Terms
 from reconverge.runtime.interruptions import has_a_loop
@@ -29,9 +30,27 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from reconverge.decision import Decision
-    from reconverge.integrations.web.rules import Rule
     from reconverge.limiter.limiter import Limiter
     from reconverge.limiter.slots import Order, Slot
+
+
+class Queueing(Protocol):
+    """What a rule says of slots."""
+
+    @property
+    def wait(self) -> Seconds | None:
+        """For how long a request waits for one."""
+        ...
+
+    @property
+    def max_queue(self) -> int | None:
+        """How many may."""
+        ...
+
+    @property
+    def order(self) -> str | None:
+        """Which comes first."""
+        ...
 
 
 class HeldSlot:
@@ -68,7 +87,7 @@ class HeldSlot:
 
 def slot_for(
     limiter: Limiter,
-    rule: Rule,
+    rule: Queueing,
     key: str,
     cost: int,
     kind: str | None,
@@ -99,7 +118,7 @@ def slot_for(
     return HeldSlot(slot)
 
 
-def check_queue(rule: Rule) -> None:
+def check_queue(rule: Queueing) -> None:
     """Raise InvalidSetting for a queue that makes no sense."""
     if rule.wait is None:
         for name in ("max_queue", "order"):
@@ -111,7 +130,7 @@ def check_queue(rule: Rule) -> None:
     Terms(timeout=rule.wait, max_queue=rule.max_queue, order=cast("Order", rule.order or FIFO))
 
 
-def check_held(limiter: Limiter, rule: Rule) -> None:
+def check_held(limiter: Limiter, rule: Queueing) -> None:
     """Raise InvalidSetting for what has no effect on this kind of limit: on slots, or on a rate."""
     if not limiter.has_slots:
         if rule.wait is not None:

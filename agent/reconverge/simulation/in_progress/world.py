@@ -1,7 +1,7 @@
 """Slots under virtual time: fleets whose work takes a while, in a world of faults that is drawn from a seed.
 
-The kernel, the syncer and the merge rule are the real ones, as in `world.py`. What is judged differs: not what was
-admitted in a window, but what is in progress at each moment.
+The kernel, the syncer and the merge rule are the real ones, as in `simulation/world.py`. What is judged differs: not
+what was admitted in a window, but what is in progress at each moment.
 """
 
 # Theory of operation.

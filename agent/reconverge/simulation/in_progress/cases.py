@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconverge.simulation.slots import LOOKS, Member, SlotWorld
+from reconverge.simulation.in_progress.world import LOOKS, Member, SlotWorld
 
 
 def try_slots(seed: int) -> list[str]:
