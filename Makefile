@@ -15,6 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 with_dev := .venv/.with-dev
 with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
+with_docs := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-docs)
 with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
@@ -43,7 +44,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding docs release-check pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -109,9 +110,19 @@ bench: .venv/.with-bench ## measure what things cost, beside other limiters; tak
 bench-shedding: .venv/.with-bench ## load shedding in a closed loop, beside no limiter and a fixed limit; takes twenty minutes; ARGS='loop-spike'
 	.venv/bin/python -m bench.shedding $(or $(ARGS),--results bench/results)
 
+docs: $(with_docs) ## build the documents as a site in build/site; a dead link or a page that is nowhere is an error
+	.venv/bin/mkdocs build --strict
+	@echo "The documents are in build/site; .venv/bin/mkdocs serve shows them."
+
+release-check: $(with_test) ## list what a release still needs, and what of it only the owner can fill in
+	.venv/bin/python -m docs.tools.release
+
+pictures: $(with_demo) ## draw the pictures of the documents anew, from a simulation and from bench/results
+	.venv/bin/python -m docs.tools.pictures
+
 clean: ## remove all that was set up or left behind
 	rm -rf .venv .tools build dist *.egg-info .coverage* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	find agent sync tests examples chaos bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find agent sync tests examples chaos bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.with-%: pyproject.toml $(native)
 	@.ci/environment '$*'

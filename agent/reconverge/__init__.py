@@ -33,6 +33,8 @@ from reconverge.limiter.reservation import Reservation
 from reconverge.limiter.slots import Slot
 from reconverge.stats import AgentStats, Health, LimitStats
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Agent",
     "AgentStats",

@@ -211,8 +211,12 @@ def test_a_customer_is_decided_by_its_page_from_the_moment_it_is_held(
     assert 0 == node.admitted("ada", 60)
 
 
-def test_what_was_used_before_a_version_whose_page_came_is_not_forgiven(clock: ManualClock) -> None:
+@pytest.mark.parametrize("noted", [0, 256])
+def test_what_was_used_before_a_version_whose_page_came_is_not_forgiven(
+    noted: int, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The customer was met by one version, and its page is fetched for another customer of the next one."""
+    monkeypatch.setattr(customers_module, "PENDING_MAX", noted)
     hub = OddHub(clock)
     publish(hub, clock, shop(ada="bucket"))
     node = DecidingNode(hub, clock)

@@ -1,7 +1,7 @@
 """Goal: what is written about the project is true of it.
 
-Method: every example in documents and docstrings is run, every link and every test they name is looked up, and what the
-README lists is compared with the code.
+Method: every example in documents and docstrings is run, every link and every test they name is looked up, and what
+tables list is compared with the code.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ from tests.support.servers import RedisServer
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+README_LINES_MAX = 160
+"""A first screen, and what has to stand beside it; all else is for the documents."""
+INSTALLING = (ROOT / "docs" / "start" / "installing.md").read_text()
+SETTINGS = (ROOT / "docs" / "reference" / "settings.md").read_text()
+COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
 OURS = {".py", ".md", ".lua", ".toml", ".sh", ""}
 """Endings of the files in which the project speaks."""
 LEFT_OUT = {".git", ".venv", "build", "dist", "__pycache__"}
@@ -72,10 +77,9 @@ def name_of(path: Path) -> str:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The fenced blocks of that language."""
-    return [
-        textwrap.dedent(block) for block in re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    ]
+    """The fenced blocks of that language, also those in lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
 
 
 def run_block(code: str, namespace: dict[str, Any], where: str) -> None:
@@ -101,6 +105,8 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path.read_text(), "python")], ids=name_of)
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore:Using `httpx` with:DeprecationWarning")  # Starlette's test client runs with either
+@pytest.mark.filterwarnings("ignore:Using `httpx` with:UserWarning")
 def test_every_example_in_a_document_runs(path: Path, redis_server: RedisServer) -> None:
     """Each by itself, as it stands there, against a real Redis; sessions must answer what is written.
 
@@ -226,17 +232,43 @@ def test_every_file_that_is_named_exists(path: Path) -> None:
 
 def test_the_readme_links_every_bound_to_a_test() -> None:
     """No cell of the table of bounds is a mere claim."""
-    rows = table_after("## How far a limit can be exceeded")
+    rows = table_after(README, "## How far a limit can be exceeded")
 
     assert len(rows) >= 5
     assert [] == [cell for row in rows for cell in row[1:] if not re.match(r"\[[^\]]+\]\(tests/[\w/]+\.py\)", cell)]
 
 
+def test_every_promise_is_linked_to_a_test() -> None:
+    """Of the table of promises each row but the headings of its groups, and each row about memory."""
+    path = ROOT / "docs" / "reference" / "promises.md"
+    text = path.read_text()
+    rows = [row for row in table_after(text, "# What is promised") if row[1]] + table_after(text, "## Memory")
+    shown = r"\]\((\.\./\.\./(?:tests|agent/reconverge/testing|chaos/scenarios)/[\w/]+\.py)\)"
+
+    assert len(rows) >= 20
+    assert [] == [row[0] for row in rows if not re.search(shown, row[-1])]
+
+
+def test_the_readme_is_short() -> None:
+    """What a newcomer reads first has an end."""
+    assert README.count("\n") <= README_LINES_MAX
+
+
+def test_the_readme_says_what_a_line_is_where_it_first_says_line() -> None:
+    """The first *line* of the README is followed by what it means, and stands before the table of bounds."""
+    first = re.search(r"\blines?\b", prose(ROOT / "README.md"))
+
+    assert first is not None
+    assert prose(ROOT / "README.md")[first.start() - 1 :].startswith(
+        "*line*: the part of a limit that it may use up alone"
+    )
+
+
 def test_the_makes_that_are_named_exist() -> None:
     """Whatever a document has the reader make."""
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
-        name for path in DOCUMENTS for name in re.findall(r"(?:^\$ |`)make ([a-z]+)", path.read_text(), re.MULTILINE)
+        name for path in DOCUMENTS for name in re.findall(r"(?:^\$ |`)make ([a-z-]+)", path.read_text(), re.MULTILINE)
     }
 
     assert {"demo", "test", "check"} <= named <= targets
@@ -245,9 +277,9 @@ def test_the_makes_that_are_named_exist() -> None:
 # -------------------------------------------------------------------- what is listed is what there is
 
 
-def table_after(heading: str) -> list[list[str]]:
-    """The rows of the README's first table after a heading, without the header."""
-    found = re.search(r"^\|[-| ]+\|\n((?:\|.*\n)+)", README[README.index(heading) :], re.MULTILINE)
+def table_after(text: str, heading: str) -> list[list[str]]:
+    """The rows of the first table after a heading, without the header."""
+    found = re.search(r"^\|[-| ]+\|\n((?:\|.*\n)+)", text[text.index(heading) :], re.MULTILINE)
     assert found is not None
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in found.group(1).splitlines()]
 
@@ -257,11 +289,11 @@ def code_in(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
-def test_the_readme_lists_every_setting_with_its_default() -> None:
+def test_the_settings_of_an_agent_are_listed_with_their_defaults() -> None:
     """The parameters of Agent, all of them and no others, and the defaults that can be written as a value."""
     parameters = inspect.signature(Agent).parameters
     listed: dict[str, str] = {}
-    for names, default, _ in table_after("| setting of `Agent`"):
+    for names, default, _ in table_after(SETTINGS, "| setting of `Agent`"):
         listed |= dict.fromkeys(code_in(names), default)
     wrong: list[str] = []
     for name, default in listed.items():
@@ -282,30 +314,30 @@ def test_the_readme_lists_every_policy() -> None:
     assert {*POLICIES} - {"naive"} == {*code_in(header.group(1))} - {"max_overshoot"}
     assert POLICIES["balanced"].max_overshoot == 0.1
     assert POLICIES["balanced"].cold_allowance == 1.0
-    assert '"balanced"' in code_in(table_after("| setting of `Agent`")[5][1])
+    assert '"balanced"' in code_in(table_after(SETTINGS, "| setting of `Agent`")[5][1])
 
 
-def test_the_readme_lists_every_algorithm() -> None:
+def test_every_algorithm_is_listed() -> None:
     """The sentence that names the algorithms names all of them, and no other."""
-    (sentence,) = re.findall(r"The algorithm is one of (.*?)\.\n", README, re.DOTALL)
+    (sentence,) = re.findall(r"The algorithm is one of (.*?)\.(?: Every key|\n)", SETTINGS, re.DOTALL)
 
     assert set(ALGORITHMS) == set(code_in(sentence))
 
 
-def test_the_readme_lists_every_hub() -> None:
+def test_every_hub_is_listed() -> None:
     """The schemes that open one, as installed."""
-    listed = {re.match(r"`([a-z+]+)://", hub).group(1) for hub, _ in table_after("| hub | nodes meet")}  # type: ignore[union-attr]
+    listed = {re.match(r"`([a-z+]+)://", hub).group(1) for hub, _ in table_after(SETTINGS, "| hub | nodes meet")}  # type: ignore[union-attr]
 
     assert {entry.name for entry in entry_points(group=GROUP)} | {MEMORY} == listed
 
 
-def test_the_readme_lists_every_extra() -> None:
+def test_every_extra_is_listed() -> None:
     """What can be installed beside the agent; `all` and what only the project needs go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "test", "dev"}
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "docs", "test", "dev"}
 
-    assert extras == {name for row in table_after("## Install") for name in code_in(row[0])}
+    assert extras == {name for row in table_after(INSTALLING, "## Extras") for name in code_in(row[0])}
 
 
 def test_every_environment_variable_is_read_somewhere() -> None:
@@ -316,9 +348,9 @@ def test_every_environment_variable_is_read_somewhere() -> None:
     assert read == written
 
 
-def test_every_command_line_in_the_readme_is_understood() -> None:
+def test_every_command_is_listed_with_a_line_that_it_understands() -> None:
     """All commands are shown, with options that they have, and with all that they need."""
-    (shown,) = (block for block in blocks(README, "console") if "reconverge" in block)
+    (shown,) = (block for block in blocks(COMMANDS, "console") if "reconverge" in block)
     commands: Any = typer.main.get_command(app)
     used: set[str] = set()
     for line in shown.splitlines():

@@ -198,6 +198,9 @@ EXCHANGING = [
     step("fails", NODE, st.sampled_from(["ada", "bob"]), PARTS),
     step("late_ones_arrive"),
     step("attends", NODE, PARTS),
+    step("sleeps", NODE),
+    step("sleeps", NODE),
+    step("awakes", NODE),
 ]
 MISFORTUNES = [
     step("hub_jumps", JUMPS),

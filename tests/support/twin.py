@@ -36,7 +36,7 @@ LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "line", "base", "
 
 def everything(world: World) -> Data:
     """All that the nodes of a world know, by where they know it."""
-    known: Data = {}
+    known: Data = {f"{number} woken": node.woken for number, node in enumerate(world.nodes)}
     for number, kernel in enumerate(world.kernels):
         known[f"{number} keys"] = kernel.keys
         for shard in kernel.shards:
@@ -73,7 +73,7 @@ def _cell(cell: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
 def _shard(shard: Any) -> Iterator[tuple[str, Any]]:
     for name in ("offset_ns", "lag_ns", "late_ns", "round_trip_ns", "acked_ns", "lease_until_ns", "unconfirmed"):
         yield name, getattr(shard, name)
-    for name in ("attended_until_ns", "early_ns", "refreshed_ns"):
+    for name in ("attended_until_ns", "looks_ns", "regular_ns", "begins_ns", "early_ns", "refreshed_ns"):
         yield name, getattr(shard, name)
     yield "dirty", _queued(shard.dirty)
     yield "urgent", _queued(shard.urgent)

@@ -34,6 +34,12 @@ class TwinNode(Node):
         self._label = label
         self._sequence = count(1)
         super().__init__(clock, shards=shards, keys_max=keys_max)
+        self.woken = 0
+        """How often a decision has woken its loop."""
+        self.kernel.wake = self._note_wake
+
+    def _note_wake(self) -> None:
+        self.woken += 1
 
     def _new_name(self) -> str:
         return f"{self._label}-{next(self._sequence)}"
@@ -323,6 +329,22 @@ class World:
             chosen.reaches(self.hub)
             chosen.hears()
         return batches
+
+    def sleeps(self, node: int) -> list[int]:
+        """The loop of a node sleeps until there is something to do; until when, for each shard."""
+        if not self.nodes:
+            return []
+        chosen, now_ns = self.nodes[node % NODES], self.clock.monotonic_ns()
+        looks_ns = [syncer.looks_ns(now_ns) for syncer in chosen.syncers]
+        for syncer, until_ns in zip(chosen.syncers, looks_ns, strict=True):
+            syncer.attend(until_ns + SECOND_NS)
+            syncer.sleep_until(until_ns)
+        return looks_ns
+
+    def awakes(self, node: int) -> None:
+        """The loop of a node is at work."""
+        for syncer in self.nodes[node % NODES].syncers if self.nodes else ():
+            syncer.stay_awake()
 
     def parts(self, node: int) -> None:
         """Nobody attends to a node."""

@@ -7,7 +7,14 @@
 # driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and `ownership.py` sees to it that there is one at
 # a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
 #
-# The problem. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only
+# The first problem. To wake a thread takes more than to decide, and the first charge since each report calls for an
+# exchange. As long as requests come, the loop therefore looks by itself at the moments at which another exchange may
+# begin (`Syncer.looks_ns`), and only what has to begin earlier wakes it. A loop that finds nothing to do at the end of
+# an interval sleeps until it has to give a sign of life, so that an idle process wakes up for nothing else. A loop of
+# the application may be closed at any time without a word, so decisions wake a task as before, which takes no call of
+# the operating system from the loop's own thread.
+#
+# The second one. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The only
 # way to wake an event loop from elsewhere is to write to its pipe, which is a system call in the middle of a decision:
 # chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits for one
 # of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with nothing
@@ -133,6 +140,12 @@ class ExchangeDriver(Ownership):
             return 0.0
         return max(0.0, (SystemClock.monotonic_ns() - look_by_ns) / SECOND_NS)
 
+    @property
+    def _is_relied_on(self) -> bool:
+        """Whether decisions may rely on it that the runner looks when it said that it would."""
+        owner = self.owner
+        return owner is not None and owner.end_is_noticed
+
     def runner_is_gone(self) -> None:
         """The runner is gone without notice: the next decision has to start one."""
         self._look_by_ns = None
@@ -165,6 +178,9 @@ class ExchangeDriver(Ownership):
         until `going_on` says no.
         """
         try:
+            if self._is_relied_on:
+                for syncer in self._syncers:
+                    syncer.stay_awake()
             self._look_for_restoration()
             if self._reconnects:
                 self._reconnects = False
@@ -372,15 +388,22 @@ class ExchangeDriver(Ownership):
         now_ns = self._clock.monotonic_ns()
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
-    def _due_in_s(self, waiting: Iterable[Syncer], readers: Iterable[Reader | Follower]) -> float:
-        """Seconds until the next of these should begin, until when all are promised to be looked at."""
+    def _due_in_s(self, waiting: Sequence[Syncer], readers: Iterable[Reader | Follower]) -> float:
+        """Seconds until the next of these should begin, until when all are promised to be looked at.
+
+        Decisions that want an exchange of one of these sooner wake the runner.
+        """
         now_ns = self._clock.monotonic_ns()
-        due_ns = min((syncer.due_ns(now_ns) for syncer in waiting), default=now_ns + self._grace_ns)
+        relied_on = self._is_relied_on
+        until = [syncer.looks_ns(now_ns) if relied_on else syncer.due_ns(now_ns) for syncer in waiting]
+        due_ns = min(until, default=now_ns + self._grace_ns)
         for reader in readers:
             due_ns = min(due_ns, reader.due_ns())
         due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
         for syncer in self._syncers:
             syncer.attend(due_ns + self._grace_ns)
+        for syncer in waiting if relied_on else ():
+            syncer.sleep_until(due_ns)
         self._look_by_ns = SystemClock.monotonic_ns() + max(0, due_ns - now_ns) + self._grace_ns
         return (due_ns - now_ns) / SECOND_NS
 

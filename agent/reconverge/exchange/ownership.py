@@ -33,6 +33,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def end_is_noticed(self) -> bool:
+        """Whether the driver is told however it ends, so that decisions may rely on its looking by itself."""
+        ...
+
+    @property
     def left(self) -> bool:
         """Whether it has come to its last words, and said them if the hub would hear them."""
         ...

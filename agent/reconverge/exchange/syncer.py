@@ -130,6 +130,8 @@ class Syncer:
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
         """When the next regular exchanges may begin; after a failure, when to try again."""
+        self._busy = self._hurried = False
+        """Decisions had something to say with the last batch; and some of it would not wait for a regular exchange."""
         self._hasten = False
         """Some interval may have become shorter."""
         self._about: frozenset[int] | None = None
@@ -215,6 +217,35 @@ class Syncer:
         later = self._shard.later.intervals_ns
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
+    def stay_awake(self) -> None:
+        """The runner is at work, and asks anew what is due before it sleeps: decisions need not wake it."""
+        self._shard.stay_awake()
+
+    def looks_ns(self, now_ns: int) -> int:
+        """Until when the runner may sleep if no decision wakes it.
+
+        Until the next exchange is due. After one in which decisions had something to say, until another could begin: as
+        they go on, what they want next is seen then, and none of them has to wake the runner.
+        """
+        self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before it is looked what is due
+        looks_ns = self.due_ns(now_ns)
+        if self._hurried and now_ns < self._begins_ns < looks_ns:
+            return self._begins_ns
+        if self._busy and now_ns < self._regular.due_ns < looks_ns:
+            return self._regular.due_ns
+        return looks_ns
+
+    def sleep_until(self, looks_ns: int) -> None:
+        """The runner sleeps until then, and for no longer than `looks_ns` has said: earlier wishes wake it."""
+        regular_ns = max(self._regular.due_ns, self._not_before_ns)
+        begins_ns = regular_ns if self._failures_in_a_row else self._begins_ns
+        self._shard.sleep_until(looks_ns, regular_ns=regular_ns, begins_ns=begins_ns)
+
+    @property
+    def _begins_ns(self) -> int:
+        """When an exchange ahead of time may begin at the earliest."""
+        return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
+
     def speak_up(self) -> None:
         """Exchange soon, though there may be nothing to say; after failures, when it would be tried again."""
         self._asked = True
@@ -238,6 +269,7 @@ class Syncer:
     def part(self) -> None:
         """The runner goes: the next decision, about whatever key, has to start another one."""
         self._shard.attended_until_ns = -NEVER_NS
+        self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
 
     # ------------------------------------------------------------ what to say
@@ -258,6 +290,8 @@ class Syncer:
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
         early, about = self._topics(now_ns)
+        wanted_ns, regular_ns = self._kernel.due_ns(self._shard.index)
+        self._busy, self._hurried = regular_ns == -NEVER_NS, wanted_ns < NEVER_NS
         self._shard.asking_ns = NEVER_NS  # first, as a request that asks meanwhile may come too late for this batch
         limits, cells, self._more, everything = self._kernel.take(
             self._shard.index,
@@ -423,6 +457,7 @@ class Syncer:
     def abandon(self, *, now_ns: int) -> None:
         """The runner is gone: what was under way will not be answered, and last words did not arrive."""
         self._leaving = False
+        self._shard.stay_asleep()
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)
 

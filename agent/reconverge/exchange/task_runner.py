@@ -47,6 +47,11 @@ class TaskRunner:
         return self.alive and not self._stopping
 
     @property
+    def end_is_noticed(self) -> bool:
+        """See `Runner.end_is_noticed`; a loop can be closed without a word to its tasks."""
+        return False
+
+    @property
     def is_here(self) -> bool:
         """Whether the calling thread is the one whose loop it runs in, and would hold it up by waiting."""
         return thread_id() == self._thread_id

@@ -76,6 +76,11 @@ class ThreadRunner:
         """See `Runner.listening`."""
         return self.alive and not self._stopping
 
+    @property
+    def end_is_noticed(self) -> bool:
+        """See `Runner.end_is_noticed`; whatever ends the thread, `run` notices."""
+        return True
+
     def wake(self) -> None:
         """See `Runner.wake`."""
         self._exchanges.wake()

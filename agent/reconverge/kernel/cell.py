@@ -63,6 +63,9 @@ class Shard(Protocol):
     leased_ns: int
     lost_ns: int
     attended_until_ns: int
+    looks_ns: int
+    regular_ns: int
+    begins_ns: int
     keeps_until_ns: int
     not_taken: int
     unconfirmed: int

@@ -52,6 +52,8 @@ class KernelFields:
     keys: int
     """Kept in all limits, overflow cells not among them."""
     keys_max: int
+    turn: int
+    """Which of the limits is looked at next for keys that may leave."""
     after_unlock: bool
     """Whether something waits until no lock is held; see `Node.do_after_unlock`."""
     wake_wanted: bool

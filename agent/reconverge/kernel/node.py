@@ -40,7 +40,6 @@ class Node(KernelFields):
         self.keys = 0
         self.keys_max = keys_max
         self.turn = 0
-        """Which of its limits is looked at next for keys that may leave."""
         self.key_bytes_max = key_bytes_max
         self.hash_key = hash_key  # a secret of the process: strangers cannot tell which keys are mistaken for others
         self.alone = alone

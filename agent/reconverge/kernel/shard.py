@@ -51,12 +51,32 @@ class ShardState(ShardFields, AskState):
         """Keys whose last report is due or under way; see `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
         """Until when a runner has promised to look what is due; a decision after that has to start one."""
+        self.stay_asleep()
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
         self.later = Later()
         """What waits until its limit is due."""
         self.forget_asks()
         self.begin()
+
+    def stay_asleep(self) -> None:
+        """No loop looks by itself: whatever a decision wants has to wake it, or to start one."""
+        self.looks_ns = NEVER_NS
+        """When the loop looks at the latest what is due, without being woken."""
+        self.regular_ns = -NEVER_NS
+        """No regular exchange begins before that."""
+        self.begins_ns = -NEVER_NS
+        """No exchange ahead of time begins before that."""
+
+    def stay_awake(self) -> None:
+        """The loop is at work, and looks anew what is due before it sleeps."""
+        self.looks_ns = -NEVER_NS
+
+    def sleep_until(self, looks_ns: int, *, regular_ns: int, begins_ns: int) -> None:
+        """The loop sleeps until it looks at `looks_ns`, or is woken; see `reporting/requests.py`."""
+        self.regular_ns = regular_ns
+        self.begins_ns = begins_ns
+        self.looks_ns = looks_ns  # last: until then whatever is wanted wakes it
 
 
 class Tally(TallyFields):

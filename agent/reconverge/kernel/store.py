@@ -20,7 +20,7 @@ class Store(dict[str, Cell]):
     became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
     """
 
-    __slots__ = ("_empty", "_hand", "_places", "admitted", "beside", "refused")
+    __slots__ = ("_empty", "_hand", "_places", "admitted", "beside", "overflow", "overflowed", "refused")
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,6 +30,10 @@ class Store(dict[str, Cell]):
         """The place at which to go on passing by."""
         self.admitted = 0
         self.refused = 0
+        self.overflow: Cell | None = None
+        """In which the keys are counted together that find no room; it has no place."""
+        self.overflowed = 0
+        """Decisions about such keys."""
         self.beside: tuple[Store, ...] | None = None
         """The stores of the limits that count with this one, itself among them; None if none do."""
 

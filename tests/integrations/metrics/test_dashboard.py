@@ -1,4 +1,4 @@
-"""The dashboard that can be imported shows what there is, and asks for nothing that there is not."""
+"""The dashboard and the alert rules that can be copied ask for what there is, and for nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 from reconverge import Agent
@@ -22,6 +23,13 @@ VARIABLES: list[dict[str, Any]] = BOARD["templating"]["list"]
 QUERIES: list[str] = [
     *(target["expr"] for panel in PANELS for target in panel["targets"]),
     *(variable["definition"] for variable in VARIABLES if variable["type"] == "query"),
+]
+DEPLOYMENT = (Path(__file__).parents[3] / "docs" / "operate" / "deployment.md").read_text()
+RULES: list[dict[str, Any]] = [
+    rule
+    for block in re.findall(r"^```yaml\n(.*?)^```", DEPLOYMENT, re.MULTILINE | re.DOTALL)
+    for group in yaml.safe_load(block)["groups"]
+    for rule in group["rules"]
 ]
 BY_PROMETHEUS = {"le", "job"}
 """Labels that Prometheus adds."""
@@ -41,7 +49,7 @@ def series_told() -> dict[str, set[str]]:
     return told | {"reconverge_sync_failures_total": {"class"}}  # of which there is none
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, *(rule["expr"] for rule in RULES)])
 def test_every_query_asks_for_series_that_there_are(query: str) -> None:
     """By the names that are scraped, and by labels that they have."""
     told = series_told()
@@ -53,6 +61,12 @@ def test_every_query_asks_for_series_that_there_are(query: str) -> None:
     assert asked
     assert set() == set(asked) - set(told)
     assert set() == (selected | grouped) - labels - BY_PROMETHEUS
+
+
+def test_every_alert_says_what_it_means() -> None:
+    """Each rule has a name of its own and a sentence for its reader."""
+    assert len(RULES) == len({rule["alert"] for rule in RULES}) >= 5
+    assert [] == [rule["alert"] for rule in RULES if not rule["annotations"]["summary"].endswith(".")]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -73,7 +87,7 @@ def test_the_panels_can_be_drawn() -> None:
     assert named == used - {"__rate_interval"}
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, *(rule["expr"] for rule in RULES)])
 def test_brackets_match(query: str) -> None:
     """What does not is no query."""
     pairs = {")": "(", "]": "[", "}": "{"}

@@ -151,26 +151,40 @@ advance(Store *store, Cell *cell, i64 now_ns)
 
 /* Have the loop woken once no lock is held. */
 static void
-wake(Store *store)
+want_wake(Store *store)
 {
     store->kernel->wake_wanted = store->kernel->after_unlock = true;
 }
 
+/* Whether the loop looks by itself before an exchange could begin that is wanted at `when_ns`, and is not to be woken. */
+static bool
+looks_by_itself(const Shard *shard, i64 when_ns)
+{
+    return shard->looks_ns <= when_ns;
+}
+
 /* Where the limit of a cell keeps what it has to do with the cell's shard. */
 static inline Tally *
-tally_of(const Cell *cell)
+tally_of(const Store *store, const Cell *cell)
 {
-    return (Tally *)PyList_GET_ITEM(((Store *)cell->store)->tallies, cell->shard->index);
+    return (Tally *)PyList_GET_ITEM(store->tallies, cell->shard->index);
+}
+
+/* Whether it stands for the keys beyond the cap, which a strict limit refuses. */
+static inline bool
+is_refused(const Store *store, const Cell *cell)
+{
+    return UNLIKELY(cell->place < 0) && store->terms.overshoot_milli == 0 && !cell->held;
 }
 
 int
-mark_dirty(Cell *cell)
+mark_dirty(Store *store, Cell *cell)
 {
-    if (cell->dirty) {
+    if (cell->dirty || is_refused(store, cell)) {
         return 0;
     }
-    cell->fresh = !is_heard(cell);
-    if ((cell->fresh ? fifo_append(&tally_of(cell)->fresh->cells, cell) : lanes_append(cell->shard->dirty, cell)) < 0) {
+    cell->fresh = !is_heard(cell) && cell->place >= 0;
+    if ((cell->fresh ? fifo_append(&tally_of(store, cell)->fresh->cells, cell) : lanes_append(cell->shard->dirty, cell)) < 0) {
         return -1;
     }
     cell->dirty = true;
@@ -182,12 +196,12 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
 {
     Shard *shard = cell->shard;
     /* Asked before, because another decision may come in between. */
-    bool first = (is_heard(cell) ? shard->dirty->count : tally_of(cell)->fresh->cells.count) == 0;
-    if (mark_dirty(cell) < 0) {
+    bool first = (is_heard(cell) ? shard->dirty->count : tally_of(store, cell)->fresh->cells.count) == 0;
+    if (mark_dirty(store, cell) < 0) {
         return -1;
     }
-    if (first || now_ns >= shard->attended_until_ns) {
-        wake(store);
+    if (now_ns >= shard->attended_until_ns || (first && !looks_by_itself(shard, shard->regular_ns))) {
+        want_wake(store);
     }
     return 0;
 }
@@ -196,11 +210,11 @@ int
 request_early(Store *store, Cell *cell, i64 when_ns)
 {
     Shard *shard = cell->shard;
-    if (cell->urgent || shard->alone || store->terms.merged_only) {
+    if (cell->urgent || shard->alone || store->terms.merged_only || is_refused(store, cell)) {
         return 0;
     }
     if (cell->fresh) {
-        when_ns = at_least(when_ns, tally_of(cell)->fresh_from_ns);
+        when_ns = at_least(when_ns, tally_of(store, cell)->fresh_from_ns);
     } else if (lanes_append(shard->urgent, cell) < 0) {
         return -1;
     }
@@ -208,7 +222,9 @@ request_early(Store *store, Cell *cell, i64 when_ns)
     cell->early_ns = when_ns;
     if (when_ns < shard->early_ns) {
         shard->early_ns = when_ns;
-        wake(store);
+        if (!looks_by_itself(shard, at_least(shard->begins_ns, when_ns))) {
+            want_wake(store);
+        }
     }
     return 0;
 }

@@ -15,7 +15,7 @@ int advance(Store *store, Cell *cell, i64 now_ns); /* -1 if the time is missing 
 bool needs_time(const Shard *shard, i64 now_ns); /* whether a node without a hub has to compare its two clocks */
 int refresh_time(Store *store, i64 now_ns);      /* does so, in Python: not with the lock held. -1 with an error */
 void set_until(const Store *store, Cell *cell, i64 now_ns);
-int mark_dirty(Cell *cell);
+int mark_dirty(Store *store, Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
 int request_early(Store *store, Cell *cell, i64 when_ns);
 

@@ -48,18 +48,18 @@ read_terms(PyObject *terms, Terms *t)
     return 0;
 }
 
-/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, terms): decide for
+/* serve(table, lock, clock, unit, key_bytes_max, additive, tallies, shards, lone_shard, evicted, peers, terms): decide for
  * `table` from now on. `clock` is None for the machine's own; `terms` is None for a limit that has to be decided in Python. */
 PyObject *
 store_serve(PyObject *object, PyObject *args)
 {
     Store *self = (Store *)object;
-    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard, *evicted;
+    PyObject *table, *lock, *clock, *tallies, *shards, *terms, *lone_shard, *evicted, *peers;
     long long unit, key_bytes_max;
     int additive;
-    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO!O:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max,
+    if (!PyArg_ParseTuple(args, "OO!OLLpO!O!OO!O!O:serve", &table, types.lock, &lock, &clock, &unit, &key_bytes_max,
                           &additive, &PyList_Type, &tallies, &PyList_Type, &shards, &lone_shard, types.evicted,
-                          &evicted, &terms)) {
+                          &evicted, &PyDict_Type, &peers, &terms)) {
         return NULL;
     }
     PyObject *kernel = PyObject_GetAttrString(table, "kernel"), *name = PyObject_GetAttrString(table, "name");
@@ -83,6 +83,7 @@ store_serve(PyObject *object, PyObject *args)
     Py_XSETREF(self->tallies, Py_NewRef(tallies));
     Py_XSETREF(self->shards, Py_NewRef(shards));
     Py_XSETREF(self->evicted, (Evicted *)Py_NewRef(evicted));
+    Py_XSETREF(self->peers, Py_NewRef(peers));
     self->unit = unit;
     self->key_bytes_max = key_bytes_max;
     self->additive = additive;

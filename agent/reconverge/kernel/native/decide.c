@@ -294,6 +294,25 @@ decide_lone(Store *store, Place *place, i64 cost, i64 now_ns, bool *allowed, PyO
     return decision != NULL && *decision == NULL ? -1 : 0;
 }
 
+/* Whether C can decide about a key that finds no room: it is counted with all others like it in a cell that has no place. */
+static bool
+decides_beyond(const Store *store, const Asked *asked)
+{
+    PyObject *overflow = store->overflow;
+    return overflow != NULL && Py_IS_TYPE(overflow, types.cell) && fits_with(store, (Cell *)overflow, asked->cost);
+}
+
+static int
+decide_beyond(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
+{
+    Cell *cell = (Cell *)store->overflow;
+    if (decide_cell(store, cell, asked->cost, now_ns, allowed) < 0) {
+        return -1;
+    }
+    store->overflowed++;
+    return decision != NULL && (*decision = explain(store, cell, asked->cost, *allowed, now_ns)) == NULL ? -1 : 0;
+}
+
 /* Whether memory settles a request, as `AskGate.in_doubt` says the opposite of one quota: it fits into the node's own part
  * of the limit, or is refused, and certainly so. False, too, where Python has to look. Charges nothing. */
 static bool
@@ -323,11 +342,18 @@ static int
 decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
     Place *place = store_place(store, asked->key);
-    if (place == NULL && store_meet(store, asked->key, now_ns, asked->shard, &place) < 0) {
-        return -1;
-    }
-    if (place == NULL) {
-        return leave_to_python(store);
+    if (UNLIKELY(place == NULL)) {
+        /* What decides about a key without room has to be known before any room is made, as all is done anew in Python. */
+        bool beyond = store->kernel->keys >= store->kernel->keys_max;
+        if (beyond && !decides_beyond(store, asked)) {
+            return leave_to_python(store);
+        }
+        if (store_meet(store, asked->key, now_ns, asked->shard, &place, &beyond) < 0) {
+            return -1;
+        }
+        if (place == NULL) {
+            return beyond ? decide_beyond(store, asked, now_ns, allowed, decision) : leave_to_python(store);
+        }
     }
     if (form_of(place) == LONE) {
         return decide_lone(store, place, asked->cost, now_ns, allowed, decision);

@@ -105,13 +105,22 @@ is_beside(const Store *store, PyObject *key)
 }
 
 int
-store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place)
+store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond)
 {
     const Terms *terms = &store->terms;
     KernelFields *kernel = store->kernel;
     *place = NULL;
-    if (!is_plain(store, key) || kernel->keys >= kernel->keys_max || is_beside(store, key)) {
+    *beyond = false;
+    if (!is_plain(store, key) || is_beside(store, key)) {
         return 0;
+    }
+    bool full = kernel->keys >= kernel->keys_max;
+    if (full) {
+        int left = make_room_in_full(store, now_ns);
+        if (left <= 0 || left == 2) {
+            *beyond = left == 0;
+            return left < 0 ? -1 : 0;
+        }
     }
     if (PyList_GET_SIZE(store->shards) == 1) {
         shard = (Shard *)PyList_GET_ITEM(store->shards, 0);
@@ -122,7 +131,7 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place)
     }
     bool alone = store->lone_shard != NULL;
     Py_hash_t hash = hash_of(store, key);
-    if (hash == -1 || (alone && make_room(store, now_ns) < 0)) {
+    if (hash == -1 || (alone && !full && make_room(store, now_ns) < 0)) {
         return -1;
     }
     i128 level = (i128)terms->withheld * terms->window_ns;

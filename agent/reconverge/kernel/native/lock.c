@@ -30,6 +30,17 @@ lock_enter(Lock *lock)
     return true;
 }
 
+bool
+lock_enter_if_free(Lock *lock)
+{
+    if (!PyThread_acquire_lock(lock->inner, NOWAIT_LOCK)) {
+        return false;
+    }
+    lock->held = true;
+    holding++;
+    return true;
+}
+
 void
 lock_leave(Lock *lock)
 {
@@ -126,12 +137,7 @@ Lock_acquire(PyObject *object, PyObject *args, PyObject *kwargs)
         }
         Py_RETURN_TRUE;
     }
-    if (!PyThread_acquire_lock(self->inner, NOWAIT_LOCK)) {
-        Py_RETURN_FALSE;
-    }
-    self->held = true;
-    holding++;
-    Py_RETURN_TRUE;
+    return PyBool_FromLong(lock_enter_if_free(self));
 }
 
 static PyObject *
@@ -203,11 +209,9 @@ Lock_run_if_free(PyObject *object, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "run_if_free(work, *args)");
         return NULL;
     }
-    if (!PyThread_acquire_lock(self->inner, NOWAIT_LOCK)) {
+    if (!lock_enter_if_free(self)) {
         Py_RETURN_NONE;
     }
-    self->held = true;
-    holding++;
     return run(self, args, count);
 }
 

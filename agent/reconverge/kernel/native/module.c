@@ -77,6 +77,9 @@ begin(PyObject *module)
             "A thread that is in the middle of a decision has asked for what would make it wait for itself.",
             PyExc_RuntimeError, NULL);
     }
+    if (python.cells == NULL && (python.cells = PyUnicode_InternFromString("cells")) == NULL) {
+        return -1;
+    }
     if (types.reentry == NULL || PyModule_AddObjectRef(module, "Reentry", types.reentry) < 0) {
         return -1;
     }

@@ -50,6 +50,7 @@ typedef struct {
 
 extern PyType_Spec Lock_spec;
 bool lock_enter(Lock *lock); /* may wait, with the interpreter's lock released; false for a re-entry, see lock.c */
+bool lock_enter_if_free(Lock *lock);
 void lock_leave(Lock *lock);
 void raise_reentry(void);
 /* To be called after `lock_leave`: do what was put off while the lock was held. -1 with an error. */
@@ -150,7 +151,7 @@ PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
     X(leased_ns) X(lost_ns) X(not_taken)                                                                             \
-    X(attended_until_ns) X(early_ns) X(refreshed_ns)
+    X(attended_until_ns) X(looks_ns) X(regular_ns) X(begins_ns) X(early_ns) X(refreshed_ns)
 
 #define DECLARE(name) i64 name;
 typedef struct {
@@ -173,6 +174,7 @@ struct KernelFields {
     i64 keys, keys_max;
     char after_unlock; /* something does */
     char wake_wanted;  /* the loop is to be woken */
+    i64 turn;          /* which of the limits is looked at next for keys that may leave */
 };
 
 extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
@@ -304,6 +306,10 @@ struct Store {
     Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;
     Shard *lone_shard; /* of a node without a hub whose limit is decided here; else NULL */
+    /* Of keys that find no room, apart from what every decision reads. */
+    PyObject *overflow; /* the cell in which they are counted together; NULL or None if there is none */
+    PyObject *peers;    /* the limits of the node by name, a dict */
+    i64 overflowed;
 };
 
 /* ------------------------------------------------------------------ page_allocator.c: memory in whole pages */
@@ -351,15 +357,22 @@ i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -
 bool try_quiet(Store *store, Place *place); /* do without the object, if nothing else has it */
 void let_rest(Cell *cell);                  /* the same if no call is at it; takes the reference over */
 Cell *unquiet(Store *store, Place *place);  /* see `whole` */
+void quiet_read(const Place *place, Cell *scratch); /* its numbers, as a cell that is no object */
 void quiet_free(Place *place);
 int quiet_aside(const Place *place); /* bytes that are not in the place itself */
 void quiet_leave(Place *place); /* as the key is forgotten */
 
 /* ------------------------------------------------------------------ insert.c: keys that are new */
 
-/* A place for a key that has none; NULL if Python has to see to it. `shard` is that of the key if it is known, or NULL.
- * -1 with an error, or if something is missing. */
-int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place);
+/* A place for a key that has none; NULL if there is no room for it, which is `beyond` the cap then, or else if Python has
+ * to see to it. `shard` is that of the key if it is known, or NULL. -1 with an error, or if something is missing. */
+int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond);
+
+/* ------------------------------------------------------------------ full.c: keys that find no room */
+
+/* Look for keys that may leave a full node: 0 if all that were looked at stay, 1 if a key has left, 2 if Python has to see
+ * to it; then nothing has been done. -1 with an error, or if something is missing. */
+int make_room_in_full(Store *store, i64 now_ns);
 
 /* configure.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 

@@ -6,6 +6,7 @@
 
 typedef struct {
     PyObject *cell_report; /* the class of reports */
+    PyObject *cells; /* the name of an attribute of limits */
     PyObject *report_cell, *apply_answer, *look_again, *rebase, *leaves, *allow_many;
 } Python;
 

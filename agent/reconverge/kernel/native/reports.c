@@ -432,7 +432,7 @@ take_back(Reports *reports)
         i64 asked = reports->rows[at].asked;
         cell->asked = at_most(cell->asked + (asked >= ASKS ? (asked - ASKS) % FLOATS : asked), DEMAND_MAX);
         cell->ask = at_least(cell->ask, reports->rows[at].ask);
-        if (mark_dirty(cell) < 0) {
+        if (mark_dirty((Store *)cell->store, cell) < 0) {
             PyErr_Clear(); /* there is no memory; the next charge tries again */
         }
     }
@@ -526,7 +526,7 @@ rebase(Store *store, Cell *cell, i64 now_ns)
     }
     set_until(store, cell, now_ns);
     cell->room = -1;
-    return cell->used != 0 || cell->previous != 0 ? mark_dirty(cell) : 0;
+    return cell->used != 0 || cell->previous != 0 ? mark_dirty(store, cell) : 0;
 }
 
 static int

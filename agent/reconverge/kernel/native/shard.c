@@ -162,6 +162,7 @@ PyType_Spec Tally_spec = {
 static PyMemberDef Kernel_members[] = {
     {"keys", T_LONGLONG, offsetof(KernelFields, keys), 0, NULL},
     {"keys_max", T_LONGLONG, offsetof(KernelFields, keys_max), 0, NULL},
+    {"turn", T_LONGLONG, offsetof(KernelFields, turn), 0, NULL},
     {"after_unlock", T_BOOL, offsetof(KernelFields, after_unlock), 0, NULL},
     {"wake_wanted", T_BOOL, offsetof(KernelFields, wake_wanted), 0, NULL},
     {NULL},

@@ -297,6 +297,8 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->name);
     Py_VISIT(self->reported_as);
     Py_VISIT(self->beside);
+    Py_VISIT(self->overflow);
+    Py_VISIT(self->peers);
     Py_VISIT(self->hash);
     Py_VISIT(self->lone_shard);
     Py_VISIT(self->evicted);
@@ -323,6 +325,8 @@ Store_clear(PyObject *object)
     Py_CLEAR(self->name);
     Py_CLEAR(self->reported_as);
     Py_CLEAR(self->beside);
+    Py_CLEAR(self->overflow);
+    Py_CLEAR(self->peers);
     Py_CLEAR(self->hash);
     Py_CLEAR(self->lone_shard);
     Py_CLEAR(self->evicted);
@@ -342,6 +346,8 @@ Store_dealloc(PyObject *object)
 static PyMemberDef Store_members[] = {
     {"admitted", T_LONGLONG, offsetof(Store, admitted), 0, NULL},
     {"refused", T_LONGLONG, offsetof(Store, refused), 0, NULL},
+    {"overflowed", T_LONGLONG, offsetof(Store, overflowed), 0, NULL},
+    {"overflow", T_OBJECT, offsetof(Store, overflow), 0, NULL},
     {"beside", T_OBJECT, offsetof(Store, beside), 0, NULL},
     {NULL},
 };

@@ -17,6 +17,11 @@
 # A key that the hub has never answered about is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
 # which each exchange takes a few. A decision never exchanges, nor does it wake a loop under the lock: it notes that one
 # is to be woken (`kernel/node.py`).
+#
+# Waking a loop is dear: four fifths of what the first charge since a report cost. So the loop says when it looks by
+# itself (`Syncer.looks_ns`), and before which moments no exchange begins, regular or ahead of time. A decision that
+# wants none before the loop looks has only stored to memory. The others wake it: what does not wait for the regular
+# exchange, a request that asks, and the first charge after the loop has found nothing to do for an interval.
 
 from __future__ import annotations
 
@@ -45,7 +50,7 @@ def report_soon(cell: Cell, now_ns: int) -> None:
     # Asked before, because another table's decision may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
     mark_dirty(cell)
-    if first or now_ns >= shard.attended_until_ns:
+    if now_ns >= shard.attended_until_ns or (first and not _looks_by_itself(shard, shard.regular_ns)):
         _want_wake(cell)
 
 
@@ -85,7 +90,8 @@ def request_early(cell: Cell, when_ns: int) -> None:
     cell.urgent = True
     if when_ns < cell.shard.early_ns:
         cell.shard.early_ns = when_ns
-        _want_wake(cell)
+        if not _looks_by_itself(cell.shard, max(when_ns, cell.shard.begins_ns)):
+            _want_wake(cell)
 
 
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
@@ -136,6 +142,11 @@ def let_stay(cell: Cell) -> None:
     if cell.leaving:
         cell.leaving = False
         cell.shard.leaving -= 1
+
+
+def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
+    """Whether the loop looks by itself before an exchange could begin that is wanted at that moment."""
+    return shard.looks_ns <= when_ns
 
 
 def _want_wake(cell: Cell) -> None:

@@ -6,6 +6,10 @@
 # all others like it, the overflow cell; a strict limit refuses those. Before that, room is made: a decision about a new
 # key looks at two keys of the limit, and at two of another limit if that one's lock is free, and drops those about
 # which there is nothing to remember. `eviction.py` does the rest ahead of need, with the exchanges.
+#
+# A node is full when a stranger makes up keys, so such a decision may not cost more than one about a new key that
+# finds room. Most keys of a full node are held by a line, or were touched lately: `may_be_idle` sees that without
+# bringing them to the moment. `native/full.c` does the same, and leaves to Python whatever is to go.
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ from reconverge.kernel.table.tiers import fetch
 
 UNTOUCHED_NS = SECOND_NS
 """A key that was asked about within that time stays, whatever it has used: it is in use just now."""
+OTHERS_PASSED = 8
+"""So many other limits are looked at for one that has keys, however many there are."""
 
 
 def check_size(table: LimitState, cost: int) -> None:
@@ -49,7 +55,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
         cell = new_cell(table, key, now_ns)
         table.cells.put(cell)
         return cell
-    table.overflowed += 1
+    table.cells.overflowed += 1
     table.overflow = table.overflow or new_cell(table, table.overflow_key, now_ns)
     return table.overflow
 
@@ -86,12 +92,21 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
     if node.alone or node.keys >= node.keys_max:
         _drop_two(table, now_ns)
     if node.keys >= node.keys_max:
-        others = [other for other in list(table.peers.values()) if other is not table and other.cells]
-        if others:
-            node.turn += 1
-            other = others[node.turn % len(others)]
+        other = _another(table)
+        if other is not None:
             other.lock.run_if_free(_drop_two, other, now_ns)
     return node.keys < node.keys_max
+
+
+def _another(table: LimitState) -> LimitState | None:
+    """Another limit that has keys, by turns; None if none of the next few has."""
+    node, peers = table.kernel, list(table.peers.values())
+    node.turn += 1
+    for number in range(min(len(peers), OTHERS_PASSED)):
+        other = peers[(node.turn + number) % len(peers)]
+        if other is not table and other.cells:
+            return other
+    return None
 
 
 def _drop_two(table: LimitState, now_ns: int) -> None:
@@ -102,7 +117,7 @@ def _drop_two(table: LimitState, now_ns: int) -> None:
         node.keys -= drop_unused(table, now_ns, 2, keep)
         return
     for cell in table.cells.pass_by(2):
-        if is_idle(table, cell, used_now(cell, now_ns), now_ns):
+        if may_be_idle(cell, now_ns) and is_idle(table, cell, used_now(cell, now_ns), now_ns):
             let_go(table, cell, now_ns)
 
 
@@ -131,13 +146,18 @@ def used_now(cell: Cell, now_ns: int) -> int:
     return table.meter.used(cell, now_ns)
 
 
-def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Whether nothing is in use, nothing is held, and nothing is left to be said."""
-    if used > 0 or cell.waiters or cell.held or cell.unconfirmed or table.kernel.is_under_way(cell):
-        return False
-    if cell.line or cell.base or cell.overdraft or now_ns - cell.touched_ns < UNTOUCHED_NS:
+def may_be_idle(cell: Cell, now_ns: int) -> bool:
+    """Whether nothing is held, nor left to be said, as far as is known without bringing the cell to the moment."""
+    if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
+
+
+def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
+    """Whether nothing is in use, nothing is held, and nothing is left to be said."""
+    if used > 0 or cell.line or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
+        return False
+    return may_be_idle(cell, now_ns)
 
 
 def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:

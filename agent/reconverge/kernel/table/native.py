@@ -46,6 +46,7 @@ def serve(table: LimitState) -> None:
         kernel.shards,
         lone_shard,
         table.evicted,
+        table.peers,
         terms,
     )
     # Attributes of the instance hide the methods of its class.

@@ -155,10 +155,8 @@ class LimitState:
         """Nothing has been charged, and nothing waits."""
         self.listeners: dict[str, Listener] = {}
         """The listeners for better news, by the name of the limit that they wait for: this one, or one made of it."""
-        self.overflow: Cell | None = None
-        """In which the keys beyond the cap are counted together."""
-        self.overflowed = 0
-        """Decisions about keys beyond the cap."""
+        self.overflow = None
+        self.cells.overflowed = 0
         self.reentered = 0
         """Calls that came in the middle of a decision, on its thread."""
         self.left_early = 0
@@ -181,6 +179,20 @@ class LimitState:
         """Every cell there is at this moment."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
+
+    @property
+    def overflow(self) -> Cell | None:
+        """In which the keys beyond the cap are counted together."""
+        return self.cells.overflow
+
+    @overflow.setter
+    def overflow(self, cell: Cell | None) -> None:
+        self.cells.overflow = cell
+
+    @property
+    def overflowed(self) -> int:
+        """Decisions about keys beyond the cap."""
+        return self.cells.overflowed
 
     @property
     def small_lines(self) -> bool:

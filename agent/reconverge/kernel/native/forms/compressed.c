@@ -312,6 +312,14 @@ let_rest(Cell *cell)
     }
 }
 
+void
+quiet_read(const Place *place, Cell *scratch)
+{
+    uint64_t words[WORDS];
+    read_place(place, words);
+    write_cell(words, scratch);
+}
+
 Cell *
 unquiet(Store *store, Place *place)
 {

@@ -1,0 +1,1 @@
+"""Documents, and the tools that make their pictures and their site."""

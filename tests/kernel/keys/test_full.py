@@ -1,0 +1,122 @@
+"""Goal: a node that is full decides about a key without room as quickly as about any other, and what is idle leaves.
+
+Method: nodes with room for few keys in virtual time, and a count of the decisions that the compiled kernel leaves to
+Python, which take ten times as long.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.kernel import Kernel, Table
+from reconverge.kernel.table.lookup import OTHERS_PASSED
+from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
+from reconverge.policies import BALANCED, STRICT
+from tests.support.node import INTERVAL_NS, START_S
+
+KEYS = 20
+WINDOW_S = 60.0
+
+
+class Full:
+    """A node that has as many keys as it may have, and some limits."""
+
+    def __init__(
+        self, *, limits: int = 1, alone: bool = False, algorithm: str = SLIDING_WINDOW, policy: str = "balanced"
+    ) -> None:
+        self.clock = ManualClock(START_S)
+        self.kernel = Kernel(
+            self.clock,
+            namespace="test",
+            interval_ns=INTERVAL_NS,
+            interval_min_ns=INTERVAL_NS // 10,
+            keys_max=KEYS,
+            key_bytes_max=256,
+            alone=alone,
+        )
+        limit = Limit(10**6, WINDOW_S, algorithm=algorithm)
+        chosen = STRICT if policy == "strict" else BALANCED
+        self.tables: list[Table] = [self.kernel.declare(f"limit {each}", limit, chosen) for each in range(limits)]
+        self.in_python = 0
+        """How many decisions have been made in Python."""
+
+    def fills_up(self, table: Table, uses: int = 1) -> None:
+        """Keys come until there is room for no more, and one that finds none."""
+        for number in range(KEYS + 1):
+            table.allow(f"made-up {number}", uses)
+
+    def counts_decisions_in_python(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Note from now on whenever one is made there."""
+        allow_at = table.allow_at
+
+        def noted(key: str, cost: int, now_ns: int) -> bool:
+            self.in_python += 1
+            return allow_at(key, cost, now_ns)
+
+        monkeypatch.setattr(table, "allow_at", noted)
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
+@pytest.mark.parametrize("limits", [1, 3])
+def test_a_decision_without_room_is_compiled_as_long_as_all_keys_stay(
+    algorithm: str, limits: int, *, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are in use, whether they were asked about just now or a while ago."""
+    full = Full(limits=limits, alone=alone, algorithm=algorithm)
+    table = full.tables[0]
+    full.fills_up(table, uses=90_000)
+    full.counts_decisions_in_python(table, monkeypatch)
+
+    for number in range(50):
+        table.allow(f"beyond {number}")
+        full.clock.advance_ns(SECOND_NS // 10)
+
+    assert 0 == full.in_python
+    assert 51 == table.overflowed
+    assert KEYS == full.kernel.keys
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
+def test_a_key_finds_room_as_soon_as_another_one_is_idle(*, alone: bool) -> None:
+    """Two windows later nothing counts of the keys that were there."""
+    full = Full(alone=alone)
+    (table,) = full.tables
+    full.fills_up(table)
+    full.clock.advance_ns(round(2.5 * WINDOW_S) * SECOND_NS)
+
+    table.allow("ada")
+
+    assert "ada" in table.cells
+    assert 1 == table.overflowed
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
+def test_idle_keys_of_another_limit_leave_however_many_limits_have_none(*, alone: bool) -> None:
+    """A decision looks at a few limits only, and the next one goes on from there."""
+    full = Full(alone=alone, limits=5 * OTHERS_PASSED)
+    crowded, asked = full.tables[3 * OTHERS_PASSED], full.tables[-1]
+    full.fills_up(crowded)
+    full.clock.advance_ns(round(2.5 * WINDOW_S) * SECOND_NS)
+
+    for number in range(2 * OTHERS_PASSED + 1):
+        asked.allow(f"key {number}")
+
+    assert len(asked.cells) > 0
+    assert len(crowded.cells) < KEYS
+
+
+def test_what_a_strict_limit_refuses_for_want_of_room_is_not_reported() -> None:
+    """The cell of the keys beyond the cap counts nothing there, so the hub need not hear of it."""
+    full = Full(policy="strict")
+    (table,) = full.tables
+    full.fills_up(table)
+
+    admitted = [table.allow(f"beyond {number}") for number in range(10)]
+
+    assert [False] * 10 == admitted
+    assert table.overflow is not None
+    assert not table.overflow.dirty
+    assert not table.overflow.urgent

@@ -1,0 +1,128 @@
+"""Goal: a release keeps what users have written, says its version once, and its links lead somewhere.
+
+Method: the public names of the code are compared with a snapshot, the metadata are built as an installer builds them,
+and the list of what a release needs is asked about projects that lack something.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from difflib import unified_diff
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import reconverge
+from docs.tools import public, release
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = "https://example.org/reconverge"
+NO_ADDRESS = 'repository = ""'
+BUILD_S_MAX = 120.0
+BUILDS = (
+    "import sys; from setuptools import build_meta; print(build_meta.prepare_metadata_for_build_wheel(sys.argv[1]))"
+)
+HOW = "if names were only added: python -m docs.tools.public; else see docs/reference/versioning.md"
+
+
+def test_no_public_name_changes_unnoticed() -> None:
+    """Names, members and parameters are those of the snapshot; what differs is shown line by line."""
+    kept = public.SNAPSHOT.read_text().splitlines()
+
+    assert [] == list(unified_diff(kept, list(public.names()), lineterm="", n=0)), HOW
+
+
+def test_what_is_hidden_is_there() -> None:
+    """A name on the list of what is not public exists; one that is gone would hide another by mistake."""
+    classes = {
+        name: getattr(sys.modules[module], name)
+        for module in ("reconverge", "reconverge.integrations")
+        for name in public.exported(module)
+    }
+    unknown = {name: hidden - set(dir(classes[name])) for name, hidden in public.HIDDEN.items()}
+    # Attributes of an instance, which its class does not have.
+    del unknown["Limiter"], unknown["Outcome"], unknown["Request"], unknown["Rule"]
+
+    assert {} == {name: names for name, names in unknown.items() if names}
+
+
+def test_the_version_is_the_declared_one() -> None:
+    """`reconverge.__version__` and pyproject.toml say the same."""
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == reconverge.__version__
+
+
+def metadata(place: Path, address: str) -> Message:
+    """What an installer is told of the project, with that address of the repository."""
+    for name in ("README.md", "setup.py", "LICENSE"):
+        (place / name).write_text((ROOT / name).read_text())
+    declared = (ROOT / "pyproject.toml").read_text()
+    assert NO_ADDRESS in declared or not address
+    (place / "pyproject.toml").write_text(declared.replace(NO_ADDRESS, f'repository = "{address}"'))
+    for package in ("agent/reconverge", "sync/reconverge_sync"):
+        (place / package).mkdir(parents=True)
+        (place / package / "__init__.py").touch()
+    (place / "made").mkdir()
+    command = [sys.executable, "-c", BUILDS, str(place / "made")]
+    subprocess.run(command, cwd=place, capture_output=True, check=True, timeout=BUILD_S_MAX)
+    (found,) = (place / "made").glob("*/METADATA")
+    return Parser().parsestr(found.read_text())
+
+
+def test_links_of_a_release_are_absolute(tmp_path: Path) -> None:
+    """With an address, the page of a package index has links beside the text, and none in the text that is relative."""
+    told = metadata(tmp_path, ADDRESS)
+    targets = re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", str(told.get_payload()))
+
+    assert f"Repository, {ADDRESS}" in told.get_all("Project-URL", [])
+    assert f"{ADDRESS}/raw/main/docs/pictures/partition.svg" in targets
+    assert f"{ADDRESS}/blob/main/docs/start/quickstart.md" in targets
+    assert [] == [target for target in targets if not target.startswith(("https://", "#"))]
+
+
+def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
+    """As long as the owner has not said where the repository is, there are no links beside the text."""
+    told = metadata(tmp_path, "")
+
+    assert [] == told.get_all("Project-URL", [])
+    assert str(told.get_payload()).startswith("# reconverge")
+    assert reconverge.__version__ == told["Version"]
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    """A project that lacks nothing."""
+    version = reconverge.__version__
+    (tmp_path / "pyproject.toml").write_text(
+        f'[project]\nversion = "{version}"\nauthors = [{{name = "Ada"}}]\n[tool.reconverge]\nrepository = "{ADDRESS}"\n'
+    )
+    (tmp_path / "SECURITY.md").write_text("Write to security@example.org.")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {version}, 2026-12-01\n")
+    return tmp_path
+
+
+def test_a_complete_project_lacks_nothing(complete: Path) -> None:
+    """The list is empty, and the check ends well."""
+    assert [] == release.missing(complete)
+
+
+@pytest.mark.parametrize(
+    ("file", "there", "gone", "what"),
+    [
+        ("pyproject.toml", ADDRESS, "", "owner: the address of the repository"),
+        ("pyproject.toml", 'authors = [{name = "Ada"}]', "", "owner: the authors"),
+        ("SECURITY.md", "security@example.org", release.PLACEHOLDER, "owner: where a vulnerability is reported"),
+        ("pyproject.toml", f'version = "{reconverge.__version__}"', 'version = "9.9"', "project: the same version"),
+        ("CHANGELOG.md", ", 2026-12-01", "", "project: a heading for"),
+    ],
+)
+def test_what_is_missing_is_listed(complete: Path, file: str, there: str, gone: str, what: str) -> None:
+    """With the party that has to fill it in, and the place."""
+    path = complete / file
+    path.write_text(path.read_text().replace(there, gone))
+
+    assert any(str(each).startswith(what) for each in release.missing(complete))

@@ -1,0 +1,186 @@
+"""Goal: `make docs` builds a site whose links lead somewhere, that needs no network, and that shows the public API.
+
+Method: the site is built once, as `make docs` builds it, and the pages that it consists of are read.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import reconverge
+from docs.tools import site
+from docs.tools.public import HIDDEN, members
+from reconverge import Agent, Limiter
+from reconverge.integrations import Request
+
+ROOT = Path(__file__).parents[2]
+BUILD_S_MAX = 500.0
+API = "reference/api/index.html"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
+    place = tmp_path_factory.mktemp("site")
+    # Not with --quiet, which silences warnings so well that --strict does not see them either.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S_MAX, check=False)
+    assert 0 == ran.returncode, ran.stderr
+    assert [] == [line for line in ran.stderr.splitlines() if not line.startswith("INFO")]
+    return place
+
+
+class Parsed(HTMLParser):
+    """What one page has and asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.leads_to: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """See `HTMLParser`."""
+        has = {name: value or "" for name, value in attrs}
+        self.ids |= {has[name] for name in ("id", "name") if name in has}
+        if tag == "a" and "href" in has:
+            self.leads_to.append(has["href"])
+        elif tag in ("script", "img", "iframe") and "src" in has:
+            self.loads.append(has["src"])
+        elif tag == "link" and has.get("rel") != "canonical":
+            self.loads.append(has["href"])
+
+
+@cache
+def parsed(path: Path) -> Parsed:
+    """A page of the site."""
+    page = Parsed()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page
+
+
+def pages(built: Path) -> list[Path]:
+    """All of them, but for the one about pages that are not there, whose links are absolute."""
+    return [path for path in sorted(built.rglob("*.html")) if path.name != "404.html"]
+
+
+def test_the_site_is_built_without_a_warning(built: Path) -> None:
+    """Strictly: a dead link, a page outside of the navigation or an unknown name would have ended it."""
+    assert (built / "index.html").is_file()
+    assert len(pages(built)) > 100
+
+
+def test_every_link_of_the_site_leads_somewhere(built: Path) -> None:
+    """To a page or file that is there, and to a heading or name on it; also in what mkdocs itself does not check."""
+    dead: list[str] = []
+    for path in pages(built):
+        for target in parsed(path).leads_to:
+            if re.match(r"[a-z]+:", target):
+                continue
+            place, _, anchor = unquote(target).partition("#")
+            there = (path.parent / place).resolve() if place else path
+            there = there / "index.html" if there.is_dir() else there
+            if not there.is_file() or (anchor and there.suffix == ".html" and anchor not in parsed(there).ids):
+                dead.append(f"{path.relative_to(built)}: {target}")
+
+    assert [] == dead
+
+
+def test_no_page_asks_another_site_for_anything(built: Path) -> None:
+    """Scripts, styles, fonts and pictures are all its own, so it can be read without a network."""
+    asked = {target for path in pages(built) for target in parsed(path).loads if re.match(r"(?:[a-z]+:)?//", target)}
+    styled = [path.name for path in built.rglob("*.css") if re.search(r"url\(['\"]?(?:https?:)?//", path.read_text())]
+
+    assert set() == asked
+    assert [] == styled
+
+
+def test_a_promise_leads_to_its_very_test(built: Path) -> None:
+    """A link that is called after a test leads to that test, and not to the top of its file."""
+    leads_to = parsed(built / "reference" / "promises" / "index.html").leads_to
+    tests = [target for target in leads_to if "/repository/tests/" in target]
+
+    assert len([target for target in tests if "#test_" in target]) > 20
+
+
+def shown_of(built: Path, name: str) -> set[str]:
+    """Which parts of a class the API reference shows."""
+    return {found[1] for each in parsed(built / API).ids if (found := re.fullmatch(rf"{re.escape(name)}\.(\w+)", each))}
+
+
+def test_all_that_is_imported_from_reconverge_is_in_the_api_reference(built: Path) -> None:
+    """Each name of `reconverge.__all__`."""
+    ids = parsed(built / API).ids
+
+    assert [] == [name for name in reconverge.__all__ if f"reconverge.{name}" not in ids]
+
+
+@pytest.mark.parametrize(
+    ("name", "cls"),
+    [
+        ("reconverge.Agent", Agent),
+        ("reconverge.Limiter", Limiter),
+        ("reconverge.integrations.Request", Request),
+    ],
+)
+def test_the_api_reference_shows_what_is_public_and_nothing_else(built: Path, name: str, cls: type) -> None:
+    """Of the classes that have more than applications may use, all of the public part, and none of the other."""
+    shown = shown_of(built, name)
+
+    assert set(members(cls)) == shown
+    assert set() == shown & HIDDEN[cls.__name__]
+
+
+def test_what_users_ask_for_is_in_the_api_reference(built: Path) -> None:
+    """`reset`, `usage`, `test` and `ready` are found, and so is what a request has."""
+    assert {"reset", "usage", "usages", "test"} <= shown_of(built, "reconverge.Limiter")
+    assert "ready" in shown_of(built, "reconverge.Agent")
+    assert {"method", "path", "client", "user", "header"} <= shown_of(built, "reconverge.integrations.Request")
+
+
+# -------------------------------------------------------------------- what makes pages of files
+
+
+def test_a_page_of_python_has_a_heading_at_each_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the decorators of the test below it, so that a link can lead there."""
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    path = tmp_path / "test_a.py"
+    path.write_text("import x\n\n@mark\ndef test_one() -> None:\n    pass\n")
+
+    assert "import x\n~~~~~~\n\n## `test_one` { #test_one }\n\n~~~~~~python\n@mark\n" in site.source(path)
+
+
+def test_links_out_of_the_documents_stay_in_the_site() -> None:
+    """A file beside docs/ is below `repository/`, a folder of documents is its README, and a test is a heading."""
+    page = ROOT / "docs" / "guide" / "web.md"
+    test, file = "test_no_decision_opens_anything", "tests/agent/test_no_io.py"
+    leads = {
+        f"[`{test}`](../../{file})": f"[`{test}`](../repository/{file}.md#{test})",
+        "[README](../../README.md#install)": "[README](../repository/README.md#install)",
+        "[decisions](../decisions/)": "[decisions](../decisions/README.md)",
+        "[here](#costs-by-kind)": "[here](web.md#costs-by-kind)",
+        "[away](https://example.com)": "[away](https://example.com)",
+    }
+
+    assert leads == {link: site.relinked(link, page) for link in leads}
+
+
+def test_code_is_left_as_it_is() -> None:
+    """What looks like a link in a fenced block is none."""
+    markdown = "```\n[a](../../README.md)\n```"
+
+    assert markdown == site.relinked(markdown, ROOT / "docs" / "guide" / "web.md")
+
+
+def test_what_belongs_to_an_item_of_a_list_is_indented_for_mkdocs() -> None:
+    """By four, whatever the marker; what follows the list is not."""
+    assert "- a\n\n    b\n\nc\n  d" == site.in_lists("- a\n\n  b\n\nc\n  d")
+    assert "1. a\n    b" == site.in_lists("1. a\n   b")
