@@ -16,8 +16,10 @@ from reconverge.errors import (
     InvalidKey,
     InvalidLimit,
     InvalidSetting,
+    LeaseEnded,
     LimitConflict,
     MissingExtra,
+    NeedsSlot,
     ReconvergeError,
     UnknownHub,
     UnknownKind,
@@ -28,6 +30,7 @@ from reconverge.hub import Hub
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.limiter.slots import Slot
 from reconverge.stats import AgentStats, Health, LimitStats
 
 __version__ = "0.1.0"
@@ -47,13 +50,16 @@ __all__ = [
     "InvalidKey",
     "InvalidLimit",
     "InvalidSetting",
+    "LeaseEnded",
     "Limit",
     "LimitConflict",
     "LimitStats",
     "Limiter",
     "MissingExtra",
+    "NeedsSlot",
     "ReconvergeError",
     "Reservation",
+    "Slot",
     "UnknownHub",
     "UnknownKind",
     "UnknownLimit",

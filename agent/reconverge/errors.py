@@ -136,6 +136,30 @@ class InvalidSetting(ReconvergeError, ValueError):
         super().__init__(f"{name}={shown(value)}: {problem}")
 
 
+class NeedsSlot(ReconvergeError, TypeError):
+    """A limit on what is in progress was asked as if it limited a rate: what is charged so would never come back."""
+
+    def __init__(self, limit: str, method: str) -> None:
+        self.limit = limit
+        self.method = method
+        super().__init__(
+            f"{method}() would take a slot of {limit!r} that nothing gives back; write "
+            f"`with limiter.slot(key) as slot:`, or `async with`, around the work"
+        )
+
+
+class LeaseEnded(ReconvergeError, TimeoutError):
+    """Raised out of `async with limiter.slot(..., on_lease_end="cancel")`: the work was cancelled with its lease."""
+
+    def __init__(self, limit: str, key: str) -> None:
+        self.limit = limit
+        self.key = key
+        super().__init__(
+            f"the hub has not answered for longer than the lease of {limit!r} lasts, so other nodes may have the slot "
+            f"of {shown(key)} by now; the work was cancelled"
+        )
+
+
 class UnknownHub(ReconvergeError, ValueError):
     """Raised when no installed hub answers to a URL's scheme."""
 

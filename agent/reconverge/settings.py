@@ -120,6 +120,18 @@ def check_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -
         raise InvalidSetting("sync_interval", sync_interval, problem)
 
 
+def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: float) -> None:
+    """Raise InvalidSetting unless slots can be held at such an interval."""
+    least_s = lease_min_s(sync_interval, exchange_timeout)
+    if lease_s < least_s:
+        problem = (
+            f"must be at least {least_s:g} s for a limit on what is in progress, because it has to last for "
+            f"{LEASE_INTERVALS_MIN} sync intervals of {sync_interval:g} s and {LEASE_TIMEOUTS_MIN} exchange timeouts; "
+            "say a longer one, or a shorter interval"
+        )
+        raise InvalidSetting("lease", lease_s, problem)
+
+
 def check_seconds(name: str, value: object, least: float, most: float) -> None:
     """Raise InvalidSetting unless `value` is a number of seconds in those bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:

@@ -49,6 +49,12 @@ class LimitStats:
     asks: AskStats = field(default_factory=AskStats)
     """What became of requests that memory could not settle, see `Limiter.ask`. Of several quotas, told with the first
     for all."""
+    in_use: int | None = None
+    """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""
+    past_lease: int = 0
+    """How many of them on a lease that has ended: other nodes may use the same slots."""
+    dropped_slots: int = 0
+    """How many the interpreter has given back, because nothing else could; see `Limiter.dropped_slots`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +91,17 @@ def stats_of_limits(
 ) -> dict[str, LimitStats]:
     """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
     told: dict[str, tuple[int, int, int, str, AskStats]] = {}
+    dropped: dict[str, int] = {}
     for board in boards:
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
             asks = AskStats() if number else board.on.asking.stats
+            dropped[table.name] = board.slots_dropped
             told[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state, asks)
     stats: dict[str, LimitStats] = {}
     for name, table in tables.items():
         disregarded, would_refuse, unlimited, switch, asks = told.get(name, (0, 0, 0, ON, AskStats()))
+        in_use, past_lease = table.slots_in_use() if table.limit.slots else (None, 0)
         stats[name] = LimitStats(
             admitted=table.admitted,
             refused=max(0, table.refused - disregarded),
@@ -107,6 +116,9 @@ def stats_of_limits(
             reentered=table.reentered,
             evicted=table.left_early,
             deferred=table.deferred,
+            in_use=in_use,
+            past_lease=past_lease,
+            dropped_slots=dropped.get(name, 0),
             asks=asks,
         )
     return stats

@@ -42,6 +42,7 @@ from reconverge.hub.report import (
     told_limit,
 )
 from reconverge.limit.limit import (
+    CONCURRENCY,
     FIXED_WINDOW,
     GCRA,
     PACED,
@@ -59,6 +60,7 @@ KINDS: Final = {
     **dict.fromkeys(PACED, 2),
     SLIDING_SLICES: 3,
     SLIDING_LOG: 3,
+    CONCURRENCY: 4,
 }
 """What the merge rule tells apart."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}

@@ -21,9 +21,11 @@ from reconverge import (
     InvalidKey,
     InvalidLimit,
     InvalidSetting,
+    LeaseEnded,
     Limit,
     LimitConflict,
     MissingExtra,
+    NeedsSlot,
     ReconvergeError,
     UnknownHub,
     UnknownKind,
@@ -112,6 +114,11 @@ LIMITS: dict[str, Mistake] = {
 }
 
 REQUESTS: dict[str, Mistake] = {
+    "a rate of what is in progress": (
+        lambda: Agent("memory://").concurrency("render", 20).allow("ada"),
+        NeedsSlot,
+        ("allow()", "'render'", "with limiter.slot(key) as slot:"),
+    ),
     "a number as key": (lambda: _login().allow(_wrong(42)), InvalidKey, ("a key is a string", "int", "42")),
     "bytes as key": (lambda: _login().allow(_wrong(b"ada")), InvalidKey, ("a key is a string", "bytes", "b'ada'")),
     "a list as key": (lambda: _login().allow(_wrong(["ada"])), InvalidKey, ("a key is a string", "list", "'ada'")),
@@ -294,6 +301,7 @@ def test_every_error_of_the_package_is_provoked_here() -> None:
     declared = {thing for thing in vars(errors).values() if _is_error(thing)}
     provoked = {error for _, error, _ in (LIMITS | REQUESTS | SETTINGS).values()} | {MissingExtra, HubUnavailable}
     provoked |= {EventletPatched}  # in test_green_threads.py
+    provoked |= {LeaseEnded}  # in test_slots.py
 
     assert declared - {ReconvergeError} == provoked
     assert declared <= {getattr(reconverge, name) for name in reconverge.__all__}

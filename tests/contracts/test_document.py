@@ -253,7 +253,11 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
         "customers.bob.limits.apis",
         "'api'",
     ),
-    "an override that is none": (changed("customers.bob.limits.api", "5"), "customers.bob.limits.api", "'/' or 'per'"),
+    "an override that is none": (
+        changed("customers.bob.limits.api", "5"),
+        "customers.bob.limits.api",
+        "'/', 'per' or 'in flight'",
+    ),
     "an override of nothing": (
         changed("customers.bob.limits.api", None),
         "customers.bob.limits.api",

@@ -59,7 +59,7 @@ def test_any_other_length_is_refused(window_s: float) -> None:
         Limit(1, window_s)
 
 
-@pytest.mark.parametrize("window_s", [True, "60", None, b"60", [60], 60j])
+@pytest.mark.parametrize("window_s", [True, "60", b"60", [60], 60j])
 def test_a_window_that_is_no_number_is_refused(window_s: float) -> None:
     """Strings are for `Limit.parse`."""
     with pytest.raises(InvalidLimit, match="not a number of seconds"):

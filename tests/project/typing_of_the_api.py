@@ -180,7 +180,6 @@ def limits(agent: Agent) -> None:
     agent.limit("login", "10/s", costs={"GET": 0.5})  # type: ignore[dict-item]
     agent.limit("login", 100)  # type: ignore[arg-type]
     agent.limit("login")  # type: ignore[call-arg]
-    Limit(quota=100)  # type: ignore[call-arg]
     Limit(100, 60).quota = 200  # type: ignore[misc]
 
 

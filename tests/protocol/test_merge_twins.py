@@ -78,6 +78,11 @@ LIMITS = (
     LimitReport("slow steps", "token-bucket", LONG_US, 50, 50, 250, 0, 0, "interval"),
     LimitReport("large", "sliding-window", WINDOW_US, 10**11, 10**11, 100, 0, 0),
     LimitReport("large", "token-bucket", WINDOW_US, 10**11, 10**11, 100, 0, 0),
+    LimitReport("slots", "concurrency", 5_000_000, 100, 100, 100, 0, 0),
+    LimitReport("strict slots", "concurrency", 2_000_000, 60, 60, 0, 0, 0),
+    LimitReport("free slots", "concurrency", 2_000_000, 60, 60, UNBOUNDED, 0, 0),
+    LimitReport("apart slots", "concurrency", 2_000_000, 60, 60, 0, 0, 0, apart=20),
+    LimitReport("scarce slots", "concurrency", 2_000_000, 9, 9, 0, 0, 0),
     LimitReport("scarce sliding", "sliding-window", WINDOW_US, 9, 9, 0, 0, 0),
     LimitReport("scarce fixed", "fixed-window", WINDOW_US, 9, 9, 100, 0, 0),
     LimitReport("scarce first", "fixed-window", WINDOW_US, 9, 9, 0, 0, 0, "first-hit"),
@@ -89,7 +94,7 @@ LIMITS = (
     LimitReport("scarce bucket", "token-bucket", WINDOW_US, 1, 1, 0, 0, 0),
     LimitReport("scarce bucket", "token-bucket", WINDOW_US, 40, 40, 0, 0, 0),
 )
-SCARCE = range(len(LIMITS) - 10, len(LIMITS))
+SCARCE = range(len(LIMITS) - 11, len(LIMITS))
 LEASES_US = (0, 2_000_000, 5_000_000, 40_000_000)
 """For how long the lines of each node on the limits with short windows are its own; the last is longer than its name's.
 """

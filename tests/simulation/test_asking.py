@@ -21,7 +21,7 @@ from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation import Arrival, Asks, Experiment, Fleet, RunFigures, Traffic, World, run_once
 from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
 from reconverge.simulation.figures import summed_up, waits_ms
-from reconverge.simulation.fuzz import MODES, try_case
+from reconverge.simulation.fuzz import CASES, try_case
 from reconverge.simulation.truth import Decided, ideal_admissions
 from reconverge_sync.merge import ledger
 from reconverge_sync.merge.asking import SMALL, Asked
@@ -235,7 +235,7 @@ def _runs(fleet: Fleet) -> list[RunFigures]:
 # -------------------------------------------------------------------- the fuzz
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", CASES)
 def test_the_fuzz_draws_asks_in_every_mode(mode: str) -> None:
     """With and without; on all nodes or some, for all requests or some, cancelled or not, in time or too late."""
     cases = [draw_case(mode, seed) for seed in range(60)]

@@ -35,7 +35,7 @@ from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
-from reconverge.limit.quotas import quotas_of
+from reconverge.limit.quotas import quotas_of, slots_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
@@ -47,6 +47,7 @@ from reconverge.settings import (
     REMOVED,
     AgentSettings,
     check_lease,
+    check_slot_lease,
     checked_clock,
     checked_pace,
 )
@@ -304,6 +305,44 @@ class Agent:
                 tell_of_soft(quotas)
         return limiter
 
+    def concurrency(
+        self,
+        name: str,
+        limit: int | str | Limit,
+        *,
+        lease: Seconds | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+        scarce: str | None = None,
+        sync_interval: Seconds | None = None,
+        switch: Switch | None = None,
+    ) -> Limiter:
+        """Declare a limit on what is in progress at once, for each key and on all nodes together.
+
+            render = agent.concurrency("render", 20)
+            with render.slot("ada") as slot:
+                if slot: ...
+
+        The same as `agent.limit(name, "20 in flight")`, and as `Limit(20, algorithm="concurrency")`. `lease` is how
+        many seconds the slots of a node that has fallen silent stay taken, by default 5: at least six sync intervals,
+        and three exchange timeouts. See `Limiter.slot`, and `limit` for all else.
+
+        Raises:
+            InvalidLimit: it is no such limit, or the name cannot be used.
+            LimitConflict, InvalidSetting: as `limit` does.
+        """
+        return self.limit(
+            name,
+            slots_of(limit, lease),
+            policy=policy,
+            max_overshoot=max_overshoot,
+            cold_allowance=cold_allowance,
+            scarce=scarce,
+            sync_interval=sync_interval,
+            switch=switch,
+        )
+
     def tier(self, limit_name: str, name: str, limit: Limit, *, policy: str | None = None) -> Limiter:
         """Declare one of several limits that the hub knows by one name, such as those of several plans.
 
@@ -352,6 +391,10 @@ class Agent:
             checked_pace(sync_interval, None)
             lease_ns = max(self._kernel.lease_with(each) for each in quotas.values())
             check_lease(sync_interval, self._settings.exchange_timeout, lease_ns / SECOND_NS)
+        for each in quotas.values():
+            if each.slots:
+                interval_s = self._pacing.shortest_ns() / SECOND_NS if sync_interval is None else sync_interval
+                check_slot_lease(interval_s, self._settings.exchange_timeout, each.window)
 
     def _declare(
         self, name: str, quotas: dict[str, Limit], policy: Policy, parents: tuple[Any, ...] | None

@@ -30,7 +30,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Kernel, Pace, Table
 from reconverge.remote_settings.layered import Layered
-from reconverge.settings import check_lease, checked_pace
+from reconverge.settings import check_lease, check_slot_lease, checked_pace
 
 
 class Intervals:
@@ -112,7 +112,7 @@ class Pacing:
             raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
         if sync_interval is not None:
             pace = pace_of(sync_interval, min_sync_interval)
-            self._check_lease(sync_interval)
+            self._check_lease(sync_interval, limit)
 
         def change() -> None:
             layered = self._layered(limit)
@@ -128,7 +128,7 @@ class Pacing:
         before, layered.published = layered.published, None
         try:
             if sync_interval is not None:
-                self._check_lease(sync_interval)
+                self._check_lease(sync_interval, limit)
                 layered.published = pace_of(sync_interval)
         finally:
             if layered.published != before:
@@ -155,8 +155,11 @@ class Pacing:
             self._kernel.change_pace(pace)
         self._told()
 
-    def _check_lease(self, sync_interval: float) -> None:
+    def _check_lease(self, sync_interval: float, limit: str | None) -> None:
         check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)
+        for table in list(self._kernel.tables.values()):
+            if table.limit.slots and limit in (None, table.name):
+                check_slot_lease(sync_interval, self._timeout_s, table.limit.window)
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> Pace:

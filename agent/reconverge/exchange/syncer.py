@@ -517,7 +517,8 @@ class Syncer:
 
     def _silent_until_ns(self) -> int:
         silence_ns = max(self._kernel.interval_ns, SILENCE_NS if self._involved else UNUSED_SILENCE_NS)
-        return self._started_ns + min(silence_ns, self._kernel.lease_ns // SILENCE_SHARE)
+        lease_ns = min(self._kernel.lease_ns, self._kernel.slot_lease_ns)  # a slot may be held with nothing to say
+        return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
         """The last word has been heard: whatever comes now, comes from a new node."""

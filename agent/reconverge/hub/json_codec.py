@@ -23,7 +23,7 @@ from reconverge.hub.report import (
     heard_limit,
     told_limit,
 )
-from reconverge.limit.limit import ALGORITHMS
+from reconverge.limit.limit import KNOWN_ALGORITHMS
 
 CELLS_MAX: Final = 256
 """No node says more in one batch."""
@@ -114,7 +114,7 @@ def read_limit(value: object) -> LimitReport:
     """The report of one limit, of which `value` is what `told_limit` had made. Raises Malformed."""
     told = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
     limit: LimitReport = _row(LimitReport, (*told, 0), _LIMIT, ("name", "algorithm", "variant"))
-    if limit.algorithm not in ALGORITHMS:
+    if limit.algorithm not in KNOWN_ALGORITHMS:
         _refuse("algorithm", limit.algorithm)
     return heard_limit(limit)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent.agent import Agent
@@ -26,6 +27,7 @@ from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
+from reconverge.limiter.slots import Slot
 from reconverge.usage.meter import Meter
 
 P = ParamSpec("P")
@@ -50,15 +52,15 @@ def limited(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Limit how often a function is called, be it an ordinary one or a coroutine function.
 
-    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served.
+    A call too many raises `RateLimited`, with the decision; or it waits for its turn, first come, first served. Under a
+    limit such as `20 in flight` it has a slot until the function has ended, however.
 
     Args:
         limits: a limit string, quotas, or a `Limiter`, which needs no agent.
         agent: decides.
-        name: of the limit; by default that of the function. Functions with the same name count together.
+        name: of the limit; by default that of the function. Those with the same name count together.
         key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
-        cost: what a call costs, or a function of what it is given. A text is a kind of call that the limit's `costs`
-            name.
+        cost: what a call costs, or a function of what it is given; as a text, a kind that the limit's `costs` name.
         wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
         max_queue: so many may wait for a key on this node; see `Limiter.wait`.
         in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
@@ -70,14 +72,14 @@ def limited(
     """
     _check_limits(limits)
     _check_agent(agent, needed=not isinstance(limits, Limiter))
-    if not isinstance(wait := in_seconds(wait), bool) and not (isinstance(wait, int | float) and wait >= 0):
-        raise InvalidSetting("wait", wait, "is neither True nor a number of seconds")
+    wait = _checked_wait(wait)
     asks_s, meter = _asks_s(agent, in_doubt, waits=wait is not False), checked_meter(meter)
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         limiter = limits if isinstance(limits, Limiter) else _declared(limits, cast("Agent", agent), name, function)
         check_of_call(limiter, cost, "cost")
+        _check_ends(limiter, function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
@@ -88,10 +90,27 @@ def limited(
     return decorate
 
 
+def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as it is given
+    """How long to wait, in seconds. Raises InvalidSetting."""
+    seconds = in_seconds(wait)
+    if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
+        raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
+    return seconds
+
+
 def _check_limits(limits: object) -> None:
     if callable(limits) and not isinstance(limits, Limiter):
         problem = "is a function, and no limit; write @limited('10/second', agent=agent) above it"
         raise InvalidSetting("limits", limits, problem)
+
+
+def _check_ends(limiter: Limiter, function: object) -> None:
+    """Raise InvalidSetting for slots of a generator: the call that makes it ends before any of its work begins."""
+    if not limiter.has_slots:
+        return
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        problem = "is a generator, whose work lasts longer than the call; take the slot within it, with limiter.slot()"
+        raise InvalidSetting("limits", name_of(function), problem)
 
 
 def _check_functions(**found: object) -> None:
@@ -145,6 +164,10 @@ class _Call:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             asked = key, cost, kind = self._asked(args, kwargs)
+            if self._limiter.has_slots:
+                with self._slot(key, cost, kind) as slot:
+                    self._check(cast("Decision", slot.decision), asked)
+                    return function(*args, **kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 decision = limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
@@ -161,6 +184,10 @@ class _Call:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             asked = key, cost, kind = self._asked(args, kwargs)
+            if self._limiter.has_slots:
+                async with self._slot(key, cost, kind) as slot:
+                    self._check(cast("Decision", slot.decision), asked)
+                    return await function(*args, **kwargs)
             if self._waits:
                 limiter, room = self._limiter, self._max_queue
                 decision = await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
@@ -172,6 +199,13 @@ class _Call:
             return await function(*args, **kwargs)
 
         return call
+
+    def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
+        """A slot for a call, as the decorator says how long it may wait for one."""
+        if not self._waits:
+            return self._limiter.slot(key, cost, kind=kind, within=self._asks_s)
+        timeout = inf if self._timeout is None else self._timeout
+        return self._limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
         """The key, the cost and the kind of a call. Raises InvalidKey, and what the functions that find them raise."""

@@ -26,6 +26,9 @@ CLASSES_MAX: Final = 50
 """Classes of failures; there are about thirty."""
 OTHER: Final = "(other)"
 """Stands for all beyond those bounds. No limit is called so."""
+HOLDS: Final = "holds"
+ENDED: Final = "ended"
+"""What is said of the lease on which a slot is in use."""
 DURATIONS: Final = "reconverge_sync_duration_seconds"
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -53,6 +56,8 @@ METRICS: Final = (
     Metric("reconverge_overflowed_total", "counter", "Decisions about keys that found no room.", ("limit",)),
     Metric("reconverge_asks_total", "counter", "Requests in doubt, by what became of them.", ("limit", "result")),
     Metric("reconverge_ask_wait_seconds_total", "counter", "Time that requests in doubt have waited.", ("limit",)),
+    Metric("reconverge_slots_in_use", "gauge", "Slots in use on this node, by their lease.", ("limit", "lease")),
+    Metric("reconverge_slots_dropped_total", "counter", "Slots that only the interpreter has given back.", ("limit",)),
     Metric(DURATIONS, "histogram", "How long exchanges took that were answered."),
     Metric("reconverge_sync_failures_total", "counter", "Exchanges that failed, by the class of failure.", ("class",)),
     Metric("reconverge_pending_reports", "gauge", "Keys that have something to report to the hub."),
@@ -122,6 +127,10 @@ class Readings:
             "reconverge_ask_wait_seconds_total": [
                 Reading((name,), limit.asks.durations.sum) for name, limit in limits.items()
             ],
+            "reconverge_slots_in_use": [
+                Reading((name, lease), count) for name, limit in limits.items() for lease, count in _slots_of(limit)
+            ],
+            "reconverge_slots_dropped_total": [Reading((name,), limit.dropped_slots) for name, limit in limits.items()],
             "reconverge_sync_failures_total": [Reading((kind,), count) for kind, count in failures.items()],
             "reconverge_pending_reports": [Reading((), sum(shard.pending for shard in stats.exchanges))],
             "reconverge_keys_not_taken_total": [Reading((), sum(shard.not_taken for shard in stats.exchanges))],
@@ -146,6 +155,19 @@ class Readings:
             yield OTHER, _together(others)
 
 
+def _slots_of(limit: LimitStats) -> tuple[tuple[str, int], ...]:
+    """How many slots are in use on a lease that holds, and on one that has ended; nothing of a limit on a rate."""
+    if limit.in_use is None:
+        return ()
+    return (HOLDS, limit.in_use - limit.past_lease), (ENDED, limit.past_lease)
+
+
+def _in_use(limits: list[LimitStats]) -> int | None:
+    """Of those that have slots, if any has."""
+    found = [limit.in_use for limit in limits if limit.in_use is not None]
+    return sum(found) if found else None
+
+
 def _together(limits: list[LimitStats]) -> LimitStats:
     return LimitStats(
         admitted=sum(limit.admitted for limit in limits),
@@ -159,5 +181,8 @@ def _together(limits: list[LimitStats]) -> LimitStats:
         evicted=sum(limit.evicted for limit in limits),
         smaller=sum(limit.smaller for limit in limits),
         deferred=sum(limit.deferred for limit in limits),
+        in_use=_in_use(limits),
+        past_lease=sum(limit.past_lease for limit in limits),
+        dropped_slots=sum(limit.dropped_slots for limit in limits),
         asks=sum((limit.asks for limit in limits), AskStats()),
     )

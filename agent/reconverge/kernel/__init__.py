@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
+from reconverge.kernel.algorithms.slots import lease_left_ns
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.asking import AskGate, Rule, Settled, Word
@@ -77,6 +78,7 @@ __all__ = [
     "gate_of",
     "hit_at_once",
     "in_a_decision",
+    "lease_left_ns",
     "many_of",
     "measure",
     "settle",

@@ -89,6 +89,7 @@ class ReportedMeter(Protocol):
 
     aligned: bool
     bucket: bool
+    slots: bool
     fades: bool
     idle_ns: int
 
@@ -102,6 +103,10 @@ class ReportedMeter(Protocol):
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int, /) -> int:
         """How long until `cost` fits below `line` if nothing is charged meanwhile."""
+        ...
+
+    def peak(self, cell: Cell, now_ns: int, /) -> int:
+        """Of slots, what was in progress at most lately."""
         ...
 
     def bound(self, cell: Cell, now_ns: int, /) -> int: ...

@@ -17,6 +17,7 @@
 #    use twice until that has faded, never less than once.
 #    What a smooth limit has on credit is known to the node alone, and is forgotten with the key. So one that owes more
 #    than a window's worth stays until that is paid for: a large request would be the way to another one.
+#    A key of which something is in progress stays, too: the hub forgets that with the key.
 # 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
 # Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
@@ -188,6 +189,8 @@ class Room:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
             return False
+        if cell.table.meter.slots and cell.used > 0:
+            return False  # what is in progress is known to the node alone, and the hub would count none of it
         if cell.table.smooth and cell.level > cell.table.quota * cell.table.window_ns:
             return False
         shard = cell.shard

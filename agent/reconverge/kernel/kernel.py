@@ -82,6 +82,8 @@ class Kernel(Node):
         self.lease_ns = lease_ns or self._lease_min_ns
         """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
         self._lease_fixed = lease_ns is not None
+        self.slot_lease_ns = NEVER_NS
+        """The shortest lease of a limit on what is in progress; the hub has to hear of the node more often."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
         """The tables that the hub knows by another name than this node does, by that name."""
@@ -104,6 +106,8 @@ class Kernel(Node):
             made = Table(self, name, limit, policy, lease_ns=self.lease_of(limit), peers=self.tables)
             # In one step: a signal handler may have declared it meanwhile, and counts in that table already.
             table = self.tables.setdefault(name, made)
+            if limit.slots:
+                self.slot_lease_ns = min(self.slot_lease_ns, limit.window_ns)
         elif table.limit != limit:
             raise LimitConflict(name, table.limit, limit)
         elif table.policy != policy:
@@ -120,6 +124,10 @@ class Kernel(Node):
             LimitConflict: the name stands for another limit, or the others of that name have another policy.
             InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
         """
+        if limit.slots:
+            raise InvalidLimit(
+                str(limit), "limits what is in progress, which no plan can have yet; use a limit of its own"
+            )
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
             if known.dropped:
@@ -154,6 +162,8 @@ class Kernel(Node):
         """How long lines may be used once such a limit is declared."""
         if self._lease_fixed:
             return self.lease_ns
+        if limit.slots:
+            return max(self.lease_ns, limit.window_ns)
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
@@ -161,6 +171,8 @@ class Kernel(Node):
 
         The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
         """
+        if limit.slots:
+            return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well
         if self._lease_fixed or limit.calendar is not None:
             return NODES_LEASE_NS
         lasts_ns = limit.window_ns

@@ -3,6 +3,9 @@
 A superset of the grammar of the `limits` package, and with its units: m is a minute, mo a month of 30 days,
 a year has 360 days. A window may be an ISO 8601 duration: `20/PT10M`, `1000 per P31D`. A month of 31 days is `P31D` or
 `31 days`; `P1M` is of no one length, and an error.
+
+What is in progress is limited by `20 in flight` or `20 concurrent`, with `lease 10s` for slots that last longer without
+a word of their node.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ class Quota:
     name: str | None
     position: int
     warmup_s: float | None = None
+    slots: bool = False
+    """Whether it limits what is in progress; the window is 0 then."""
+    lease_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +94,20 @@ class _Reader:
     def quota(self) -> Quota:
         """Read: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
 
-        A window is an ISO 8601 duration or [number] unit, a duration that or number unit.
+        Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window is an ISO 8601
+        duration or [number] unit, a duration that or number unit.
         """
         first = self._peek()
         amount = self._number("a number of requests, like 100 in 100/minute")
+        if self._take_slots():
+            lease_s = self._duration_s("the length of the lease") if self._take_word("lease") else None
+            name = self._name() if self._take_word("as") else None
+            return Quota(amount, 0.0, None, name, first.position, slots=True, lease_s=lease_s)
         if not (self.take_mark("/") or self._take_per()):
-            raise self._expected("'/' or 'per'")
+            raise self._expected("'/', 'per' or 'in flight'")
         window_s = self._window_s()
         burst = self._number("the size of the burst") if self._take_word("burst") else None
-        warmup_s = self._warmup_s() if self._take_word("warmup") else None
+        warmup_s = self._duration_s("the length of the warmup") if self._take_word("warmup") else None
         name = self._name() if self._take_word("as") else None
         return Quota(amount, window_s, burst, name, first.position, warmup_s)
 
@@ -139,6 +150,16 @@ class _Reader:
         self._next += found
         return found
 
+    def _take_slots(self) -> bool:
+        """Step over "in flight" or "concurrent"."""
+        if self._take_word("concurrent"):
+            return True
+        if not self._take_word("in"):
+            return False
+        if not self._take_word("flight"):
+            raise self._expected("'flight', as in '20 in flight'")
+        return True
+
     def _take_per(self) -> bool:
         """Step over "per", which may touch what follows it: `limits` reads "5 per10 seconds", too."""
         token = self._peek()
@@ -166,9 +187,9 @@ class _Reader:
             raise InvalidLimit(self._text, "a window cannot be of length 0", window.position)
         return seconds
 
-    def _warmup_s(self) -> float:
+    def _duration_s(self, what: str) -> float:
         seconds = self._iso_s()
-        return self._number("the length of the warmup") * self._unit_s() if seconds is None else seconds
+        return self._number(what) * self._unit_s() if seconds is None else seconds
 
     def _iso_s(self) -> float | None:
         """Read an ISO 8601 duration if one is next, in seconds; None if not."""

@@ -24,8 +24,10 @@ GCRA: Final = "gcra"
 LEAKY_BUCKET: Final = "leaky-bucket"
 SMOOTH_BURSTY: Final = "smooth-bursty"
 SMOOTH_WARMING_UP: Final = "smooth-warming-up"
+CONCURRENCY: Final = "concurrency"
 
 # What else an algorithm consists of is listed in `kernel/algorithms/registry.py`.
+# How a rate is counted. A limit on what is in progress has no rate, and is asked in another way: `CONCURRENCY`.
 ALGORITHMS: Final = (
     FIXED_WINDOW,
     SLIDING_WINDOW,
@@ -37,6 +39,8 @@ ALGORITHMS: Final = (
     SMOOTH_BURSTY,
     SMOOTH_WARMING_UP,
 )
+KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
+"""All that a `Limit` can name."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
 """Three names for one arithmetic: tokens, theoretical arrival times, and the bucket that they are the other side of."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
@@ -81,6 +85,10 @@ WINDOW_MIN_NS: Final = MILLISECOND_NS
 """Shorter windows than the clock error between two machines would limit nothing."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 """Ten years."""
+SLOT_LEASE_S: Final = 5.0
+"""How long the slots of a process that has fallen silent stay taken, if its limit does not say."""
+SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
+"""As long as the longest lease that an agent chooses by itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
 """A key remembers up to so many counts."""
@@ -107,6 +115,10 @@ class Limit:
     the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
     of the window.
 
+    `concurrency` limits what is in progress and not a rate: `quota` is the number of slots, there is no window, and
+    `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. Written as a limit
+    string, that is `20 in flight` or `20 concurrent lease 10s`.
+
     `soft` is the share by which requests may exceed the quota, admitted but flagged; 0.1 means 10 %. `max_debt` is how
     far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12. `costs` says what
     one request of each kind costs, and under "*" what one of any other kind does.
@@ -117,7 +129,7 @@ class Limit:
     """
 
     quota: int
-    window: float
+    window: float = None  # type: ignore[assignment]  # of a limit on what is in progress, its lease: see __post_init__
     algorithm: str = SLIDING_WINDOW
     burst: int | None = None
     name: str | None = None
@@ -131,13 +143,14 @@ class Limit:
     soft: float = 0.0
     max_debt: int | None = None
     costs: Mapping[str, int] | None = field(default=None, hash=False)
+    lease: float | None = None
 
     if TYPE_CHECKING:  # the fields hold numbers, and what they are made of may be a timedelta
 
         def __init__(
             self,
             quota: int,
-            window: Seconds,
+            window: Seconds | None = ...,
             algorithm: str = ...,
             burst: int | None = ...,
             name: str | None = ...,
@@ -151,14 +164,22 @@ class Limit:
             soft: float = ...,
             max_debt: int | None = ...,
             costs: Mapping[str, int] | None = ...,
+            lease: Seconds | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "window", in_seconds(self.window))
         object.__setattr__(self, "warmup", in_seconds(self.warmup))
+        object.__setattr__(self, "lease", in_seconds(self.lease))
+        if self.algorithm == CONCURRENCY:
+            self._check_slots()
+        elif self.window is None:
+            raise InvalidLimit(f"{shown(self.quota)}", f"a limit by {self.algorithm} needs a window, in seconds")
         text = f"{shown(self.quota)}/{shown(self.window)}s"
-        if self.algorithm not in ALGORITHMS:
-            known = f"{', '.join(ALGORITHMS)}{asked(self.algorithm, ALGORITHMS)}"
+        if self.lease is not None and self.algorithm != CONCURRENCY:
+            raise InvalidLimit(text, f"a lease of its own goes with {CONCURRENCY}; an agent's is lease_ttl")
+        if self.algorithm not in KNOWN_ALGORITHMS:
+            known = f"{', '.join(KNOWN_ALGORITHMS)}{asked(self.algorithm, KNOWN_ALGORITHMS)}"
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
         _check_quota(text, "quota", self.quota)
         if isinstance(self.window, bool) or not isinstance(self.window, int | float):
@@ -184,6 +205,22 @@ class Limit:
         self._check_log(text)
         if self.costs is not None:
             object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
+
+    def _check_slots(self) -> None:
+        """Have the lease in place of a window, and refuse what has no meaning for slots."""
+        text = f"{shown(self.quota)} in flight"
+        lease = SLOT_LEASE_S if self.lease is None else self.lease
+        if isinstance(lease, bool) or not isinstance(lease, int | float):
+            raise InvalidLimit(text, f"the lease {shown(lease)} is not a number of seconds")
+        if not WINDOW_MIN_NS <= lease * SECOND_NS <= SLOT_LEASE_MAX_NS:
+            raise InvalidLimit(text, f"the lease of {shown(lease)} s is not between 1 ms and ten minutes")
+        if self.window not in (None, lease):
+            raise InvalidLimit(text, f"a limit on what is in progress has no window, and {shown(self.window)} is one")
+        for name, value in (("soft", self.soft), ("max_debt", self.max_debt)):
+            if value:
+                raise InvalidLimit(text, f"{name} does not go with {CONCURRENCY}: a slot is taken or it is not")
+        object.__setattr__(self, "lease", float(lease))
+        object.__setattr__(self, "window", float(lease))
 
     def _check_slices(self, text: str) -> None:
         if self.algorithm != SLIDING_SLICES:
@@ -286,6 +323,11 @@ class Limit:
         return self.algorithm in DRAINED
 
     @property
+    def slots(self) -> bool:
+        """Whether this limits what is in progress, so that what is charged is given back when the work ends."""
+        return self.algorithm == CONCURRENCY
+
+    @property
     def smooth(self) -> bool:
         """Whether a request goes on credit, and the next one waits until that is paid for."""
         return self.algorithm in SMOOTH
@@ -300,6 +342,8 @@ class Limit:
 
     def over(self, window: float) -> Limit:
         """The same limit where everything takes longer or shorter, as the window does; what fits at once stays."""
+        if self.slots:
+            return replace(self, window=window, lease=window)
         burst = self.capacity if self.algorithm == SMOOTH_BURSTY else self.burst
         warmup = None if self.warmup is None else self.warmup * window / self.window
         return replace(self, window=window, burst=burst, warmup=warmup)
@@ -334,7 +378,7 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> Limit:
-        """Read a limit string such as `100/minute`, `5 per 10 seconds`, `2000/10s` or `10/s burst 20 as api`.
+        """Read a limit string such as `100/minute`, `5 per 10 seconds`, `10/s burst 20 as api` or `20 in flight`.
 
         Without an algorithm a burst means `token-bucket`, slices `sliding-slices`, and a warmup (`10/s warmup 5s`)
         `smooth-warming-up`; otherwise the default is `sliding-window`. `fields` are what no limit string can say, such
@@ -362,6 +406,8 @@ class Limit:
 
     @classmethod
     def _of(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
+        if quota.slots:
+            return cls._of_slots(quota, algorithm, fields)
         if algorithm is None and quota.warmup_s is not None:
             algorithm = SMOOTH_WARMING_UP
         elif algorithm is None and quota.burst is not None:
@@ -372,7 +418,18 @@ class Limit:
             fields = {**fields, "warmup": quota.warmup_s}
         return cls(quota.amount, quota.window_s, algorithm=algorithm, burst=quota.burst, name=quota.name, **fields)
 
+    @classmethod
+    def _of_slots(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
+        if algorithm not in (None, CONCURRENCY):
+            problem = f"the algorithm {algorithm!r} counts a rate, and this limits what is in progress"
+            raise InvalidLimit(f"{quota.amount} in flight", problem, quota.position)
+        if quota.lease_s is not None:
+            fields = {**fields, "lease": quota.lease_s}
+        return cls(quota.amount, algorithm=CONCURRENCY, name=quota.name, **fields)
+
     def __str__(self) -> str:
+        if self.slots:
+            return f"{self.quota} in flight lease {_written(self.window_ns)} ({', '.join(self._said())})"
         burst = "" if self.burst is None else f" burst {self.burst}"
         warmup = "" if self.warmup is None else f" warmup {_written(self.warmup_ns)}"
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"

@@ -8,9 +8,10 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
+from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidLimit, InvalidSetting, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
-from reconverge.limit.limit import Limit
+from reconverge.limit.limit import CONCURRENCY, Limit
 
 QUOTAS_MAX: Final = 16
 """Of one limit. Each is decided about in every request."""
@@ -55,6 +56,20 @@ def quotas_of(
             raise InvalidLimit(str(each), f"limit {name!r} has two quotas named {quota_name!r}; rename one")
         named[quota_name] = each
     return named
+
+
+def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
+    """A limit on what is in progress, of a number of slots, a limit string or a `Limit`. Raises InvalidLimit."""
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        return Limit(limit, algorithm=CONCURRENCY, lease=lease)
+    if isinstance(limit, str):
+        limit = Limit.parse(limit)
+    if not isinstance(limit, Limit) or not limit.slots:
+        problem = "is no limit on what is in progress; say a number of slots, or '20 in flight'"
+        raise InvalidLimit(shown(limit), problem)
+    if lease is not None and limit.lease != in_seconds(lease):
+        raise InvalidSetting("lease", lease, f"the limit already says {limit.lease:g} s; say it in one place")
+    return limit
 
 
 def _limits(limit: object, algorithm: str | None) -> list[Limit]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import Seconds, in_seconds
-from reconverge.errors import InvalidKey, InvalidLimit, shown
+from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, shown
 from reconverge.kernel import for_any_node
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
+from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms, needs_slot
 from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.remote_settings.caps import (
     Quotas,
@@ -29,6 +30,25 @@ if TYPE_CHECKING:
     from reconverge.kernel import Decider, Many, Table
     from reconverge.limit.limit import Limit
     from reconverge.policies import Policy
+
+
+LEAKS: Final = (
+    "allow",
+    "allow_many",
+    "hit",
+    "ask",
+    "ask_blocking",
+    "reserve",
+    "reserve_ask",
+    "reserve_ask_blocking",
+    "wait",
+    "wait_blocking",
+    "refund",
+    "reset",
+)
+"""The methods that charge, or give back, with no slot that stands for it."""
+PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
+"""What `slot` is told if nothing is said beside the key."""
 
 
 class Limiter:
@@ -59,9 +79,20 @@ class Limiter:
         self._policy: Layered[Policy] | None = None
         """None while the tables hold the node's own policy."""
         self._caps: Quotas | None = None
+        self._slots: SlotDoor | None = None
+        if table.limit.slots:
+            self._slots = SlotDoor(self.enforcement)
+            self._refuse_what_leaks()
         self._let_answer()
 
+    def _refuse_what_leaks(self) -> None:
+        """Have all raise NeedsSlot that would charge what nothing gives back."""
+        for method in LEAKS:
+            setattr(self, method, needs_slot(self.name, method))
+
     def _let_answer(self) -> None:
+        if self._slots is not None:
+            return
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
         self.allow = self.enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self.enforcement.answers.hit  # type: ignore[method-assign]
@@ -346,6 +377,58 @@ class Limiter:
         """Forget what `key` has used: here at once, on all other nodes with their next exchange."""
         self._table.reset(key)
         self._tell(key)
+
+    def slot(
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        kind: str | None = None,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        order: Order = FIFO,
+        within: Seconds = WITHIN_S,
+        on_lease_end: OnLeaseEnd = None,
+    ) -> Slot:
+        """A slot of a limit on what is in progress, such as `20 in flight`, for a `with` or `async with` block.
+
+        It is taken where the block begins, and given back where it ends, however that is. True within the block if
+        there was one. Without a `timeout` no other work is waited for: in doubt the hub is asked, for `within` seconds
+        at most (0: not at all). With one, the block waits for so many seconds in the queue of the key, unless
+        `max_queue` wait already; "fifo" lets those in first that came first, "lifo" those that came last. `cost` is how
+        many slots it takes at once. `on_lease_end` says what becomes of a task whose node has not heard of the hub for
+        so long that others may have its slots: "cancel" cancels it, and the block raises LeaseEnded; a function is
+        called with the slot, in the event loop.
+
+        Raises:
+            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `hit` does.
+            InvalidSetting: a setting is wrong or has no effect; or this is a limit on a rate, which has no slots.
+        """
+        if self._slots is None:
+            problem = f"limits a rate ({self.limit}), and has no slots; declare one like '20 in flight' for that"
+            raise InvalidSetting("slot", self.name, problem)
+        if (cost, kind, timeout, max_queue, order, within, on_lease_end) == PLAIN:
+            return Slot(self._slots, key, self._slots.plain)
+        terms = Terms(
+            cost=cost,
+            kind=kind,
+            timeout=timeout,
+            max_queue=max_queue,
+            order=order,
+            within=within,
+            on_lease_end=on_lease_end,
+        )
+        return Slot(self._slots, key, terms)
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether it limits what is in progress, so that it is asked for a `slot`."""
+        return self._slots is not None
+
+    @property
+    def dropped_slots(self) -> int:
+        """How many slots the interpreter has given back, because nothing else could: each is a missing `with`."""
+        return self.enforcement.slots_dropped
 
     def reserve(self, key: str, estimate: int, kind: str | None = None, *, on_abandon: OnAbandon = KEEP) -> Reservation:
         """Charge an estimate now and the truth later, with `Reservation.settle`, which counts in the same unit.

@@ -355,6 +355,8 @@ class Enforcement:
         self.turning = threading.RLock()
         """Held while the mode in force is changed."""
         self._unlimited, self._would_refuse = Total(), Total()
+        self.slots_dropped = 0
+        """Slots whose last reference went while they were held; see `limiter/slots.py`."""
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()

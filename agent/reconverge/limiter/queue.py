@@ -39,8 +39,9 @@ class Ticket:
 
 
 class WaitQueue:
-    """The queue of one key: first come, first served; when the first ticket leaves, the next one is first.
+    """The queue of one key: first come, first served, but for tickets that join as the first.
 
+    When the first ticket leaves, the next one is first.
     Joining, leaving and asking for the first take the same time however many wait.
     """
 
@@ -58,9 +59,11 @@ class WaitQueue:
             except RuntimeError:  # a signal handler came and went in between
                 continue
 
-    def join(self, ticket: Ticket) -> Ticket:
-        """Come last."""
+    def join(self, ticket: Ticket, *, lifo: bool = False) -> Ticket:
+        """Come last; with `lifo` come first."""
         self._tickets[ticket] = None
+        if lifo:
+            self._tickets.move_to_end(ticket, last=False)
         self.costs = tuple(map(add, self.costs, ticket.costs))
         ticket.counted = True
         return ticket

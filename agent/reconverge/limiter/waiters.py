@@ -79,10 +79,12 @@ class Waiting:
 
     # ------------------------------------------------------------ what callers ask
 
-    async def wait(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
+    async def wait(
+        self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
+    ) -> Decision:
         """Wait in the running event loop."""
         waker = LoopWaker()
-        steps = self.steps(key, costs, timeout, max_queue, waker)
+        steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
             while True:
                 try:
@@ -96,12 +98,14 @@ class Waiting:
             finally:
                 self._step_out(key, waker)
 
-    def wait_blocking(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None) -> Decision:
+    def wait_blocking(
+        self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
+    ) -> Decision:
         """Wait on the calling thread."""
         if timeout != 0 and has_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
-        steps = self.steps(key, costs, timeout, max_queue, waker)
+        steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
             while True:
                 try:
@@ -145,8 +149,13 @@ class Waiting:
 
     # ------------------------------------------------------------ what a waiter does
 
-    def steps(self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker) -> Steps:
-        """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room."""
+    def steps(
+        self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker, *, lifo: bool = False
+    ) -> Steps:
+        """Try; if that does not do, come last, and try again whenever it is one's turn and there may be room.
+
+        With `lifo` it comes first, before all that wait already.
+        """
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
         began_ns = self._table.now_ns()
@@ -162,7 +171,7 @@ class Waiting:
         hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
         ticket = self._tickets[waker] = Ticket(costs, waker)
         try:
-            if hopeless or not self._join(key, ticket, room):
+            if hopeless or not self._join(key, ticket, room, lifo=lifo):
                 return gate.turn_away(key, costs, ahead=ahead, waited=False)
             gate.queue_up(key, costs, ticket.cells)
             while True:
@@ -198,17 +207,20 @@ class Waiting:
 
         return self._section.run(first)
 
-    def _join(self, key: str, ticket: Ticket, room: int | None) -> bool:
-        """Take a place at the end of the queue; returns False if it is full, or just being changed by this thread."""
+    def _join(self, key: str, ticket: Ticket, room: int | None, *, lifo: bool) -> bool:
+        """Take a place at the end of the queue, or with `lifo` at its head.
+
+        Returns False if the queue is full, or just being changed by this thread.
+        """
         if self._section.entered():
             return False
         self._wake_first(key, only_if_lost=True)
         try:
-            return self._section.run(partial(self._enqueue, key, ticket, room))
+            return self._section.run(partial(self._enqueue, key, ticket, room, lifo=lifo))
         finally:
             self._see_to_what_was_put_off()
 
-    def _enqueue(self, key: str, ticket: Ticket, room: int | None) -> bool:
+    def _enqueue(self, key: str, ticket: Ticket, room: int | None, *, lifo: bool) -> bool:
         queue = self._queues.get(key)
         if room is not None and room <= (0 if queue is None else len(queue)):
             return False
@@ -216,7 +228,7 @@ class Waiting:
             self.manual.watch(self.time_has_passed)
         if queue is None:
             queue = self._queues[key] = WaitQueue(len(ticket.costs))
-        queue.join(ticket)
+        queue.join(ticket, lifo=lifo)
         return True
 
     def _step_out(self, key: str, waker: Waker) -> None:

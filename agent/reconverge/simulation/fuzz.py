@@ -1,8 +1,9 @@
 """Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
 
-Four modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
+Five modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
 *Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*:
 safety, when the nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges.
+*Slots*: limits on what is in progress, of which no more runs than may, and none is lost; see `in_progress/`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS
 from reconverge.simulation.changing import on_one_plan, stretches
 from reconverge.simulation.fault import Kind, restarts
 from reconverge.simulation.fleet import Fleet
+from reconverge.simulation.in_progress.cases import try_slots
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.truth import Decided, History, broken_windows, number_of
 from reconverge.simulation.world import World
 
-MODES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
+SLOTS: Final = "slots"
+CASES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
+"""The modes whose cases are fleets of limits on a rate."""
+MODES: Final = (*CASES, SLOTS)
 LEASES_END_FRACTION_MAX: Final = 0.7
 """Of the window. A killed node's lease that ends before that is waited for; a later one leaves no time to agree."""
 
@@ -109,9 +114,19 @@ def agreement_ns(fleet: Fleet) -> int:
     return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
 
 
+def _told(mode: str, seed: int) -> str:
+    """The command that tries a seed again, and what it is about."""
+    if mode == SLOTS:
+        return f"python -m reconverge.simulation.fuzz --mode {SLOTS} --start {seed} --seeds 1"
+    case = draw_case(mode, seed)
+    return f"{case.command()}\n  {case}"
+
+
 def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
     mode, seed = what
     try:
+        if mode == SLOTS:
+            return mode, seed, try_slots(seed)
         return mode, seed, try_case(draw_case(mode, seed))
     except Exception as error:  # noqa: BLE001, whatever it is, the seed that finds it must be told
         return mode, seed, [f"{type(error).__name__}: {error}"]
@@ -133,8 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for mode, seed, problems in mapped(_try_seed, tasks, processes=options.processes, chunk=8):
         if problems:
             failed += 1
-            case = draw_case(mode, seed)
-            print(f"{case.command()}\n  {case}\n  " + "\n  ".join(problems[:5]), flush=True)
+            print(f"{_told(mode, seed)}\n  " + "\n  ".join(problems[:5]), flush=True)
     passed = len(tasks) - failed
     took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
     print(f"fuzz: {passed} passed, {failed} failed, in {took_s:.0f} s")

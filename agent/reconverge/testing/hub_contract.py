@@ -9,6 +9,7 @@ from reconverge.hub.port import Hub
 from reconverge.testing.claims.asking import AskingClaims
 from reconverge.testing.claims.data import DataClaims
 from reconverge.testing.claims.fleets import FleetClaims
+from reconverge.testing.claims.in_progress.slots import SlotClaims
 from reconverge.testing.claims.keys import KeyClaims
 from reconverge.testing.claims.lines import LineClaims
 from reconverge.testing.claims.names import NameClaims
@@ -20,6 +21,7 @@ from reconverge.testing.claims.windows import WindowClaims
 class HubContract(
     LineClaims,
     RepeatClaims,
+    SlotClaims,
     NameClaims,
     KeyClaims,
     WindowClaims,

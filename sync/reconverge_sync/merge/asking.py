@@ -119,14 +119,14 @@ class Asked:
     def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, fill: Fill) -> None:
         """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
 
-        Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, as
-        no window's end takes anything of these away.
+        Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, or
+        slots, as no window's end takes anything of these away.
         """
         if rule.bucket:
             self.holds = entry.line
             cell.pour(rule, entry.previous, hub_us, fill._replace(own_milli=entry.previous))
             entry.previous = entry.debt = 0
-        if not rule.bucket or cell.lines_of_nodes == 0:
+        if not rule.slots and (not rule.bucket or cell.lines_of_nodes == 0):
             entry.ask = 0
 
     def needs_all(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int) -> bool:

@@ -85,8 +85,13 @@ class Fill(NamedTuple):
         return max(self.most_milli, there_milli + self.own_milli)
 
 
-def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool) -> CellReport:
-    """What a node says of a cell, cut down to where more would have no effect; for what is in a bucket see `Fill`."""
+def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool, slots: bool) -> CellReport:
+    """What a node says of a cell, cut down to where more would have no effect; for what is in a bucket see `Fill`.
+
+    Slots have no windows and no resets: what is in progress cannot be forgotten.
+    """
+    if slots:
+        report = report._replace(epoch=0, previous=0, base=0, window_demand=0, reset_us=0)
     capacity = limit.capacity
     previous_max = report.previous if bucket or dated else SAID_MAX
     return report._replace(

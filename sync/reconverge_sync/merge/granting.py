@@ -73,8 +73,10 @@ def grant(
             target = min(need + slack * (pool - needs) * share, most)
             if small_lines:
                 target = min(target, headroom_max(need, pool))
-        if report.asked > 0 or target >= 1 or 0 < entry.ask <= pool:
-            entry.line += _raise(cell, node, entry, target, pool, used, free)
+        # What is used up of a window does not come back for an ask; slots do, so they are saved up for it.
+        left = float(capacity) if rule.slots else pool
+        if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:
+            entry.line += _raise(cell, node, entry, target, left, used, free)
             entry.debt = max(0, ceil(used) - entry.line)
     raise_base(cell, entry, report, rule, small_lines=small_lines)
     if rule.overshoot_milli > 0:
@@ -90,7 +92,7 @@ def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, smal
     """Raise the line with which the next window begins towards the node's share of the capacity."""
     own = cell.capacity
     need = entry.need_milli / 1000
-    if not rule.fixed or report.epoch != cell.epoch or entry.need_milli == 0:
+    if not rule.fixed or rule.slots or report.epoch != cell.epoch or entry.need_milli == 0:
         return
     share = need / ((cell.needs_milli + entry.need_milli) / 1000)
     if report.asked > 0 or own * share >= 1:

@@ -29,6 +29,13 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # as use does (`Cell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the hub
 # remembers such keys for REMEMBERED_US.
 #
+# Slots, of a limit on what is in progress, are counted as a fixed window is that never ends: a node's `current` is what
+# it has in progress, and each report replaces it. Only a departure differs: the hub counts nothing of what a node whose
+# lease is over has in progress, as the node starts nothing new then, and the slots of a process that was killed would
+# never come back. A node that leaves gives back what it does not use at once, and what it has in progress counts until
+# its lease is over, as that goes on behind its farewell. A node that comes back reports what it still has in progress
+# without a line, as a debt.
+#
 # What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
 # ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `Cell.answer` tells each node
 # of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference would be
@@ -39,7 +46,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
-from reconverge.limit.limit import DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
+from reconverge.limit.limit import CONCURRENCY, DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 
@@ -82,6 +89,7 @@ class Rule:
     quota: int
     capacity: int
     fixed: bool
+    """A count that does not fade: of a window, or of slots."""
     bucket: bool
     dated: bool
     """Each node says what it has in use and for how long at most; what that consists of, only the node knows."""
@@ -94,6 +102,8 @@ class Rule:
     apart: int = 0
     lease_us: int = 0
     """How long lines on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
+    slots: bool = False
+    """What is in progress counts, and no window ends."""
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -102,7 +112,7 @@ class Rule:
             limit.window_us,
             limit.quota,
             limit.capacity,
-            limit.algorithm == FIXED_WINDOW,
+            limit.algorithm in (FIXED_WINDOW, CONCURRENCY),
             limit.algorithm in DRAINED,
             limit.algorithm in DATED,
             limit.overshoot_milli,
@@ -112,6 +122,7 @@ class Rule:
             interval_us=limit.interval_us,
             apart=min(limit.apart, limit.capacity),
             lease_us=limit.lease_us,
+            slots=limit.algorithm == CONCURRENCY,
         )
 
     @property
@@ -136,6 +147,8 @@ class Rule:
 
     def small_lines(self, lease_us: int) -> bool:
         """Whether use counts for longer than a lease, so that lines are kept small; see `reconverge.hub.headroom`."""
+        if self.slots:
+            return False  # what a node held comes back with its lease
         runs_out_us: float = self.window_us
         if self.bucket:
             drains_us = float(self.window_us) * self.capacity / self.quota
@@ -274,7 +287,9 @@ class Entry:
     def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
         """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
         held = self.line + self.overdraft if rule.bounded else 0
-        if rule.bucket:
+        if rule.slots:
+            self.current = self.line = 0
+        elif rule.bucket:
             # What it had told of may have drained by then, and been used anew, to the last thousandth.
             # No other node was granted what it held, so it has drained by that since.
             drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt - self.vouchers)

@@ -57,7 +57,8 @@ class Lending:
 
     def look(self, identity: Identity, cell: Cell, rule: Rule, pace_us: int, hub_us: int) -> None:
         """Put a cell on the list that needs more than its region has by itself, or was lent some; or take it off."""
-        if rule.apart == 0 or rule.first_hit:  # windows that begin with a hit are each region's own
+        # Windows that begin with a hit are each region's own; and a loan of slots would end while they are in use.
+        if rule.apart == 0 or rule.first_hit or rule.slots:
             return
         name = _name(identity)
         self.names[name] = identity

@@ -126,6 +126,8 @@ def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
 
 def _free_us(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
     """When no more than `room` is in use, if nothing more is charged; see `KeyReading.free_us`."""
+    if rule.slots:
+        return hub_us  # whenever one is given back
     if rule.fixed:
         if limit.closes_us > 0:
             return max(hub_us, limit.closes_us)

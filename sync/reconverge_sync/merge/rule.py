@@ -254,7 +254,7 @@ class Shard:
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
         limit = batch.limits[report.limit]
         rule = Rule.of(limit)
-        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated)
+        report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated, slots=rule.slots)
         name, counted, window_us, variant = cells_of(limit)
         identity = (name, counted + variant, window_us, report.key)
         cell = self.cells.get(identity)
@@ -405,6 +405,7 @@ class Shard:
         cell.scanned_us = hub_us
         cell.clear()
         first: tuple[int, str] | None = None
+        lingers = False
         capacity = rule.own
         departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
         for name, entry in list(cell.entries.items()):
@@ -423,7 +424,8 @@ class Shard:
                 lease_us = min(lease_us, entry.lease_us)
             left = record is not None and record.gone and name != batch.node
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
-            if left or hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us:
+            outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
+            if outlived or (left and not rule.slots):
                 # A departed node may have used its line until its lease expired; one without a line has used nothing.
                 held = entry.line > 0 or entry.overdraft > 0
                 entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
@@ -433,6 +435,7 @@ class Shard:
             if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
+            lingers = lingers or left  # what it has in progress may go on
             # In a rolling deployment nodes differ. The smallest capacity is one that none of them
             # exceeds.
             capacity = min(capacity, entry.capacity)
@@ -448,7 +451,7 @@ class Shard:
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
-        cell.restless = cell.has_departed or first is not None or cell.silent > 0
+        cell.restless = cell.has_departed or first is not None or cell.silent > 0 or lingers
         return floating
 
 
@@ -490,8 +493,11 @@ def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None
 def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     """For how long nothing new is granted after data were lost, or may have been.
 
-    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while.
+    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while; slots
+    do not count any more then.
     """
+    if lost and rule.strict and rule.slots:
+        return max(rule.lease_of_us(batch), learning_us(batch, rule, lost=False))
     if lost and rule.strict:
         return batch.lease_us + rule.counts_for_us
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)

@@ -28,6 +28,8 @@ from reconverge_sync.merge.ledger import Rule
 
 def place_epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
     """Which window the hub is in, as far as this cell is concerned."""
+    if rule.slots:
+        return 0
     if rule.first_hit:
         return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
     if limit.closes_us > 0:

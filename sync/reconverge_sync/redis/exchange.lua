@@ -45,18 +45,13 @@ local function exchange()
 -- What one function alone needs is in that function, because another one has 200 variables at most.
 local VERSION = 3
 local MERGED, STALE, LAPSED = 0, 1, 2
-local FIXED, SLIDING, BUCKET, DATED = 0, 1, 2, 3
-local TAKEN_AT_ONCE = 0.9
+local FIXED, SLIDING, BUCKET, DATED, SLOTS = 0, 1, 2, 3, 4
 local SILENT_INTERVALS = 3
-local SPEAK_UP_US = 1000000
 local SWEEP_US = 60000000
-local FADE_MILLI_MIN = 100
-local REMEMBERED_US = 7 * 24 * 3600000000
 local KEPT_MS = 62 * 86400000
 local DEPARTED = '-'
 local LOANS = 'l'
 local MOST = 9007199254740992
-local NOT_TAKEN = -1
 local FORGOTTEN = 2147483647
 local CELLS_MAX = 256 -- so that no other node waits for longer than these take
 local ASKS, AT_HUB, FLOATS = 2147483648, 1073741824, 1073741824
@@ -104,7 +99,7 @@ local function check_batch(raw, rows)
   check(type(limits) == 'table', 'limits')
   for _, limit in ipairs(limits) do
     check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
-    check(whole(limit[2], 0) and limit[2] <= DATED and whole(limit[6], -1), 'algorithm or overshoot')
+    check(whole(limit[2], 0) and limit[2] <= SLOTS and whole(limit[6], -1), 'algorithm or overshoot')
     check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
     check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
@@ -161,13 +156,17 @@ local rule_overdrafts, rule_elsewhere
 -- ------------------------------------------------------------------ limits, and what follows from them
 
 local function time_to_live(of, lease_us, interval_us)
+  local REMEMBERED_US = 7 * 24 * 3600000000
   local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
 local function learning_us(of, lost)
+  local SPEAK_UP_US = 1000000
+  local heard_us = max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+  if lost and of.overshoot_milli == 0 and of.slots then return max(of.lease_us, heard_us) end
   if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
-  return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
+  return heard_us
 end
 
 -- Until when there may be lines in any cell of this limit that have yet to be reported.
@@ -182,7 +181,7 @@ local function has_small_lines(of)
     local drains_us = of.window_us * of.capacity / of.quota
     runs_out_us = of.stepwise and max(runs_out_us, drains_us) or drains_us
   end
-  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us
+  return of.overshoot_milli >= 0 and runs_out_us > of.lease_us and not of.slots
 end
 
 local function rule_of(limit)
@@ -193,6 +192,7 @@ local function rule_of(limit)
     own_interval_us = limit[14] or 0, interval_us = batch.interval_us, apart = min(limit[15] or 0, limit[5]),
     first_hit = limit[2] == FIXED and limit[9] == 'first-hit',
     stepwise = limit[2] == BUCKET and limit[9] == 'interval',
+    slots = limit[2] == SLOTS,
   }
   if made.own_interval_us > 0 then made.interval_us = made.own_interval_us end
   made.own = made.capacity - made.apart
@@ -215,8 +215,8 @@ local function rule_of(limit)
   made.small_lines = has_small_lines(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
-  made.epoch = floor(hub_us / made.window_us)
-  made.elsewhere = made.first_hit or made.closes_us > 0
+  made.epoch = made.slots and 0 or floor(hub_us / made.window_us)
+  made.elsewhere = made.first_hit or made.closes_us > 0 and not made.slots
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   return made
 end
@@ -224,7 +224,7 @@ end
 local function use_rule(of)
   local kind = of.kind
   rule, window_us = of, of.window_us
-  fixed, sliding, bucket, dated = kind == FIXED, kind == SLIDING, kind == BUCKET, kind == DATED
+  fixed, sliding, bucket, dated = kind == FIXED or of.slots, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
   rule_apart, rule_small_lines = of.apart > 0, of.small_lines
   -- A node that leaves is granted nothing.
@@ -437,7 +437,9 @@ end
 
 local function depart(idle_us)
   local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
-  if bucket then
+  if rule.slots then
+    entry_current, entry_line = 0, 0
+  elseif bucket then
     local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt - entry_vouchers)
     entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
     entry_line = ceil(entry_previous / 1000)
@@ -454,6 +456,7 @@ local function depart(idle_us)
 end
 
 local function fade()
+  local FADE_MILLI_MIN = 100
   if bucket then
     local drained = drained_milli(refilled(entry_seen_us, hub_us), entry_line)
     if drained >= min(entry_previous, FADE_MILLI_MIN) then
@@ -777,7 +780,7 @@ local function headroom_max(need, left)
 end
 
 local function raise_base()
-  if not fixed or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
+  if not fixed or rule.slots or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
   local own, need = cell_capacity, entry_need_milli / 1000
   local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
   if report_asked > 0 or own * share >= 1 then
@@ -793,6 +796,7 @@ local function raise_base()
 end
 
 local function grant(used)
+  local TAKEN_AT_ONCE = 0.9
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
     entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
@@ -818,8 +822,9 @@ local function grant(used)
         if target > headroom then target = headroom end
       end
     end
-    if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= pool) then
-      entry_line = entry_line + raise(target, pool, used, free)
+    local left = rule.slots and capacity or pool
+    if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
+      entry_line = entry_line + raise(target, left, used, free)
       entry_debt = used > entry_line and ceil(used) - entry_line or 0
     end
   end
@@ -866,7 +871,7 @@ local function hear_ask(key, used)
   end
   at_hub, waiting = true, (report_asked - ASKS) % FLOATS
   if not bucket then
-    entry_ask = 0
+    if not rule.slots then entry_ask = 0 end
     return used
   end
   held = entry_line
@@ -973,7 +978,7 @@ end
 local function scan_others(key, fields)
   local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
   if entry_ask > 0 then first, first_since_us = node, entry_ask_since_us end
-  local lives_us, records, kept, gone = rule.lives_us, all_records(), nil, {}
+  local lives_us, records, kept, gone, lingers = rule.lives_us, all_records(), nil, {}, false
   for position = 1, #fields, 2 do
     local name = fields[position]
     if name == DEPARTED then
@@ -998,7 +1003,7 @@ local function scan_others(key, fields)
       if entry_lease_us > 0 then lease_us = min(lease_us, entry_lease_us) end
       local unheard_us = hub_us - entry_seen_us
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
-      if left or hub_us - seen_us > lease_us or outlived then
+      if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
         depart(held and seen_us + lease_us or entry_seen_us)
         fold()
@@ -1009,6 +1014,7 @@ local function scan_others(key, fields)
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
         end
+        lingers = lingers or left -- what it has in progress may go on
         if entry_capacity < capacity then capacity = entry_capacity end
         local since_us = entry_ask_since_us
         local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
@@ -1027,7 +1033,7 @@ local function scan_others(key, fields)
   if kept and not buried then gone[#gone + 1] = DEPARTED end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
-  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0) and 1 or 0
+  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
 end
 
 -- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
@@ -1139,6 +1145,7 @@ end
 
 -- What is said of a key for which there is no room.
 local function not_taken(epoch)
+  local NOT_TAKEN = -1
   if not wide and rule_capacity > NARROW_MAX then widen() end
   pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
 end
@@ -1169,6 +1176,9 @@ end
 -- What the node says is cut down to where more would have no effect; see merge/bounds.py. A comparison costs less than a call.
 local function keep_within_bounds()
   local capacity = rule.capacity
+  if rule.slots then
+    report_epoch, report_previous, report_base, report_window_demand, report_reset_us = 0, 0, 0, 0, 0
+  end
   if report_current > SAID_MAX then
     report_current = SAID_MAX
   elseif report_current < 0 then
@@ -1197,7 +1207,7 @@ local function write(key, known, heard, loans, lasting)
   if leaves then discount() end
   if leaves and heard then call('HDEL', key, node) end
   if forgotten then take_over(key) end
-  if rule_apart and not rule.first_hit then look(key, loans, lasting) end
+  if rule_apart and not (rule.first_hit or rule.slots) then look(key, loans, lasting) end
   if leaves and forgettable() and no_other_node(key) then
     if known then call('DEL', key) end
     return false

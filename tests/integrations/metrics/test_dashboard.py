@@ -39,6 +39,7 @@ def series_told() -> dict[str, set[str]]:
     """Every series that an agent tells, with its labels."""
     agent = Agent("memory://")
     agent.limit("login", "1/minute").allow("ada")
+    agent.concurrency("render", 20)
     registry = CollectorRegistry()
     registry.register(AgentCollector(agent))
     told: dict[str, set[str]] = {}

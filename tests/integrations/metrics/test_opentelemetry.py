@@ -54,6 +54,7 @@ def test_exchanges_are_collected(redis_server: RedisServer) -> None:
     with Agent(redis_server.url, sync_interval=0.02) as agent:
         end = instrument(agent, meter_provider=MeterProvider([reader]))
         introduce(agent.limit("login", "1000/hour"))
+        agent.concurrency("render", 20)
         agent.look()
         metrics, thread = collected(reader), agent._hook_dispatcher._thread
         end()

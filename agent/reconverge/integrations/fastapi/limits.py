@@ -136,7 +136,7 @@ class Limits:
         """
         if callable(limits):
             self._functions.append(limits)
-        elif not isinstance(limits, Contracts):
+        elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
         if settings.get("scope") is None and not isinstance(limits, Contracts):
             settings.setdefault("per_route", True)
@@ -339,7 +339,8 @@ class _Asked:
             for each in before:
                 each.take_back()
             name = self._declared.name
-            raise InvalidSetting("settle", name, "a limit that depends on the response needs limits.install(app)")
+            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
+            raise InvalidSetting("settle", name, problem)
         if response is not None:  # a websocket has none
             for name, value in outcome.fields:
                 response.headers.append(name, value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
@@ -46,6 +46,10 @@ class Dependency:
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
         """What FastAPI looks for in an annotation that names no Depends."""
         raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        """FastAPI copies what is the default of a parameter, and what counts for all requests cannot be copied."""
+        return self
 
     def __repr__(self) -> str:
         return f"<limit {self.__name__}>"

@@ -379,10 +379,14 @@ class Limits:
                 for outcome in unsettled:
                     outcome.finish(Ended(response.status_code, headers, bytes_sent, complete, response))
 
-            if response.is_streamed and not response.direct_passthrough:
+            holds = any(outcome.holds for outcome in unsettled)
+            if holds and not response.is_streamed:
+                length = response.content_length or 0
+                response.call_on_close(functools.partial(ended, length, True))  # noqa: FBT003  # as `SettlingBody` says it
+            elif response.is_streamed and (holds or not response.direct_passthrough):
                 response.response = SettlingBody(response.response, ended)
             else:  # all of it is known
-                ended(response.content_length or 0, True)  # noqa: FBT003  # likewise
+                ended(response.content_length or 0, True)  # noqa: FBT003  # as above
         return response
 
     def _teardown(self, _error: BaseException | None) -> None:

@@ -17,6 +17,7 @@ from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
@@ -195,6 +196,7 @@ class Declared:
         else:
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
+            check_held(self._limiter, rule)
 
     @property
     def only_limiter(self) -> Limiter | None:
@@ -214,7 +216,8 @@ class Declared:
                 or (len(self._parts) == 1 and (rule.per_route or (rule.scope and isinstance(rule.scope, str))))
             )
         )
-        return self._limiter if plain else None
+        limiter = self._limiter
+        return None if limiter is None or limiter.has_slots or not plain else limiter
 
     @property
     def key_function(self) -> Asked:

@@ -35,6 +35,8 @@ INTEGER_MAX: Final = 999_999_999_999_999
 FAR_S: Final = 10**9
 """Thirty years; what is further away is not told."""
 RETRY_AFTER: Final = "Retry-After"
+SLOTS_UNIT: Final = '"concurrent-requests"'
+"""The unit of a quota that counts what is in progress, as `ietf-11` registers it."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
 """Fields whose lines add up. Of others, what the application has set stands."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
@@ -123,22 +125,25 @@ def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
         name = decision.binding
         if name in quotas:
             policies[name] = policy_11(name, quotas[name])
-        services.append(service_11(sf_string(name), decision, refused=refused))
+        slots = name in quotas and quotas[name].slots
+        services.append(service_11(sf_string(name), decision, refused=refused, slots=slots))
     for _, quotas in told:
         for name, limit in quotas.items():
             policies.setdefault(name, policy_11(name, limit))
     return [("RateLimit-Policy", ", ".join(policies.values())), ("RateLimit", ", ".join(services))]
 
 
-def service_11(name: str, decision: Decision, *, refused: bool) -> str:
+def service_11(name: str, decision: Decision, *, refused: bool, slots: bool = False) -> str:
     """What `ietf-11` says of a decision about the quota of that name, which is a String of structured fields already.
 
-    `refused` if the request is, by whatever limit.
+    `refused` if the request is, by whatever limit. Of `slots` no moment is told: nothing knows when work ends.
     """
     # What `_integer` and `_after_s` say, without the calls: most responses have this.
     remaining = decision.remaining
     if not 0 <= remaining <= INTEGER_MAX:
         remaining = _integer(remaining)
+    if slots:
+        return f"{name};r={remaining}"
     if decision.allowed:
         # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
         after_s, least_s = decision.reset_after, 0
@@ -175,12 +180,16 @@ def _x_ratelimit(told: Sequence[Told], wall_s: float) -> Fields:
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
-    """What `ietf-11` says of a quota."""
+    """What `ietf-11` says of a quota; slots have no window."""
+    if limit.slots:
+        return f"{sf_string(name)};q={_integer(limit.nominal)};qu={SLOTS_UNIT}"
     return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"
 
 
 @lru_cache(maxsize=1024)
 def _policy_06(limit: Limit) -> str:
+    if limit.slots:
+        return f"{_integer(limit.nominal)};qu={SLOTS_UNIT}"
     return f"{_integer(limit.nominal)};w={_window_s(limit)}"
 
 

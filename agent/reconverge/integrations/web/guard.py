@@ -28,6 +28,7 @@ from reconverge.integrations.web.bound_rule import Claim, Declared, Found, NoKey
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.former_cold import checked_in_doubt
+from reconverge.integrations.web.holding import HeldSlot, slot_for
 from reconverge.integrations.web.metering import Metering, check_contracts, checked_meter
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import refusal_of
@@ -447,7 +448,7 @@ class Guard:
     def _ruling(self, claim: Claim, patience: _Patience | None) -> Steps[Ruling]:
         """What one limit says; nothing is charged without patience."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
-        reservation: Reservation | None = None
+        reservation: Reservation | HeldSlot | None = None
         try:
             if patience is None:
                 decision = limiter.test(key, cost, kind)
@@ -462,7 +463,9 @@ class Guard:
         return self._ruled(claim, decision, reservation, charged=patience is not None)
 
     @classmethod
-    def _ruled(cls, claim: Claim, decision: Decision, reservation: Reservation | None, *, charged: bool) -> Ruling:
+    def _ruled(
+        cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
+    ) -> Ruling:
         """What a limit's decision means to a client."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
@@ -478,11 +481,17 @@ class Guard:
         return decision
 
     @staticmethod
-    def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | None]]:
+    def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
         """The decision of one limit, and what can be settled later; in doubt, after the hub has been asked."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.borrows
         within_s = claim.declared.within_s if patience.waits else 0.0
+        if limiter.has_slots:
+            within_s, rule = patience.left_s(within_s), claim.declared.rule
+            held = yield from slot_for(
+                limiter, rule, key, cost, kind, within_s=within_s, blocking=patience.blocking, waits=patience.waits
+            )
+            return held.decision, held
         if not settles:
             decision = hit_at_once(limiter, key, cost, kind) if within_s else limiter.hit(key, cost, kind)
             if decision is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.integrations.web.fields import OF_CONTENT, Fields, Told
+from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
@@ -32,7 +33,7 @@ class Ruling:
     key: str
     cost: int
     decision: Decision
-    reservation: Reservation | None = None
+    reservation: Reservation | HeldSlot | None = None
     """If there is something to settle."""
     kind: str | None = None
     """What the cost is counted in, where several quotas have different prices for it."""
@@ -161,6 +162,11 @@ class Outcome:
     def unsettled(self) -> bool:
         """Whether anything depends on the response."""
         return bool(self._unsettled)
+
+    @property
+    def holds(self) -> bool:
+        """Whether anything lasts until the response was sent: a slot."""
+        return any(isinstance(ruling.reservation, HeldSlot) for ruling in self._unsettled)
 
     def spend(self, cost: int, name: str | None = None) -> None:
         """So much more has been used up, of the limit of that name or of all whose rule says `settle="spent"`.

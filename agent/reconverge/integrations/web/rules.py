@@ -9,9 +9,11 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
 from reconverge.arguments import told
+from reconverge.clock import Seconds, in_seconds
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, nearest, shown
 from reconverge.integrations.web.former_cold import checked_in_doubt
+from reconverge.integrations.web.holding import check_queue
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
 from reconverge.integrations.web.request.request import Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
@@ -88,6 +90,13 @@ class Rule:
     in_doubt: str | None = None
     """What becomes of a request that memory cannot settle: it asks the hub, and waits for the answer for at most so
     long ("ask:25ms"), or memory decides ("refuse"). By default as the guard says."""
+    wait: Seconds | None = None
+    """With a limit on what is in progress, such as `20 in flight`: for how many seconds a request waits for a slot
+    before it is refused. By default it does not wait for others to end."""
+    max_queue: int | None = None
+    """So many requests may wait for the slots of one key on this node; with `wait`, and by default any number."""
+    order: str | None = None
+    """Which of those that wait comes first: "fifo", the one that came first, or "lifo", the one that came last."""
     cold: str | None = None
     """The former word for `in_doubt`: "wait:10ms" is "ask:10ms", and "decide" is "refuse"."""
     shadow: bool = False
@@ -108,6 +117,8 @@ class Rule:
             raise InvalidSetting("cost", said, "is no whole number of zero or more, no kind of request and no function")
         if self.settle is not None and self.settle != SPENT and not callable(self.settle):
             raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
+        object.__setattr__(self, "wait", in_seconds(self.wait))
+        check_queue(self)
         self._check_functions()
         self._check_places()
         for name in ("per_route", "per_method", "shadow", "override_defaults"):
@@ -184,6 +195,9 @@ class UnscopedSettings(TypedDict, total=False):
     error_message: str | Callable[[], str] | None
     status: int | None
     in_doubt: str | None
+    wait: Seconds | None
+    max_queue: int | None
+    order: str | None
     cold: str | None
     shadow: bool
     override_defaults: bool

@@ -9,6 +9,7 @@
 #     sliding window    charged in this window + charged in the last one * part of that still covered
 #     bucket            fill, which drains at the rate * line / capacity
 #     slices, log       charges whose date is not over
+#     slots             charges that have not been given back
 #
 # All are linear, so what the nodes use sums to what the fleet uses, and lines that sum to the capacity keep the fleet
 # below it. A bucket drains on each node by the part of the rate that goes with its line: a full rate on each of N nodes
@@ -46,6 +47,8 @@ class Meter:
     """Whether the count starts at zero with every window, from the base line."""
     bucket = False
     """Whether what is charged drains."""
+    slots = False
+    """Whether what is charged counts until it is given back."""
     fades = False
     """Whether the count of the last window fades over this one."""
     idle_ns: int
@@ -112,6 +115,10 @@ class Meter:
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         """What of this node's line is taken up by use, so that it cannot be given away; rounded up."""
+        return self.used(cell, now_ns)
+
+    def peak(self, cell: Cell, now_ns: int) -> int:
+        """Of slots, what was in progress at most lately; to be called once for each report."""
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:

@@ -21,12 +21,15 @@ from reconverge.kernel.algorithms.edges import Edges
 from reconverge.kernel.algorithms.first_hit import FirstHitEdges
 from reconverge.kernel.algorithms.meter import Meter
 from reconverge.kernel.algorithms.paced import pacer_for
+from reconverge.kernel.algorithms.slots import SlotEdges, Slots
 from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
 from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, SLIDING_SLICES, Limit
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
     """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
+    if limit.slots:
+        return Slots(limit)
     if limit.algorithm in PACED:
         return pacer_for(limit, merged_only=merged_only)
     if limit.algorithm in BUCKETS:
@@ -39,4 +42,6 @@ def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
 
 def edges_for(limit: Limit) -> type[Edges]:
     """Where the windows of `limit` begin and end."""
+    if limit.slots:
+        return SlotEdges
     return FirstHitEdges if limit.align == FIRST_HIT else Edges

@@ -129,17 +129,23 @@ class AskGate:
         for group in groups:
             settled = group.decide(key, costs, rule, now_ns, refuse=False, counted=counted, units=units)
             if settled is not None:
-                borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
-                return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
+                return self._told(settled, group)
         if not refuse:
             return None
-        answers = [
-            settled.decision
-            for group in groups
-            if (settled := group.decide(key, costs, rule, now_ns, refuse=True, counted=counted)) is not None
-        ]
+        answers: list[Decision] = []
+        for group in groups:
+            settled = group.decide(key, costs, rule, now_ns, refuse=True, counted=counted, units=units)
+            if settled is not None and settled.decision.allowed:
+                return self._told(settled, group)  # another thread has made room since, and this is charged
+            if settled is not None:
+                answers.append(settled.decision)
         certain = all(answer.certain for answer in answers)
         return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
+
+    def _told(self, settled: Settled, group: Together) -> Settled:
+        """An admission by a group, which says so if it was the parent's pool."""
+        borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
+        return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 
     def shards(self, key: str) -> list[ShardState]:
         """The shards of the hub that a request is asked of."""

@@ -46,6 +46,7 @@ class Composites:
 
         Raises InvalidLimit, InvalidSetting or LimitConflict.
         """
+        _refuse_slots(quotas, parents)
         if parents is not None:
             parent = parents[0]
             if len(parents) > 1 or self._kernel.tables.get(parent.name) is not parent:
@@ -110,3 +111,14 @@ class Composites:
         for name in names:
             if name in self._kernel.tables:
                 raise LimitConflict(name, self._kernel.tables[name].limit, requested)
+
+
+def _refuse_slots(quotas: Mapping[str, Limit], parents: Sequence[Table] | None) -> None:
+    """Raise InvalidLimit for slots that would be part of something else: what is charged to them comes back."""
+    slots = next((limit for limit in quotas.values() if limit.slots), None)
+    if slots is not None and len(quotas) > 1:
+        problem = "limits what is in progress, and no rate; declare it as a limit of its own, and take its slots beside"
+        raise InvalidLimit(str(slots), problem)
+    if parents is not None and (slots is not None or parents[0].limit.slots):
+        limit = slots or parents[0].limit
+        raise InvalidLimit(str(limit), "limits what is in progress, of which no shares are set aside")

@@ -362,6 +362,9 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
             # What expires all at once should not lie idle for as long again.
             returned = min(cell.used, ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
+    if table.meter.slots and cell.used > 0 and not (tight and not alone):
+        # What lasts has to be told of before the hub forgets it, and no more often than once in a lease.
+        due_ns = now_ns + max(interval_ns, min(now_ns - cell.touched_ns, table.meter.idle_ns))
     if cell.base > 0 and _asks(cell):
         # The line with which the next window begins goes back if nothing has come, as others ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + interval_ns)
@@ -427,6 +430,8 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         return 0.0
     if not table.keeps_spare:
         return float(min(max(cell.ask, cell.head_cost, cell.waiting), max(cell.capacity, table.need_max)))
+    if table.meter.slots:
+        return _need_of_slots(cell, used)
     if cell.demand * table.window_s <= DEMAND_FAINT * table.unit and cell.asked == 0 and not cell.waiters:
         return table.meter.owed(cell)
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
@@ -443,6 +448,18 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
         carrying = demand * table.window_s * cell.capacity / table.quota
         need = max(need, BUCKET_MARGIN * carrying - used)
     return min(max(need, float(cell.ask), float(cell.head_cost)), float(max(cell.capacity, table.need_max)))
+
+
+def _need_of_slots(cell: Cell, used: int) -> float:
+    """How many more slots than are in use this node is likely to need: as many as it had lately, and some room to grow.
+
+    The rate of requests says nothing about that, as each may last for a millisecond or for an hour.
+    """
+    peak = cell.table.meter.peak(cell, cell.measured_ns)
+    need = float(peak - used)
+    if cell.asked > 0 or cell.waiters:  # something has come since the last report
+        need = max(NEED_MARGIN * peak - used, 1.0) + cell.waiting
+    return min(max(need, float(cell.ask), float(cell.head_cost)), float(cell.capacity))
 
 
 def _expected(cell: Cell) -> float:

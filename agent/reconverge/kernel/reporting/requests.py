@@ -59,11 +59,13 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
     table = cell.table
     if table.smooth and cell.line > 0:
         return  # its line is a part of the rate, of which nothing is used up: only a node without one is in a hurry
-    if cell.at_hub and (cell.ask == 0 or cell.waiters or cell.asking_ns >= cell.reported_ns):
+    if cell.at_hub and not table.meter.slots and (cell.ask == 0 or cell.waiters or cell.asking_ns >= cell.reported_ns):
         return  # what asks is granted by itself, and what was refused without asking is granted early
     if cell.free >= 1:
         request_early(cell, cell.reported_ns + table.interval_min_ns)
-    elif spare < 1 and not (table.meter.aligned and table.meter.fleet_used(cell, now_ns) >= cell.capacity):
+    elif spare < 1 and not (
+        table.meter.aligned and not table.meter.slots and table.meter.fleet_used(cell, now_ns) >= cell.capacity
+    ):
         request_early(cell, cell.reported_ns + max(table.interval_min_ns, cell.back_off_ns))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from reconverge.kernel.cell import Mark, measure, usable_line
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon, request_early
@@ -11,6 +13,14 @@ from reconverge.limit.limit import QUOTA_MAX
 
 DEBT_MAX = QUOTA_MAX
 """The deepest debt of a key, in parts of a request, of a limit that names none: more could not be told to a hub."""
+
+
+class Held(Protocol):
+    """Slots in use, of one key."""
+
+    cell: Cell | None
+    cost: int
+    """How many; 0 once they were given back."""
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
@@ -66,6 +76,69 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
     correct_at(table, key, cell.epoch, -current, None, now_ns)
     if current < cost:
         correct_at(table, key, cell.epoch - 1, current - cost, None, now_ns)
+
+
+def take_at_once(table: LimitState, key: str, cost: int, held: Held, now_ns: int) -> bool:
+    """Take slots if one comparison says that there is room; returns whether they were."""
+    cell = table.cells.get(key)
+    if cell is None or not (cell.heard or cell.shard.alone):
+        return False
+    if cell.used + cost > cell.room or now_ns >= cell.until_ns:
+        return False
+    cell.used += cost
+    held.cell = cell
+    held.cost = cost
+    table.cells.admitted += 1
+    return True
+
+
+def release_at(table: LimitState, held: Held, now_ns: int) -> bool:
+    """Give back the slots that `held` stands for, once; returns whether that was done now.
+
+    They are lost with their cell: in a forked child, whose parent has them.
+    """
+    cell, cost = held.cell, held.cost
+    if cell is None or cost == 0:
+        return False
+    if table.cells.get(cell.key) is not cell and table.overflow is not cell:
+        held.cost = 0
+        return False
+    table.edges.advance(cell, now_ns)
+    measure(cell)
+    cell.room = -1
+    tally = table.tallies[cell.shard.index]
+    peak, returned = max(cell.level, cell.used), min(cost, cell.used)
+    # Nothing is called in between, so that no exception out of a signal handler has them given back twice, or never.
+    held.cost = 0
+    cell.level = peak
+    cell.used -= returned
+    cell.counted = cell.used
+    tally.refunded += cost
+    yielded = _yielded(cell, returned)
+    cell.line -= yielded
+    cell.reserved -= yielded
+    table.edges.set_room(cell, table.meter.spare(cell, usable_line(cell, now_ns), now_ns))
+    if not cell.shard.alone:
+        report_soon(cell, now_ns)
+        if yielded:
+            request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
+        elif cell.fleet_needs > cell.need_milli / 1000 and not cell.waiters:
+            # Others need slots: they should hear of this one before the next regular exchange.
+            request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
+    return True
+
+
+def _yielded(cell: Cell, returned: int) -> int:
+    """How many of the slots that come back just now this node leaves to another one, whose ask is the oldest.
+
+    A busy node would take each of them again, and the other one would wait for ever: no window ends. A node that has no
+    more than its part of all slots keeps them, unless the ask is for several, which no part may ever be enough for.
+    """
+    if cell.reserved == 0 or cell.shard.alone:
+        return 0
+    if cell.reserved == 1 and (cell.used + returned) * cell.nodes <= cell.capacity:
+        return 0
+    return min(returned, cell.reserved, max(0, cell.line - cell.used))
 
 
 def _give_back(table: LimitState, cell: Cell, epoch: int, amount: int, at: Mark | None, now_ns: int) -> None:

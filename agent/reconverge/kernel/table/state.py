@@ -199,9 +199,9 @@ class LimitState:
         """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
 
         What is used counts for longer than a lease then, so that lines are kept small; see `hub/headroom.py`. A smooth
-        limit's line is a part of the rate, of which nothing is held unused.
+        limit's line is a part of the rate, of which nothing is held unused; and slots come back with the lease.
         """
-        if self.smooth:
+        if self.smooth or self.meter.slots:
             return False
         runs_out_ns = self.window_ns
         if self.meter.bucket:
@@ -228,6 +228,8 @@ class LimitState:
         """
         if self.policy.overshoot_milli:
             return 0
+        if self.meter.slots:
+            return min(self.lease_ns, self.kernel.lease_ns)
         runs_out_ns = self.window_ns
         if self.meter.bucket:
             runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))

@@ -27,6 +27,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeVarTuple
 
 from reconverge.errors import InvalidCost
+from reconverge.kernel.algorithms.slots import lease_is_over
 from reconverge.kernel.cell import Mark
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import COMPILED, Cell, Decision, Lock, Reentered, Reentry
@@ -43,7 +44,7 @@ from reconverge.kernel.table.changes import (
     terms_of,
     why_not,
 )
-from reconverge.kernel.table.corrections import correct_at, mark, refund_at, reset_at
+from reconverge.kernel.table.corrections import Held, correct_at, mark, refund_at, release_at, reset_at, take_at_once
 from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.lookup import check_size, look_up
@@ -277,6 +278,45 @@ class Table(LimitState):
     def _refund_now(self, key: str, cost: int) -> None:
         self.refund(key, cost)
         self.tell(key)
+
+    def take_at_once(self, key: str, cost: int, held: Held) -> bool:
+        """Take slots for `held`, if there is room for certain and nothing else is to be looked at."""
+        try:
+            return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
+        except Reentry:
+            return False
+
+    def explain_held(self, cell: Cell, cost: int) -> Decision:
+        """The answer to a request for slots that are held."""
+        return self.lock.run(explain, self, cell, cost, True, self.now_ns())
+
+    def cell_in_use(self, key: str) -> Cell | None:
+        """The cell in which slots of a key were taken just now."""
+        key = plain_key(key, self.kernel.key_bytes_max)
+        cell = self.cells.get(key)
+        return self.overflow if cell is None else cell
+
+    def release(self, held: Held) -> None:
+        """Give back slots in use, once."""
+        cell = held.cell
+        try:
+            done = self.lock.run(release_at, self, held, self.now_ns())
+        except Reentry:
+            self.put_off(self.release, held)
+            return
+        if done and cell is not None:
+            self.tell(cell.key)
+
+    def slots_in_use(self) -> tuple[int, int]:
+        """How many slots are in use on this node, and how many of them on a lease that has ended."""
+        return self.lock.run(self._slots_in_use, self.now_ns())
+
+    def _slots_in_use(self, now_ns: int) -> tuple[int, int]:
+        used = past = 0
+        for cell in self.all_cells():
+            used += cell.used
+            past += cell.used if lease_is_over(cell, now_ns) else 0
+        return used, past
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
         """As `allow` at a given moment, with what an observer needs to check the answer."""

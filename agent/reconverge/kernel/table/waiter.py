@@ -63,6 +63,8 @@ class Waiter:
         there is certainly nothing.
         """
         table = self._table
+        if table.meter.slots:
+            return 0  # any of them may be given back at any moment
         if cell.at_hub or not table.keeps_spare:
             return self.certainly_ns(cell, cost, now_ns)
         line = usable_line(cell, now_ns)

@@ -1,0 +1,143 @@
+"""Slots that requests hold until their responses have ended."""
+
+# Theory of operation.
+#
+# A request under a limit on what is in progress (`20 in flight`) takes a slot before the application sees it, and gives
+# it back when the last byte of its response was sent, or the connection is gone. To know that moment is what every
+# integration does already for costs that are settled by the response: ASGI at the last message of the body, WSGI where
+# the server closes the body, a websocket at the end of its connection, and all of them if the application fails or the
+# request is cancelled. So a slot stands in the place of a reservation, as what is left to settle:
+#
+#     the response has ended      `__exit__`: given back
+#     another limit refuses       `settle(0)`: given back, and a meter is told that nothing was charged
+#     neither, ever               the last reference goes, and the slot gives itself back (`limiter/slots.py`)
+#
+# A slot has nothing else to settle: what the application says that the response has cost would have no meaning here,
+# so rules with `settle` or `deduct_when` are refused for such limits.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from reconverge.clock import Seconds
+from reconverge.errors import InvalidSetting
+from reconverge.limiter.slots import FIFO, Terms
+from reconverge.runtime.interruptions import has_a_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from reconverge.decision import Decision
+    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.slots import Order, Slot
+
+
+class Queueing(Protocol):
+    """What a rule says of slots."""
+
+    @property
+    def wait(self) -> Seconds | None:
+        """For how long a request waits for one."""
+        ...
+
+    @property
+    def max_queue(self) -> int | None:
+        """How many may."""
+        ...
+
+    @property
+    def order(self) -> str | None:
+        """Which comes first."""
+        ...
+
+
+class HeldSlot:
+    """A slot, or a refusal of one, in the place of a `Reservation`."""
+
+    __slots__ = ("_slot", "_tell", "decision")
+
+    def __init__(self, slot: Slot) -> None:
+        decision = slot.decision
+        assert decision is not None  # it was asked for
+        self._slot = slot
+        self._tell: Callable[[int], None] | None = None
+        self.decision: Decision = decision
+
+    def settle(self, actual: int) -> None:
+        """Give the slot back; with 0, because the request does not go on, for which a meter counts nothing."""
+        cost, tell = self._slot.cost, self._tell
+        self._slot.release()
+        if actual == 0 and cost > 0 and tell is not None:
+            tell(-cost)
+
+    def spend(self, cost: int) -> None:
+        """Nothing: a slot is not used up."""
+
+    def on_correction(self, tell: Callable[[int], None]) -> None:
+        """See `Reservation.on_correction`."""
+        self._tell = tell
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._slot.release()
+
+
+def slot_for(
+    limiter: Limiter,
+    rule: Queueing,
+    key: str,
+    cost: int,
+    kind: str | None,
+    *,
+    within_s: float,
+    blocking: bool,
+    waits: bool = True,
+) -> Generator[Any, Any, HeldSlot]:
+    """Take a slot for a request, after waiting for one if the rule says so; yields what has to be awaited.
+
+    It does not wait unless it `waits`, and never on a thread that runs an event loop.
+
+    Raises:
+        CostExceedsQuota: for more slots than there are.
+    """
+    wait_s = None if not waits or (blocking and has_a_loop()) else rule.wait
+    if wait_s is None:
+        slot = limiter.slot(key, cost, kind=kind, within=within_s)
+    else:
+        order = cast("Order", rule.order or FIFO)
+        slot = limiter.slot(
+            key, cost, kind=kind, within=within_s, timeout=wait_s, max_queue=rule.max_queue, order=order
+        )
+    if blocking:
+        slot.acquire()
+    else:
+        yield slot.acquire_async()
+    return HeldSlot(slot)
+
+
+def check_queue(rule: Queueing) -> None:
+    """Raise InvalidSetting for a queue that makes no sense."""
+    if rule.wait is None:
+        for name in ("max_queue", "order"):
+            if getattr(rule, name) is not None:
+                raise InvalidSetting(name, getattr(rule, name), "is about a queue, and nothing waits; say wait=")
+        return
+    if isinstance(rule.wait, bool) or not isinstance(rule.wait, int | float) or not rule.wait >= 0:
+        raise InvalidSetting("wait", rule.wait, "is how long a request waits for a slot, a number of seconds")
+    Terms(timeout=rule.wait, max_queue=rule.max_queue, order=cast("Order", rule.order or FIFO))
+
+
+def check_held(limiter: Limiter, rule: Queueing) -> None:
+    """Raise InvalidSetting for what has no effect on this kind of limit: on slots, or on a rate."""
+    if not limiter.has_slots:
+        if rule.wait is not None:
+            problem = f"is how long a request waits for a slot, and {limiter.name!r} limits a rate; leave it out"
+            raise InvalidSetting("wait", rule.wait, problem)
+        return
+    for name in ("settle", "deduct_when"):
+        if getattr(rule, name) is not None:
+            problem = f"has no effect on {limiter.name!r}, whose slots are given back when the response has ended"
+            raise InvalidSetting(name, getattr(rule, name), problem)

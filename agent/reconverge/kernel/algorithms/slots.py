@@ -1,0 +1,159 @@
+"""Slots: what is in progress, on this node and on all. No window, and nothing fades."""
+
+# Theory of operation.
+#
+# A limit on what is in progress ("20 in flight") is a count of slots in use. To begin takes one, to end gives it back.
+# As the counts of the nodes sum to that of the fleet, lines of slots work as lines of anything else do: each node fills
+# its own alone, all lines sum to the limit, and a slot in use is never given away, because a line is lowered to what is
+# in use at most.
+#
+# What differs from all other limits:
+#
+#     a charge counts        until it is given back, and not until a time; so no moment is known at which there is room,
+#                            no refusal is certain, and `epoch` is 0 for good
+#     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to
+#                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
+#     a node that is cut off starts nothing after its lease, which it counts from when it sent the batch that was
+#                            answered. What it has in progress by then goes on, and is told again, without a line, when
+#                            the hub answers: the hub then grants that much less until it ends
+#     a reset                is impossible: what is in progress does not end by being forgotten
+#     the need               is not the rate of requests. Short work takes and gives back one slot a hundred times in an
+#                            interval. What a node needs is what it had in progress at most lately
+#
+#     in use  <=  line        on each node, while its lease lasts
+#     lines   <=  limit       of all nodes that the hub knows
+#
+# A slot that was given back is granted to another node only after the hub has heard of it, because the line comes down
+# with a report and no other way.
+#
+# The peak is noted when slots are given back, because the fast path, which takes them, notes nothing: what is in use
+# rises until something is given back. It is kept in `level`, and fades over PEAK_NS towards what is in use.
+#
+# C knows nothing of this algorithm. A decision about it takes the lock and a few microseconds in Python, which is
+# little beside whatever is worth being counted while it lasts.
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.kernel.algorithms.edges import Edges
+from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.cell import Cell, Mark, lease_until_ns
+from reconverge.limit.limit import Limit
+
+RETRY_NS: Final = SECOND_NS
+"""After so long another try may be worth it, where nothing tells how long what is in progress will take."""
+PEAK_NS: Final = SECOND_NS
+"""What a node had in progress at most is remembered for about so long."""
+
+
+class Slots(Meter):
+    """What is in progress."""
+
+    aligned = True
+    slots = True
+
+    def __init__(self, limit: Limit) -> None:
+        self.idle_ns = limit.window_ns
+
+    def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
+        """There is one window, which never ends."""
+        cell.epoch = epoch
+
+    def settle(self, cell: Cell, now_ns: int) -> None:
+        """Nothing changes with time."""
+
+    def until_ns(self, cell: Cell) -> int:
+        """See `Meter`."""
+        return NEVER_NS
+
+    def used(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`."""
+        return cell.used
+
+    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+        """See `Meter`."""
+        return line - cell.used
+
+    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+        """See `Meter`: a guess, as nothing tells when work ends."""
+        return RETRY_NS
+
+    def others(self, cell: Cell, now_ns: int) -> float:
+        """See `Meter`."""
+        return cell.others_current
+
+    def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`: a guess."""
+        return RETRY_NS
+
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """See `Meter`: any work may end at any moment."""
+        return 0
+
+    def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
+        """See `Meter`: a guess, if anything is in progress."""
+        return RETRY_NS if cell.used + cell.others_current > 0 else 0
+
+    def clear(self, cell: Cell) -> None:
+        """What is in progress goes on."""
+
+    def disown(self, cell: Cell, now_ns: int) -> None:
+        """The hub counts nothing of what a node has in progress that is gone; this node tells of it anew."""
+
+    def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
+        """See `Meter`; what was in use until now is the peak, if any."""
+        peak = max(cell.level, cell.used)
+        returned = min(amount, cell.used)
+        cell.level = peak
+        cell.used -= returned
+        cell.counted -= returned
+
+    def peak(self, cell: Cell, now_ns: int) -> int:
+        """What was in progress at most lately, now included; to be called once for each report."""
+        above = max(0, cell.level - cell.used)
+        passed_ns = max(0, now_ns - cell.marked_ns)
+        peak = cell.used + above
+        cell.marked_ns = now_ns
+        cell.level = cell.used + above * PEAK_NS // (PEAK_NS + passed_ns)
+        return peak
+
+
+class SlotEdges(Edges):
+    """The one window of what is in progress: it has no end but that of the lease."""
+
+    def set_until(self, cell: Cell, now_ns: int) -> None:
+        """The fast path holds until the lease ends."""
+        leased_until_ns = lease_until_ns(cell)
+        bounded = not self._table.policy.keeps_lines and now_ns < leased_until_ns
+        cell.until_ns = leased_until_ns if bounded else NEVER_NS
+
+    def rebase(self, cell: Cell, now_ns: int) -> bool:
+        """See `Edges.rebase`: the hub's time means nothing here."""
+        self.anchor(cell, now_ns)
+        return cell.used > 0
+
+    def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
+        """See `Edges.forget`: what is in progress cannot be forgotten."""
+
+    def _enter(self, cell: Cell, now_ns: int) -> None:
+        """Be in the window; as one that has been open for long, so that nothing is expected of the rest of it."""
+        cell.epoch = 0
+        cell.lag_ns = 0
+        cell.opened_ns = now_ns - self._table.window_ns
+
+
+def lease_left_ns(cell: Cell, now_ns: int) -> int:
+    """For how long what is in progress is covered by a lease, if no answer prolongs it; negative once it has ended.
+
+    A key that the hub has never answered about has no lease, and none ends.
+    """
+    if not cell.heard or cell.table.policy.keeps_lines:
+        return NEVER_NS
+    return lease_until_ns(cell) - now_ns
+
+
+def lease_is_over(cell: Cell, now_ns: int) -> bool:
+    """Whether what the node has in progress of a key is on a lease that has ended."""
+    return lease_left_ns(cell, now_ns) <= 0

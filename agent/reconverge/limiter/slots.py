@@ -1,0 +1,357 @@
+"""Slots of a limit on what is in progress: taken for as long as a block lasts, and given back exactly once."""
+
+# Theory of operation.
+#
+# The problem. What is taken has to be given back once, whatever becomes of the work: an exception, a cancelled task, a
+# generator that is closed in the middle, a signal handler that raises. A slot that is never given back is lost to the
+# whole fleet for as long as its process lives; one that is given back twice lets one request too many in.
+#
+# How it works. A `Slot` is made before anything is charged, and what it holds stands in its fields `cell` and `cost`.
+# To give back is one step under the lock of the limit: `cost` becomes 0 and the cell's use falls, with no call in
+# between (`kernel/table/corrections.py`). So it happens once, however often and from however many threads it is asked
+# for. Asked for in the middle of a decision of the same thread, as in a finalizer, it is put off until that is over.
+#
+#     with / async with      gives back at the end of the block, however that ends
+#     release()              likewise, earlier; asked again, it changes nothing
+#     the last reference     goes: given back as well, and counted (`dropped`), since nothing else could give it back
+#     a fork                 the child's slots are the parent's: nothing is given back in the child
+#
+# What is left is a signal handler that raises between the charge and the fields of the slot. Python cannot close that
+# gap, and the slot comes back when its process ends.
+#
+# Waiting is that of all limits (`waiters.py`): the first ticket tries, and charges in the step that returns. So what is
+# cancelled while it waits has taken nothing.
+#
+# A lease that ends. A node that is cut off starts nothing after its lease, and the hub may grant its slots to others by
+# then. What still runs is told by `Slot.lease_is_over`, and cancelled, or told to a hook, if `on_lease_end`
+# says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
+
+from reconverge.clock import SECOND_NS, Seconds, in_seconds
+from reconverge.errors import InvalidSetting, LeaseEnded, NeedsSlot
+from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
+from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
+from reconverge.runtime.interruptions import has_a_loop
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+    from reconverge.kernel import Cell, Costs, Settled, Table
+    from reconverge.limiter.asking import Request
+    from reconverge.limiter.modes import Enforcement
+
+Taken: TypeAlias = "tuple[Cell | None, Decision]"
+"""Where what was taken is counted, if anything was, and the answer."""
+Order: TypeAlias = Literal["fifo", "lifo"]
+FIFO: Final = "fifo"
+LIFO: Final = "lifo"
+CANCEL: Final = "cancel"
+LEASE_LOOK_MIN_S: Final = 0.001
+"""So long at least between two looks at whether a lease has ended."""
+OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
+
+
+class Slot:
+    """A slot of one key, or several, for as long as a block lasts. True while it is held.
+
+        render = agent.concurrency("render", 20)
+        with render.slot("ada") as slot:
+            if slot: ...
+
+    In an event loop that is `async with`, and with a timeout it waits for its turn:
+
+        async with render.slot("ada", timeout=2.0, max_queue=100) as slot:
+            if slot: ...
+
+    A limit that is off or in shadow lets all in: the slot is true then, and stands for none of the limit's.
+    """
+
+    __slots__ = ("__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_terms", "_timer", "cell", "cost")
+
+    def __init__(self, door: SlotDoor, key: str, terms: Terms) -> None:
+        self._door = door
+        self._key = key
+        self._terms = terms
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancels: int | None = None
+        """How often its task had been asked to cancel when its lease ended; None unless it was cancelled for that."""
+        self.cell: Cell | None = None
+        """Where it is counted; see `kernel.table.corrections.Held`."""
+        self.cost = 0
+        """How many slots of the limit it stands for just now."""
+        self._decision: Decision | None = None
+        self._costs = door.checked(key, terms)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The answer, once it was asked for."""
+        cell = self.cell
+        if self._decision is None and cell is not None:
+            self._decision = self._door.table.explain_held(cell, self._costs[0])
+        return self._decision
+
+    @property
+    def held(self) -> bool:
+        """Whether it stands for slots in use."""
+        return self.cost > 0
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether it is held on a lease that has ended: other nodes may be using the same slot."""
+        return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
+
+    def __bool__(self) -> bool:
+        decision = self._decision
+        return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
+
+    def acquire(self) -> Self:
+        """Take it, on the calling thread; what becomes of that is told by `bool(slot)` and `decision`.
+
+        Without a `timeout` in the limiter's `slot` it waits for no other work to end: in doubt it asks the hub, as
+        `Limiter.ask_blocking` does. With one it waits in the queue of the key.
+
+        Raises:
+            RuntimeError: it is held already; or it would wait on a thread that runs an event loop.
+        """
+        self._check_free()
+        if callable(self._terms.on_lease_end) or self._terms.on_lease_end == CANCEL:
+            problem = "needs a task to act in, so it goes with `async with`; a thread asks `slot.lease_is_over`"
+            raise InvalidSetting("on_lease_end", self._terms.on_lease_end, problem)
+        if not self._door.takes_at_once(self, self._key, self._costs):
+            settled = self._door.take_blocking(self._key, self._costs, self._terms)
+            self._hold(settled)
+        return self
+
+    async def acquire_async(self) -> Self:
+        """As `acquire`, in an event loop."""
+        self._check_free()
+        if not self._door.takes_at_once(self, self._key, self._costs):
+            settled = await self._door.take(self._key, self._costs, self._terms)
+            self._hold(settled)
+        if self.cost > 0 and self._terms.on_lease_end is not None:
+            self._watch_lease(asyncio.current_task())
+        return self
+
+    def release(self) -> None:
+        """Give it back. Only the first call counts, from whatever thread; never waits for anything, and never fails."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        if self.cost > 0:
+            self._door.table.release(self)
+
+    def _hold(self, settled: tuple[Cell | None, Decision]) -> None:
+        """Stand for what was charged, if anything was."""
+        cell, decision = settled
+        if cell is not None:
+            self.cell, self.cost = cell, self._costs[0]
+        self._decision = decision
+
+    def _check_free(self) -> None:
+        if self.cost > 0:
+            raise RuntimeError(f"this slot of {self._key!r} is held already; each block needs one of its own")
+
+    # ------------------------------------------------------------ the lease
+
+    def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
+        """Look again when the lease ends, if nothing prolongs it until then."""
+        cell, loop = self.cell, asyncio.get_running_loop()
+        if cell is None or self.cost == 0:
+            return
+        left_ns = lease_left_ns(cell, self._door.table.now_ns())
+        if left_ns > 0:
+            left_s = max(LEASE_LOOK_MIN_S, min(left_ns / SECOND_NS, self._door.table.window_s))
+            self._timer = loop.call_later(left_s, self._watch_lease, task)
+            return
+        self._timer = None
+        on_lease_end = self._terms.on_lease_end
+        if callable(on_lease_end):
+            on_lease_end(self)
+        elif task is not None:
+            self._cancels = task.cancelling()
+            task.cancel()
+
+    # ------------------------------------------------------------ as a block
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return await self.acquire_async()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+        if self._cancels is None:
+            return
+        cancels, self._cancels = self._cancels, None
+        task = asyncio.current_task()
+        if cancels is None or task is None:
+            return
+        # As `asyncio.timeout` does: the cancellation was this slot's own, and no other one came with it.
+        if task.uncancel() <= cancels and kind is not None and issubclass(kind, asyncio.CancelledError):
+            raise LeaseEnded(self._door.name, self._key) from error
+
+    def __del__(self) -> None:
+        if getattr(self, "cost", 0) > 0:  # it may never have come to be
+            self._door.note_dropped()
+            self.release()
+
+    def __repr__(self) -> str:
+        state = "held" if self.cost > 0 else "not held" if self._decision is None else f"{bool(self)}, not held"
+        return f"Slot({self._door.name!r}, {self._key!r}, {state})"
+
+
+class Terms:
+    """How a slot is asked for. Raises InvalidSetting."""
+
+    __slots__ = ("cost", "kind", "lifo", "max_queue", "on_lease_end", "timeout", "within_ns")
+
+    def __init__(
+        self,
+        *,
+        cost: int = 1,
+        kind: str | None = None,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        order: Order = FIFO,
+        within: Seconds = WITHIN_S,
+        on_lease_end: OnLeaseEnd = None,
+    ) -> None:
+        self.cost = cost
+        self.kind = kind
+        self.timeout = in_seconds(timeout)
+        self.max_queue = max_queue
+        self.within_ns = checked_within_ns(in_seconds(within))
+        if order not in (FIFO, LIFO):
+            raise InvalidSetting("order", order, f"must be {FIFO!r}, first come first served, or {LIFO!r}")
+        if self.timeout is None and (max_queue is not None or order != FIFO):
+            name, value = ("max_queue", max_queue) if max_queue is not None else ("order", order)
+            raise InvalidSetting(name, value, "is about a queue, and without a timeout nothing waits; say timeout=")
+        if on_lease_end is not None and on_lease_end != CANCEL and not callable(on_lease_end):
+            raise InvalidSetting("on_lease_end", on_lease_end, f"must be {CANCEL!r}, a function of the slot, or None")
+        checked_timeout_ns(self.timeout)
+        checked_room(max_queue)
+        self.lifo = order == LIFO
+        self.on_lease_end = on_lease_end
+
+
+class SlotDoor:
+    """Where the slots of one limit are asked for."""
+
+    def __init__(self, enforcement: Enforcement) -> None:
+        self.plain = Terms()
+        """Those of a slot about which nothing is said."""
+        self._enforcement = enforcement
+        self.table: Table = enforcement.tables[0]
+        self.name = self.table.name
+
+    def note_dropped(self) -> None:
+        """A slot was given back by the interpreter."""
+        self._enforcement.slots_dropped += 1
+
+    def checked(self, key: str, terms: Terms) -> Costs:
+        """What it costs. Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what can never be had."""
+        self.table.check_key(key)
+        costs = self.table.costs_of(terms.cost, terms.kind)
+        if self._enforcement.answers is self._enforcement.on:
+            self.table.able(costs)
+        return costs
+
+    def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
+        """Take it for the slot if there is room for certain, and nothing is before it in the queue."""
+        if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
+            return False
+        return self.table.take_at_once(key, costs[0], slot)
+
+    def take_blocking(self, key: str, costs: Costs, terms: Terms) -> Taken:
+        """Take it on this thread, if there is room, and wait for that if the terms say so."""
+        if self._enforcement.answers is not self._enforcement.on:
+            return self._take_at_once(key, terms)
+        if not terms.timeout:
+            return _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
+        if has_a_loop():
+            raise RuntimeError(f"waiting here would hold up the event loop; use `async with` for {self.name!r}")
+        if self._is_new(key):
+            taken = _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
+            if taken[1].allowed:
+                return taken
+        try:
+            waiting = waiting_at(self.table)
+            decision = waiting.wait_blocking(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+            return self._charged(key, decision), decision
+        except Reentry:
+            return None, self.table.refuse_reentry()
+
+    async def take(self, key: str, costs: Costs, terms: Terms) -> Taken:
+        """The same, in the running event loop."""
+        if self._enforcement.answers is not self._enforcement.on:
+            return self._take_at_once(key, terms)
+        if not terms.timeout:
+            return _taken(await self._enforcement.on.asking.ask(self._request(key, terms)))
+        if self._is_new(key):
+            taken = _taken(await self._enforcement.on.asking.ask(self._request(key, terms)))
+            if taken[1].allowed:
+                return taken
+        try:
+            waiting = waiting_at(self.table)
+            decision = await waiting.wait(key, costs, terms.timeout, terms.max_queue, lifo=terms.lifo)
+            return self._charged(key, decision), decision
+        except Reentry:
+            return None, self.table.refuse_reentry()
+
+    def _request(self, key: str, terms: Terms) -> Request:
+        return self._enforcement.on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
+
+    def _waiting(self, key: str) -> int:
+        waiting = self.table.listeners.get(self.name)
+        return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
+
+    def _is_new(self, key: str) -> bool:
+        """Whether the hub has never answered about a key: it is asked first, and not guessed at, before a wait begins.
+
+        What waits asks for what is scarce from here on, so that may be kept at the hub.
+        """
+        self.table.asks = self.table.policy.keeps_at_hub
+        cell = self.table.cells.get(key)
+        return not self.table.kernel.alone and (cell is None or not cell.heard)
+
+    def _take_at_once(self, key: str, terms: Terms) -> Taken:
+        """Of a limit that is off or in shadow: nothing waits."""
+        decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
+        return (charges[0].mark.cell if charges else None), decision
+
+    def _charged(self, key: str, decision: Decision) -> Cell | None:
+        """Where a request was charged that has waited; a cell with something in use stays where it is."""
+        if not decision.allowed or _lets_all_in(decision):
+            return None
+        return self.table.cell_in_use(key)
+
+
+def _taken(settled: Settled) -> Taken:
+    return (settled[1][0].mark.cell if settled[1] else None), settled[0]
+
+
+def needs_slot(name: str, method: str) -> Callable[..., NoReturn]:
+    """In place of a method of a limiter: raises NeedsSlot."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NeedsSlot(name, method)
+
+    return refuse
+
+
+def _lets_all_in(decision: Decision) -> bool:
+    return isinstance(decision, Unlimited | WouldRefuse)

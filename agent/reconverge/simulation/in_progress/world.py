@@ -1,0 +1,355 @@
+"""Slots under virtual time: fleets whose work takes a while, in a world of faults that is drawn from a seed.
+
+The kernel, the syncer and the merge rule are the real ones, as in `simulation/world.py`. What is judged differs: not
+what was admitted in a window, but what is in progress at each moment.
+"""
+
+# Theory of operation.
+#
+# The truth of a limit on what is in progress is a list of the work that runs: on which node, of which key, how many
+# slots. Work whose node has seen its lease end counts apart, for as long as it goes on: the hub has given its slots
+# away, as it must, and nothing but the work itself can end it. So what must hold at each moment is
+#
+#     in progress, but for what counts apart  <=  limit (+ the overshoot of the policy, and one for each node)
+#
+# and in the end, when all work is over and leases have had time to end,
+#
+#     nothing is in use, on any node and at the hub; and a single node can take all slots
+#
+# The second finds slots that were given back twice, or never; what the first cannot, because too careful is not wrong.
+#
+# Whatever draws from chance does so from the seed alone, so a seed is a case.
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.errors import HubUnavailable
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.clock import DRIFT
+from reconverge.hub.merge_rule import open_merge_rule
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel import Cell, Kernel, Table, gate_of, lease_left_ns
+from reconverge.limit.limit import CONCURRENCY, Limit
+from reconverge.policies import choose
+from reconverge.settings import LEASE_INTERVALS_MIN
+
+NAME: Final = "slots"
+BEGIN_NS: Final = 1_750_000_000 * SECOND_NS
+LOOKS: Final = 300
+"""So many moments of a case at which something comes or ends."""
+WAITS_MAX: Final = 3
+"""Leases that the end of a case is waited for."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """Something in progress; also what `Table.release` is told of it."""
+
+    node: Member
+    key: str
+    slots: int
+    cell: Cell | None
+    cost: int
+    apart: bool = False
+    """The lease of its node has ended since it began."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that waits for a slot."""
+
+    key: str
+    cost: int
+    until_ns: int
+    cells: list[Cell] = field(default_factory=list[Cell])
+
+
+class DriftingClock:
+    """A node's clocks, which run a little fast or slow."""
+
+    def __init__(self, world: SlotWorld, drift: float, ahead_ns: int) -> None:
+        self._world = world
+        self._drift = drift
+        self._ahead_ns = ahead_ns
+
+    def monotonic_ns(self) -> int:
+        """See `Clock.monotonic_ns`."""
+        return self._world.now_ns + int(self._world.now_ns * self._drift)
+
+    def wall_ns(self) -> int:
+        """See `Clock.wall_ns`."""
+        return BEGIN_NS + self.monotonic_ns() + self._ahead_ns
+
+
+class Member:
+    """One node."""
+
+    def __init__(self, world: SlotWorld, index: int) -> None:
+        self.index = index
+        random = world.random
+        self.clock = DriftingClock(world, random.uniform(-0.5, 0.5) * DRIFT, random.choice([0, 0, 1]) * SECOND_NS)
+        self.alive = False
+        self.stopping = False
+        self.batch: Batch | None = None
+        self.sent_ns = 0
+        self.due_ns = 0
+        self.work: list[Work] = []
+        self.waiting: list[Waiting] = []
+        self.kernel: Kernel
+        self.table: Table
+        self.syncer: Syncer
+
+
+class SlotWorld:
+    """One run. `try_seed` draws what happens in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(f"slots {seed}")
+        self.now_ns = 0
+        self.interval_ns = random.choice([20, 100, 400]) * MILLISECOND_NS
+        lease_ns = LEASE_INTERVALS_MIN * self.interval_ns * random.choice([1, 1, 3])
+        capacity = random.choice([1, 3, 8, 20, 60, 120])
+        self.limit = Limit(capacity, algorithm=CONCURRENCY, lease=lease_ns / SECOND_NS)
+        self.policy = choose(max_overshoot=random.choice([0.0, 0.0, 0.0, 0.1, 0.5]), cold_allowance=0.0)
+        self.node_lease_ns = lease_ns * random.choice([1, 1, 4])
+        self.round_trip_ns = int(self.interval_ns * random.choice([0.02, 0.2, 1.5]))
+        self.timeout_ns = max(2 * self.round_trip_ns, lease_ns // 3)
+        self.keys = [f"key-{number}" for number in range(random.choice([1, 1, 2, 5]))]
+        self.keys_max = random.choice([1000, 1000, len(self.keys)])
+        self.names = 0
+        self.hub = open_merge_rule(clock=DriftingClock(self, 0.0, 0), new_name=self._new_name)
+        if random.random() < 0.3:
+            self.hub.lose_data()
+        self._events: list[tuple[int, int, str, Member, object]] = []
+        self._order = 0
+        self._loss = random.choice([0.0, 0.0, 0.05, 0.4])
+        self._repeats = random.choice([0.0, 0.0, 0.2])
+        self.cut: set[int] = set()
+        self.down = False
+        self.problems: list[str] = []
+        self.nodes = [Member(self, index) for index in range(random.choice([1, 2, 3, 4, 8]))]
+        for node in self.nodes:
+            self.start(node)
+
+    # ------------------------------------------------------------ nodes
+
+    def start(self, node: Member) -> None:
+        """Start as a process does that no hub knows, or as a forked child: with none of the slots of another one."""
+        node.kernel = Kernel(
+            node.clock,
+            namespace="simulation",
+            interval_ns=self.interval_ns,
+            interval_min_ns=max(1, self.interval_ns // 10),
+            keys_max=self.keys_max,
+            key_bytes_max=256,
+            lease_ns=self.node_lease_ns,
+        )
+        node.table = node.kernel.declare(NAME, self.limit, self.policy)
+        random = Random(self.random.random())
+        now_ns = node.clock.monotonic_ns()
+        node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=now_ns)
+        node.alive, node.stopping, node.batch = True, False, None
+        self._plan(node, self.now_ns)
+
+    def kill(self, node: Member) -> None:
+        """End a process at once, and with it all that it has in progress."""
+        node.alive = False
+        node.batch = None
+        node.work.clear()
+        node.waiting.clear()
+
+    def asks(self, node: Member, key: str, cost: int, patience_ns: int) -> None:
+        """A request comes: it goes at once if it may, and else waits for so long."""
+        if not node.alive or node.stopping or cost > self.limit.capacity:
+            return
+        now_ns = node.clock.monotonic_ns()
+        work = Work(node, key, cost, None, 0)
+        if node.table.take_at_once(key, cost, work):
+            self._note(work)
+        elif node.table.decide(key, cost, now_ns).allowed:
+            self._begins(node, key, cost)
+        elif patience_ns > 0:
+            waiting = Waiting(key, cost, self.now_ns + patience_ns)
+            node.table.asks = node.table.policy.keeps_at_hub
+            gate_of(node.table).queue_up(key, (cost,), waiting.cells)
+            node.waiting.append(waiting)
+        self._look_at(node)
+
+    def ends(self, work: Work) -> None:
+        """Work is over; what is said twice is said once."""
+        node = work.node
+        if work in node.work:
+            node.work.remove(work)
+            node.table.release(work)
+            node.table.release(work)
+            self._let_in(node)
+            self._look_at(node)
+
+    def _begins(self, node: Member, key: str, cost: int) -> None:
+        cell = node.table.cell_in_use(key)
+        self._note(Work(node, key, cost, cell, cost))
+
+    def _note(self, work: Work) -> None:
+        """Work has begun, which must not be after its node's lease: then it would count apart at once."""
+        work.node.work.append(work)
+        now_ns = work.node.clock.monotonic_ns()
+        if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
+            self.problems.append(f"{work.key} begins at {self.now_ns} ns on a lease that is over")
+        self._judge(work.key)
+
+    def _let_in(self, node: Member) -> None:
+        """Have those that wait try, the first of each key first."""
+        blocked: set[str] = set()
+        for waiting in list(node.waiting):
+            gone = self.now_ns >= waiting.until_ns
+            turn = None
+            if waiting.key not in blocked and not gone:
+                turn = gate_of(node.table).try_turn(waiting.key, (waiting.cost,), again=True)
+            if turn is not None and turn.decision is not None:
+                self._begins(node, waiting.key, waiting.cost)
+                gone = True
+            elif not gone:
+                blocked.add(waiting.key)
+            if gone:
+                node.waiting.remove(waiting)
+                gate_of(node.table).step_out(waiting.cells, (waiting.cost,))
+
+    def nothing_waits(self, node: Member) -> None:
+        """All requests of a node that wait give up."""
+        for waiting in node.waiting:
+            gate_of(node.table).step_out(waiting.cells, (waiting.cost,))
+        node.waiting.clear()
+
+    def notice_leases(self) -> None:
+        """Have all work count apart whose node's lease is over by that node's clock."""
+        for node in self.nodes:
+            if not node.work:
+                continue
+            now_ns, shard = node.clock.monotonic_ns(), node.kernel.shards[0]
+            if now_ns < min(shard.lease_until_ns, shard.leased_ns + node.table.lease_ns):
+                continue
+            for work in node.work:
+                if not work.apart and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
+                    work.apart = True
+
+    def in_progress(self, key: str) -> int:
+        """What runs of a key, but for what counts apart."""
+        return sum(work.slots for node in self.nodes for work in node.work if work.key == key and not work.apart)
+
+    def _judge(self, key: str) -> None:
+        self.notice_leases()
+        running, nodes = self.in_progress(key), len(self.nodes)
+        bound = self.limit.capacity + self.policy.bound(self.limit.capacity, nodes, 2)
+        if running > bound:
+            self.problems.append(f"{running} of {key} are in progress at {self.now_ns} ns, more than {bound:g}")
+
+    # ------------------------------------------------------------ the network
+
+    def pass_until(self, moment_ns: int) -> None:
+        """Let everything happen that happens until then."""
+        events = self._events
+        while events and events[0][0] <= moment_ns:
+            self.now_ns, _, action, node, what = heapq.heappop(events)
+            if action == "wake" and node.alive and node.batch is None and self.now_ns == node.due_ns:
+                self._speak(node)
+            elif action == "hub" and isinstance(what, Batch):
+                self._arrive(node, what)
+            elif action == "answer" and isinstance(what, tuple):
+                self._hear(node, *what)
+            elif action == "timeout" and node.batch is what:
+                node.batch = None
+                node.syncer.failed("timeout", now_ns=node.clock.monotonic_ns())
+                self._look_at(node)
+            elif action == "end" and isinstance(what, Work):
+                self.ends(what)
+            self.notice_leases()
+        self.now_ns = max(self.now_ns, moment_ns)
+
+    def end_later(self, work: Work, after_ns: int) -> None:
+        """Have work end by itself."""
+        self._push(self.now_ns + after_ns, "end", work.node, work)
+
+    def _speak(self, node: Member) -> None:
+        now_ns = node.clock.monotonic_ns()
+        self._let_in(node)
+        batch = node.syncer.take(now_ns)
+        if batch is None:
+            self._look_at(node)
+            return
+        node.batch, node.sent_ns = batch, now_ns
+        self._push(self.now_ns + self.timeout_ns, "timeout", node, batch)
+        if self._gets_through(node):
+            self._push(self.now_ns + self._latency_ns(), "hub", node, batch)
+        if self.random.random() < self._repeats:
+            late_ns = int(self.random.random() * 2 * self.node_lease_ns)
+            self._push(self.now_ns + late_ns, "hub", node, batch)
+
+    def _arrive(self, node: Member, batch: Batch) -> None:
+        if self.down:
+            return
+        try:
+            answer = self.hub.merge(batch)
+        except HubUnavailable:
+            return
+        if self._gets_through(node):
+            self._push(self.now_ns + self._latency_ns(), "answer", node, (batch, answer))
+
+    def _hear(self, node: Member, batch: Batch, answer: Answer) -> None:
+        if node.batch is not batch:
+            return
+        node.batch = None
+        node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=node.clock.monotonic_ns())
+        self._let_in(node)
+        if node.stopping and node.syncer.left:
+            self.kill(node)  # the process ends after its last words
+        self._look_at(node)
+
+    def _gets_through(self, node: Member) -> bool:
+        return not (self.down or node.index in self.cut or self.random.random() < self._loss)
+
+    def _latency_ns(self) -> int:
+        return max(1, int(self.round_trip_ns / 2 * self.random.uniform(0.8, 1.2)))
+
+    def _look_at(self, node: Member) -> None:
+        if node.alive and node.batch is None:
+            due_ns = node.syncer.due_ns(node.clock.monotonic_ns())
+            ahead_ns = max(0, due_ns - node.clock.monotonic_ns())
+            self._plan(node, self.now_ns + ahead_ns)
+
+    def _plan(self, node: Member, due_ns: int) -> None:
+        node.due_ns = due_ns
+        self._push(due_ns, "wake", node, None)
+
+    def _push(self, moment_ns: int, action: str, node: Member, what: object) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (moment_ns, self._order, action, node, what))
+
+    def _new_name(self) -> str:
+        self.names += 1
+        return f"name-{self.names}"
+
+    def heal(self) -> None:
+        """From here on nothing goes wrong."""
+        self.cut.clear()
+        self.down = False
+        self._loss = self._repeats = 0.0
+
+    # ------------------------------------------------------------ the end
+
+    @property
+    def settled_ns(self) -> int:
+        """How long it takes at most until a hub knows all, and grants: leases, learning, and some exchanges."""
+        return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
+
+    def left_behind(self) -> list[str]:
+        """What is still in use when no work is in progress."""
+        used = Counter({node.index: node.table.slots_in_use()[0] for node in self.nodes if node.alive})
+        return [
+            f"node {index} has {count} slots in use, and nothing in progress" for index, count in used.items() if count
+        ]

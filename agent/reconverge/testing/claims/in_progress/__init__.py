@@ -1,0 +1,1 @@
+"""Claims about what is in progress: limits whose charges count until they are given back."""

@@ -1,0 +1,141 @@
+"""What a hub promises about slots, of a limit on what is in progress: they count until they are given back.
+
+No window ends and nothing fades; and what a node that is gone has in progress counts no more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.hub.report import LimitReport, Status
+from reconverge.limit.limit import CONCURRENCY
+from reconverge.testing.claims.scene import INTERVAL_S, LEASE_US, QUOTA, SECOND_US, WINDOW_S, Scene, limit
+from reconverge.testing.claims.trial import Trial, claim
+
+SLOTS: Final = limit("slots", algorithm=CONCURRENCY)
+LEASE_S: Final = 12 * INTERVAL_S
+SHORT: Final = limit("short slots", algorithm=CONCURRENCY)._replace(
+    window_us=int(LEASE_S) * SECOND_US, lease_us=int(LEASE_S) * SECOND_US
+)
+"""Of a limit whose lease is much shorter than that of its nodes."""
+ALL: Final[tuple[LimitReport, ...]] = (SLOTS, SHORT)
+
+
+class SlotClaims(Trial):
+    """Claims about what is in progress."""
+
+    @claim
+    async def test_a_slot_in_use_is_granted_to_no_other_node(self, scene: Scene) -> None:
+        """A node is granted what is left, however much it asks for."""
+        ada, bob = scene.voice(), scene.voice()
+        for slots in ALL:
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.reports(of=slots, current=QUOTA - 3, line=QUOTA - 3)
+
+            assert 3 == (await bob.reports(of=slots, need=QUOTA)).line
+
+    @claim
+    async def test_slots_that_were_given_back_are_granted_again(self, scene: Scene) -> None:
+        """As soon as their node has said so, whatever it had in use before."""
+        ada, bob = scene.voice(), scene.voice()
+        for slots in ALL:
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.reports(of=slots, current=QUOTA, line=QUOTA)
+            assert 0 == (await bob.reports(of=slots, need=QUOTA)).line
+            await ada.reports(of=slots, current=10, line=10)
+
+            assert QUOTA - 10 == (await bob.reports(of=slots, need=QUOTA)).line
+
+    @claim
+    async def test_slots_in_use_count_for_as_long_as_their_node_is_heard_of(self, scene: Scene) -> None:
+        """No window ends, however often the time of one has passed."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=SLOTS, need=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+        for _ in range(6):
+            scene.pass_time(WINDOW_S / 2)
+            await ada.reports(of=SLOTS, current=QUOTA)
+
+            assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).line
+
+    @claim
+    async def test_what_a_node_has_in_progress_that_leaves_counts_until_its_lease_is_over(self, scene: Scene) -> None:
+        """The rest of its line is granted again at once; what is in progress may go on behind the farewell."""
+        for slots, lease_s in ((SLOTS, LEASE_US / SECOND_US), (SHORT, LEASE_S)):
+            ada, bob = scene.voice(), scene.voice()
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.leaves(ada.cell(of=slots, current=40))
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            scene.pass_time(lease_s)
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            scene.pass_time(INTERVAL_S)
+
+            assert QUOTA == (await bob.reports(of=slots, need=QUOTA)).line
+
+    @claim
+    async def test_what_a_node_has_in_progress_that_fell_silent_counts_until_its_lease_is_over(
+        self, scene: Scene
+    ) -> None:
+        """To the microsecond, and no longer; its name is given up as any."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=SLOTS, need=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+        scene.pass_time(LEASE_US / SECOND_US)
+        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).line
+        scene.pass_time(INTERVAL_S)
+
+        assert QUOTA == (await bob.reports(of=SLOTS, need=QUOTA)).line
+        assert Status.LAPSED == (await ada.says_hello()).status
+
+    @claim
+    async def test_the_lease_of_slots_is_their_limits_own(self, scene: Scene) -> None:
+        """They are granted again when it is over, though the node's name lasts on."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=SHORT, need=QUOTA)
+        await ada.reports(of=SHORT, current=QUOTA, line=QUOTA)
+        scene.pass_time(LEASE_S)
+        assert 0 == (await bob.reports(of=SHORT, need=QUOTA)).line
+        scene.pass_time(INTERVAL_S)
+
+        assert QUOTA == (await bob.reports(of=SHORT, need=QUOTA)).line
+        assert Status.MERGED == (await ada.says_hello()).status
+
+    @claim
+    async def test_what_goes_on_after_its_lease_is_counted_as_soon_as_its_node_tells_of_it(self, scene: Scene) -> None:
+        """It has no line then, and so much less is granted to others until it ends."""
+        ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
+        await ada.reports(of=SHORT, need=QUOTA)
+        await ada.reports(of=SHORT, current=40, line=40)
+        scene.pass_time(LEASE_S + INTERVAL_S)
+        assert 90 == (await bob.reports(of=SHORT, need=90)).line
+        ada.lines.clear()  # and the overdraft
+        assert 0 == (await ada.reports(of=SHORT, current=40)).line
+        await bob.reports(of=SHORT, current=20, line=20)
+
+        assert 40 == (await eve.reports(of=SHORT, need=QUOTA)).line
+
+    @claim
+    async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
+        """A node that has all of them in use is told so; it gets none of those that it gives back, but the asker does.
+
+        Also where the asker asks the hub in doubt: no window's end would ever bring it any.
+        """
+        for slots, doubts in ((SLOTS, False), (SHORT, True)):
+            ada, bob = scene.voice(), scene.voice()
+            await ada.reports(of=slots, need=QUOTA)
+            await ada.reports(of=slots, current=QUOTA, line=QUOTA)
+            await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
+            assert 1 == (await ada.reports(of=slots, current=QUOTA, need=5)).reserved
+
+            assert QUOTA - 1 == (await ada.reports(of=slots, current=QUOTA - 1, line=QUOTA - 1, need=5)).line
+            answer = await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
+            assert 1 == answer.line
+
+    @claim
+    async def test_what_is_in_progress_cannot_be_reset(self, scene: Scene) -> None:
+        """A node that says so changes nothing for the slots of the others."""
+        ada, bob = scene.voice(), scene.voice()
+        await ada.reports(of=SLOTS, need=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+
+        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA, reset_us=scene.hub_us())).line

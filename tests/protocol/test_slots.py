@@ -1,0 +1,133 @@
+"""Goal: no more is in progress than the limit says, whatever becomes of nodes, messages and the hub.
+
+Method: a state machine that drives the fleet of the simulator: real syncers, kernels and the real merge rule, under
+cuts, lost messages, kills, forks, farewells, lost data and a hub that is down. What runs is what the machine has begun
+and not ended, but for what counts apart because the lease of its node has ended since.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from reconverge.simulation.in_progress.world import Member, SlotWorld
+from tests.support.effort import tried
+
+NODES = st.integers(0, 7)
+
+
+class SlotMachine(RuleBasedStateMachine):
+    """Begins and ends work on a fleet, and does to it whatever may happen to one."""
+
+    world: SlotWorld
+
+    @initialize(seed=st.integers(0, 10**6))
+    def begins(self, seed: int) -> None:
+        """The number draws the limit, its lease, the fleet and its network."""
+        self.world = SlotWorld(seed)
+
+    def _node(self, number: int) -> Member:
+        return self.world.nodes[number % len(self.world.nodes)]
+
+    @rule(number=NODES, cost=st.sampled_from([1, 1, 1, 2]), intervals=st.sampled_from([0, 0, 1, 5]))
+    def a_request_comes(self, number: int, cost: int, intervals: int) -> None:
+        """It begins at once, or waits for so many sync intervals."""
+        self.world.asks(self._node(number), self.world.keys[0], cost, intervals * self.world.interval_ns)
+
+    @rule(number=NODES)
+    def work_ends(self, number: int) -> None:
+        """The oldest of a node."""
+        for work in self._node(number).work[:1]:
+            self.world.ends(work)
+
+    @rule(percent=st.sampled_from([1, 10, 50, 100, 300, 1000]))
+    def time_passes(self, percent: int) -> None:
+        """So many hundredths of a sync interval."""
+        self.world.pass_until(self.world.now_ns + self.world.interval_ns * percent // 100)
+
+    @rule()
+    def a_lease_passes(self) -> None:
+        """Nothing comes meanwhile."""
+        self.world.pass_until(self.world.now_ns + self.world.limit.window_ns)
+
+    @rule(number=NODES)
+    def a_node_is_cut_off(self, number: int) -> None:
+        """Its messages are lost, and those to it."""
+        self.world.cut.add(self._node(number).index)
+
+    @rule()
+    def the_network_heals(self) -> None:
+        """And the hub is there."""
+        self.world.cut.clear()
+        self.world.down = False
+
+    @rule(number=NODES, again=st.booleans())
+    def a_process_ends(self, number: int, again: bool) -> None:
+        """It is killed; or a forked child goes on in its place, which owns none of its slots."""
+        node = self._node(number)
+        self.world.kill(node)
+        if again:
+            self.world.start(node)
+
+    @rule(number=NODES)
+    def a_process_starts(self, number: int) -> None:
+        """If there is none."""
+        node = self._node(number)
+        if not node.alive:
+            self.world.start(node)
+
+    @rule(number=NODES)
+    def a_node_leaves(self, number: int) -> None:
+        """It says its last words, and its work goes on until they have been answered."""
+        node = self._node(number)
+        if node.alive and not node.stopping:
+            node.stopping = True
+            node.syncer.leave(node.clock.monotonic_ns())
+            self.world.pass_until(self.world.now_ns)
+
+    @rule(loses=st.booleans())
+    def the_hub_fails(self, loses: bool) -> None:
+        """It is down until the network heals, or loses its data."""
+        if loses:
+            self.world.hub.lose_data()
+        else:
+            self.world.down = True
+
+    @invariant()
+    def no_more_is_in_progress_than_may_be(self) -> None:
+        """At no moment so far."""
+        if hasattr(self, "world"):
+            assert [] == self.world.problems
+
+    def teardown(self) -> None:
+        """When all work has ended, none is in use on any node."""
+        if hasattr(self, "world"):
+            for node in self.world.nodes:
+                self.world.nothing_waits(node)
+                for work in list(node.work):
+                    self.world.ends(work)
+
+            assert [] == self.world.left_behind()
+
+
+def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
+    """One slot of those that it has in use beyond its part; else it would take each of them again for ever."""
+    world = SlotWorld(0)
+    node, key = world.nodes[0], world.keys[0]
+    until_ns = world.now_ns + world.settled_ns
+    while world.now_ns < until_ns:
+        world.asks(node, key, 1, 0)
+        world.pass_until(world.now_ns + world.interval_ns)
+    cell = node.table.cell_in_use(key)
+    assert cell is not None
+    line, cell.reserved, cell.nodes = cell.line, 1, 2
+    node.table.release(node.work[0])
+
+    assert (line - 1, 0) == (cell.line, cell.reserved)
+    node.table.release(node.work[1])
+    assert line - 1 == cell.line
+
+
+TestSlots = SlotMachine.TestCase
+TestSlots.settings = settings(max_examples=tried(60, long=1500), stateful_step_count=60)
