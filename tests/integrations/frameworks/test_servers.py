@@ -21,6 +21,7 @@ from tests.support.applications.webserver import (
     FLASK,
     KEY,
     WORKERS,
+    Answer,
     WebServer,
     ask_often,
     check_fields,
