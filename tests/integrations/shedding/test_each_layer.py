@@ -189,7 +189,7 @@ class Render:
         """See `Ticket`."""
         return InProgress("renders", 2, 2 - self._layer.running[self._key])
 
-    def finish(self, now_ns: int, outcome: str) -> None:  # noqa: ARG002  # as the protocol has it
+    def finish(self, now_ns: int, outcome: str) -> None:
         """See `Ticket.finish`."""
         self._layer.running[self._key] -= 1
 
