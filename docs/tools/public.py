@@ -34,7 +34,9 @@ MODULES: Final = (
     "reconverge.integrations.opentelemetry",
     "reconverge.integrations.prometheus",
     "reconverge.integrations.requests",
+    "reconverge.integrations.shedding",
     "reconverge.integrations.wsgi",
+    "reconverge.shedding",
     "reconverge.testing",
     "reconverge.usage",
 )
