@@ -139,11 +139,13 @@ class InvalidSetting(ReconvergeError, ValueError):
 class NeedsSlot(ReconvergeError, TypeError):
     """A limit on what is in progress was asked as if it limited a rate: what is charged so would never come back."""
 
-    def __init__(self, limit: str, method: str) -> None:
+    def __init__(self, limit: str, method: str, problem: str = "") -> None:
         self.limit = limit
         self.method = method
         super().__init__(
-            f"{method}() would take a slot of {limit!r} that nothing gives back; write "
+            f"{method}() of {limit!r} {problem}"
+            if problem
+            else f"{method}() would take a slot of {limit!r} that nothing gives back; write "
             f"`with limiter.slot(key) as slot:`, or `async with`, around the work"
         )
 

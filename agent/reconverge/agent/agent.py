@@ -351,8 +351,10 @@ class Agent:
 
         Raises:
             InvalidLimit, LimitConflict: as `limit` does; so does a policy that the others do not have.
+            InvalidSetting: the policy makes no sense, or the lease of a limit on what is in progress is too short.
         """
         check_name(limit_name)
+        self._check_switch_and_interval(None, None, {name: limit})
         chosen = self._policy if policy is None else choose(policy)
         with self._overrides.lock:
             limiter = self._limiters.get(name)

@@ -188,7 +188,8 @@ class CentralLimiter:
         """Have the limits of all plans begin with the recording: a paced one stores permits from then on."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
-                self._table((name, each.limit), name, each.limit)
+                if not each.limit.slots:
+                    self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
         """Have time pass until a moment, and settle what is over by then."""
@@ -217,6 +218,8 @@ class CentralLimiter:
         own = customer in self._contracts or terms.until * SECOND_NS <= self._shape.ends_ns
         asked: dict[int, _Asked] = {}
         for term in terms.terms:
+            if term.limit.slots:
+                continue  # a recording tells when requests began, and not when they ended
             table = self._table_of(term, customer if own and CUSTOMER in term.by else None)
             asked.setdefault(
                 id(table),  # a former limit may say what holds anyhow, and nothing is charged twice

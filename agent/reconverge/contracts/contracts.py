@@ -68,7 +68,7 @@ from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, within_cap
 from reconverge.decision import Decision, Usage
-from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, LimitConflict
+from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, InvalidSetting, LimitConflict, NeedsSlot
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
@@ -79,6 +79,11 @@ WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
 """So long an operator's word about a customer waits for what the contracts say of the customer."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
+IN_A_GUARD: Final = (
+    "would take a slot that nothing gives back; have a guard decide, which sees when the response has ended: "
+    "Rule(limits=contracts)"
+)
+NOTHING_TO_RESET: Final = "would change nothing: what is in progress counts until it ends, and no other limit is there"
 STANDINGS_MAX: Final = 100_000
 """Of so many customers it is remembered what holds for them; it is worked out again in microseconds."""
 
@@ -168,12 +173,13 @@ class Contracts:
             InvalidContracts: the customer is no text, is empty or too long, or holds NUL.
             InvalidKey: a fact is no text, or is empty.
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `Limiter.hit` does.
+            NeedsSlot: the contract limits what is in progress, which a guard has to see the end of: `Rule(contracts)`.
         """
         standing = self.standing(customer)
         if standing.plain is not None:
             decision = standing.plain.hit(customer, cost, standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
-        asked = self.asked(customer, standing, facts)
+        asked = _without_slots(self.asked(customer, standing, facts), "hit")
         joined = _joined(asked)
         answers = self._answers(joined, cost, kind, within_ns=0)
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
@@ -198,7 +204,7 @@ class Contracts:
         if standing.plain is not None:
             decision = await standing.plain.ask(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
-        asked = self.asked(customer, standing, facts)
+        asked = _without_slots(self.asked(customer, standing, facts), "ask")
         joined = _joined(asked)
         jointly = self._jointly(joined, cost, kind, within_ns) if joined else None
         answers = None if jointly is None else jointly.at_once(blocking=False)
@@ -219,7 +225,7 @@ class Contracts:
         if standing.plain is not None:
             decision = standing.plain.ask_blocking(customer, cost, within=within_s, kind=standing.kind(kind))
             return self._counted(self._plainly(customer, standing, decision), standing, cost, kind)
-        asked = self.asked(customer, standing, facts)
+        asked = _without_slots(self.asked(customer, standing, facts), "ask_blocking")
         joined = _joined(asked)
         answers = self._answers(joined, cost, kind, within_ns)
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
@@ -245,7 +251,8 @@ class Contracts:
     def reset(self, customer: str, **facts: str) -> None:
         """Forget what the customer has used: here at once, on all other nodes with their next exchange.
 
-        Of a limit that counts by further facts, only what was counted by those that are named.
+        Of a limit that counts by further facts, only what was counted by those that are named. What is in progress goes
+        on, and counts: a limit on that is left as it is, and NeedsSlot raised if the contract has no other.
 
         Raises HubUnavailable if it is not known which limits the customer has, as its page is not there within
         MEETING_S. On an event loop, where nothing may wait, `await meet(customer)` before.
@@ -256,7 +263,11 @@ class Contracts:
             standing = self.standing(customer)
         if standing.pending:
             raise HubUnavailable("page", f"{NOT_MET}; nothing was reset: try again", applied=False)
-        for each in self._places(customer, standing, facts, lenient=True):
+        places = self._places(customer, standing, facts, lenient=True)
+        rates = [each for each in places if not each.limiter.has_slots]
+        if places and not rates:
+            raise NeedsSlot(places[0].label, "reset", NOTHING_TO_RESET)
+        for each in rates:
             each.limiter.reset(each.key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
@@ -437,6 +448,8 @@ class Contracts:
                 parts = self._parts(terms.terms)
             alone = parts[0] if len(parts) == 1 else None
             plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
+            if plain is not None and plain.has_slots:
+                plain = None
             if plain is not None and fitting(customer, plain.key_bytes_max) != customer:
                 plain = None
             standing = Standing(terms.plan, parts, terms.until, plain, pending)
@@ -469,7 +482,7 @@ class Contracts:
         self._declared.add(name)
         try:
             return self.agent.tier(hub_knows, name, limit, policy=self._policy)
-        except (InvalidLimit, LimitConflict) as error:
+        except (InvalidLimit, InvalidSetting, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
@@ -559,6 +572,14 @@ class Contracts:
 def _joined(asked: Sequence[Asked]) -> list[Asked]:
     """Those that charge together, or refuse."""
     return [each for each in asked if not each.shadow and can_be_joined(each.limiter)]
+
+
+def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
+    """The same. Raises NeedsSlot before anything is charged if one of them limits what is in progress."""
+    for each in asked:
+        if each.limiter.has_slots:
+            raise NeedsSlot(each.label, method, IN_A_GUARD)
+    return asked
 
 
 def _told_by(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:

@@ -93,8 +93,9 @@ class LimitExplained:
     allowed: bool
     """Whether this limit lets the next request go on."""
     quota: int
-    """What may be used in a window."""
+    """What may be used in a window, or be in progress at once."""
     window_s: float
+    """0 of a limit on what is in progress, which has no window."""
     at_once: int
     """What may be used in one moment: the quota, or the burst of a bucket."""
     in_force: int
@@ -107,7 +108,7 @@ class LimitExplained:
     """What of that nodes hold, and may use without asking the hub: other nodes may refuse it for a moment. 0 if it is
     not known."""
     refill_s: float
-    """Seconds between two moments at which something of it comes back."""
+    """Seconds between two moments at which something of it comes back; 0 where no time does that."""
     wait_s: float
     """Seconds until the next request may go on; 0.0 if it may now, infinite if no moment is known."""
     by: tuple[str, ...]
@@ -236,7 +237,9 @@ def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def refill_s(limit: Limit) -> float:
-    """Seconds between two moments at which something of a limit comes back; of a log, on average."""
+    """Seconds between two moments at which something of a limit comes back; of a log, on average; 0 of slots."""
+    if limit.slots:
+        return 0.0
     window_s = limit.window_ns / SECOND_NS
     if limit.counts_as == FIXED_WINDOW or limit.refill == INTERVAL:
         return window_s
@@ -267,14 +270,14 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
         name=term.name,
         allowed=not standing.refuses,
         quota=term.limit.quota,
-        window_s=term.limit.window_ns / SECOND_NS,
+        window_s=0.0 if term.limit.slots else term.limit.window_ns / SECOND_NS,
         at_once=term.limit.nominal,
         in_force=_in_force(standing),
         used=standing.usage.total,
         remaining=max(0, decision.remaining),
         lines=standing.lines,
         refill_s=refill_s(term.limit),
-        wait_s=decision.retry_after if standing.refuses else 0.0,
+        wait_s=_wait_s(standing) if standing.refuses else 0.0,
         by=term.by,
         switch=standing.switch,
         certain=decision.certain,
@@ -287,6 +290,8 @@ def _clause(standing: LimitStanding, subject: str) -> str:
     term, used = standing.term, standing.usage.total
     limit = term.limit
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
+    if limit.slots:
+        verb = "have"
     amount = f"{limit.quota} {unit}{'' if limit.quota == 1 else 's'} {_window(limit)}"
     if limit.nominal != limit.quota and limit.algorithm in DRAINED:
         amount += f", {limit.nominal} of them at once,"
@@ -297,10 +302,11 @@ def _clause(standing: LimitStanding, subject: str) -> str:
         amount += f", of which the servers allow {in_force} now,"
     others = [fact for fact in term.by if fact != CUSTOMER]
     if CUSTOMER not in term.by:
-        return f"{subject} shares {amount} with others of the same {_listed(others)}, which have {done} {used} together"
+        use = f"have {used} of them" if limit.slots else f"have {done} {used}"
+        return f"{subject} shares {amount} with others of the same {_listed(others)}, which {use} together"
     if others:
         amount += f" for each {_listed(others)}"
-    return f"{subject} may {verb} {amount} and has {done} {used}"
+    return f"{subject} may {verb} {amount} and has {used if limit.slots else f'{done} {used}'}"
 
 
 def _in_force(standing: LimitStanding) -> int:
@@ -314,11 +320,22 @@ def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding], *,
         if any(each.would_refuse for each in told):
             return "the limit is only tried out (in shadow), so it can go on now"
         return "it can go on now"
-    wait_s = refusing[0].decision.retry_after
-    when = f"can go on in {written_wait(wait_s)}" if isfinite(wait_s) else "cannot go on until its contract changes"
+    wait_s = max((each.decision.retry_after for each in refusing if not each.term.limit.slots), default=0.0)
+    if not isfinite(wait_s):
+        when = "cannot go on until its contract changes"
+    elif any(each.term.limit.slots for each in refusing):
+        at_least = f", and not before {written_wait(wait_s)} from now" if wait_s else ""
+        when = f"can go on when something in progress has ended{at_least}"
+    else:
+        when = f"can go on in {written_wait(wait_s)}"
     if not doubts or all(each.decision.certain for each in refusing):
         return f"it {when}"
     return f"{IN_DOUBT}, it {when}"
+
+
+def _wait_s(standing: LimitStanding) -> float:
+    """Until a limit that refuses lets the next request go on; infinite of slots, as nothing tells when work ends."""
+    return inf if standing.term.limit.slots else standing.decision.retry_after
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
@@ -329,6 +346,8 @@ def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
 
 def _window(limit: Limit) -> str:
     """For how long a quota lasts."""
+    if limit.slots:
+        return "in progress at once"
     if limit.calendar is not None:
         return f"a calendar {limit.calendar.unit.name}"
     window_s = limit.window_ns / SECOND_NS

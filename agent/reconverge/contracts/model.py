@@ -154,12 +154,22 @@ def overridden(limit: Limit, override: str | Limit) -> Limit:
     if isinstance(override, Limit):
         return override
     quota = parse_quotas(override)[0]
-    if window_of(quota) != (limit.window_ns, limit.warmup_ns):
+    if not says_how_much(quota, limit):
         return replace(Limit.parse(override), name=None)
     return replace(limit, quota=quota.amount, burst=quota.burst)
 
 
-def window_of(quota: Quota) -> tuple[int, int]:
-    """The window and the warmup that a limit string says, in nanoseconds, as a limit has them."""
-    window_ns, warmup_ns = (round(each * 1_000_000) * MICROSECOND_NS for each in (quota.window_s, quota.warmup_s or 0))
-    return window_ns, warmup_ns
+def says_how_much(quota: Quota, limit: Limit) -> bool:
+    """Whether what a limit string says differs from a limit in how much it admits alone, and not in how it is counted.
+
+    It is over the same window then, or limits what is in progress, too, with the same lease or without a word of it.
+    """
+    if quota.slots or limit.slots:
+        lease_ns = limit.window_ns if quota.lease_s is None else _in_ns(quota.lease_s)
+        return quota.slots and limit.slots and lease_ns == limit.window_ns
+    return (_in_ns(quota.window_s), _in_ns(quota.warmup_s or 0)) == (limit.window_ns, limit.warmup_ns)
+
+
+def _in_ns(seconds: float) -> int:
+    """A time that a limit string says, as a limit has it."""
+    return round(seconds * 1_000_000) * MICROSECOND_NS

@@ -27,7 +27,7 @@ from reconverge.contracts.model import (
     PlanLimit,
     Switching,
     overridden,
-    window_of,
+    says_how_much,
 )
 from reconverge.errors import InvalidLimit, InvalidSetting, asked, shown
 from reconverge.limit.calendar import FIRST_S, LAST_S
@@ -126,7 +126,7 @@ def read_override(said: object, plan_limit: PlanLimit, *path: str) -> str | Limi
         quotas = parse_quotas(said)
         if len(quotas) != 1:
             raise InvalidContracts(f"{shown(said)} has {len(quotas)} quotas where one is wanted", *path)
-        if window_of(quotas[0]) != (plan_limit.limit.window_ns, plan_limit.limit.warmup_ns):
+        if not says_how_much(quotas[0], plan_limit.limit):
             return replace(Limit.parse(said), name=None)
         overridden(plan_limit.limit, said)
     except InvalidLimit as error:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from reconverge.clock import SECOND_NS
 from reconverge.contracts.model import (
     CUSTOMERS_MAX,
     FACTS_MAX,
@@ -26,12 +27,21 @@ from reconverge.contracts.model import (
 )
 from reconverge.limit.checks import KINDS_MAX, NAME_LENGTH_MAX, SOFT_MAX
 from reconverge.limit.grammar import TEXT_LENGTH_MAX
-from reconverge.limit.limit import ALGORITHMS, ALIGNMENTS, QUOTA_MAX, REFILLS, SLICES_MAX
+from reconverge.limit.limit import (
+    ALIGNMENTS,
+    KNOWN_ALGORITHMS,
+    QUOTA_MAX,
+    REFILLS,
+    SLICES_MAX,
+    SLOT_LEASE_MAX_NS,
+)
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _NAME: Final = rf"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"
 _ZONE: Final = rf"^[A-Za-z0-9_+/-]{{1,{NAME_LENGTH_MAX}}}$"
-_LIMIT_STRING: Final = r"^\s*[0-9]+\s*(/|[Pp][Ee][Rr])\s*[0-9A-Za-z]"
+_LIMIT_STRING: Final = (
+    r"^\s*[0-9]+\s*((/|[Pp][Ee][Rr])\s*[0-9A-Za-z]|[Ii][Nn]\s+[Ff][Ll][Ii][Gg][Hh][Tt]|[Cc][Oo][Nn][Cc][Uu][Rr])"
+)
 _PERCENTAGE: Final = r"^\s*[0-9]+(\.[0-9]+)? ?%\s*$"
 _DURATION: Final = r"^[Pp][0-9Tt]"
 _MOMENT: Final = r"^[0-9]{4}"
@@ -150,7 +160,9 @@ def _values() -> dict[str, Any]:
         | _says("The facts of a request by which a limit counts; by default [customer]."),
         "fact": {"type": "string", "pattern": _FACT},
         "limit_string": {"type": "string", "maxLength": TEXT_LENGTH_MAX, "pattern": _LIMIT_STRING}
-        | _says("How much in what time: 100/minute, 5 per 10 seconds, 20/PT10M, 10/s burst 20."),
+        | _says(
+            "How much in what time: 100/minute, 5 per 10 seconds, 20/PT10M, 10/s burst 20. Or at once: 20 in flight."
+        ),
         "duration": {
             "anyOf": [
                 {"type": "string", "pattern": _DURATION},
@@ -166,7 +178,7 @@ def _plain_fields() -> dict[str, Any]:
     """The limit string, and each field of a limit that can be said beside it."""
     return {
         "limit": _of("limit_string"),
-        "algorithm": _maybe({"enum": list(ALGORITHMS)}),
+        "algorithm": _maybe({"enum": list(KNOWN_ALGORITHMS)}),
         "slices": _maybe({"type": "integer", "minimum": 1, "maximum": SLICES_MAX}),
         "count_refused": _maybe({"type": "boolean"}),
         "align": _maybe({"enum": list(ALIGNMENTS)}),
@@ -191,6 +203,8 @@ def _plain_fields() -> dict[str, Any]:
                 "additionalProperties": {"type": "integer", "minimum": 0, "maximum": QUOTA_MAX},
             }
         ),
+        "lease": _maybe({"type": "number", "exclusiveMinimum": 0, "maximum": SLOT_LEASE_MAX_NS / SECOND_NS})
+        | _says("Of a limit on what is in progress: for how many seconds a silent node's slots stay taken."),
     }
 
 

@@ -169,7 +169,7 @@ def cap_as_said(name: str, text: str) -> Limit:
 
 def within_cap(limit: Limit, cap: Limit, name: str) -> Limit:
     """The limit, or what the cap leaves of it. Raises InvalidContracts for a cap over another window."""
-    if cap.window_ns != limit.window_ns:
+    if cap.slots != limit.slots or (cap.window_ns != limit.window_ns and not cap.slots):
         raise InvalidContracts(f"is {limit}, and the cap of this node is over another window: {cap}", name)
     burst = cap.burst if limit.burst is not None else None
     return capped(limit, replace(limit, quota=cap.quota, burst=burst))

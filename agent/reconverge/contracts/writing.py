@@ -17,7 +17,7 @@ from reconverge.contracts.model import (
     PlanLimit,
     Switching,
 )
-from reconverge.limit.limit import Limit
+from reconverge.limit.limit import SLOT_LEASE_S, Limit
 
 
 def table_of(document: Document) -> dict[str, Any]:
@@ -110,6 +110,9 @@ def _said_of_switch(switch: Switching) -> str | dict[str, Any]:
 
 
 def _limit_string(limit: Limit) -> str:
+    if limit.slots:
+        lease = "" if limit.lease == SLOT_LEASE_S else f" lease {limit.window_ns // 1_000_000}ms"
+        return f"{limit.quota} in flight{lease}"
     window_s = limit.window_ns / SECOND_NS
     window = f"{window_s:.0f}s" if window_s.is_integer() else f"{limit.window_ns // 1_000_000}ms"
     burst = "" if limit.burst is None else f" burst {limit.burst}"

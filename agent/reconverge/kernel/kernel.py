@@ -124,10 +124,6 @@ class Kernel(Node):
             LimitConflict: the name stands for another limit, or the others of that name have another policy.
             InvalidLimit: it is counted as another one, whose quota cannot change while it is in use.
         """
-        if limit.slots:
-            raise InvalidLimit(
-                str(limit), "limits what is in progress, which no plan can have yet; use a limit of its own"
-            )
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
             if known.dropped:
@@ -156,6 +152,8 @@ class Kernel(Node):
         if table is made:
             self._reported.setdefault(reported_as, []).append(table)
             table.join_tiers()
+            if limit.slots:
+                self.slot_lease_ns = min(self.slot_lease_ns, limit.window_ns)
         return table
 
     def lease_with(self, limit: Limit) -> int:

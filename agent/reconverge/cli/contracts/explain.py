@@ -40,6 +40,7 @@ from reconverge.hub.registry import redacted
 FORGOTTEN_AFTER: Final = 2
 """A node's second answer after a reset comes after the report that says so: one may have been under way."""
 LOOK_S: Final = 0.02
+RUNS_ON: Final = "what is in progress counts until it ends"
 INTERVAL_S: Final = 0.1
 FactOption: TypeAlias = Annotated[
     list[str] | None,
@@ -122,15 +123,21 @@ def reset(
         f"{printable(identity)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing, for it has no limits'}"
     )
     for name, missing in left.items():
-        typer.echo(f"left alone: {name}; say {' '.join(f'--fact {each}=...' for each in missing)}", err=True)
+        advice = f"say {' '.join(f'--fact {each}=...' for each in missing)}" if missing else RUNS_ON
+        typer.echo(f"left alone: {name}; {advice}", err=True)
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """The limits of which all facts are known; and the others, each with the facts that are not."""
-    missing = {term.name: [each for each in term.by if each not in (CUSTOMER, *facts)] for term in counted}
-    return [name for name, facts in missing.items() if not facts], {
-        name: each for name, each in missing.items() if each
-    }
+    """The limits of which all facts are known; and the others, each with the facts that are not.
+
+    Those on what is in progress are among the others, with none: nothing but its end has it count no more.
+    """
+    left = dict[str, list[str]]()
+    for term in counted:
+        missing = [each for each in term.by if each not in (CUSTOMER, *facts)]
+        if term.limit.slots or missing:
+            left[term.name] = [] if term.limit.slots else missing
+    return [term.name for term in counted if term.name not in left], left
 
 
 def _wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
@@ -195,8 +202,9 @@ def _print_limits(limits: Sequence[LimitExplained]) -> None:
         name = f"{each.name} (former)" if each.former else each.name
         in_force = "" if each.in_force == each.at_once else f" ({each.in_force} of {each.at_once} in force)"
         wait = "now" if each.wait_s <= 0 else written_wait(each.wait_s) if isfinite(each.wait_s) else "not known"
-        quota = f"{each.quota} in {written_wait(each.window_s)}{in_force}"
-        refill, by = written_wait(each.refill_s), ", ".join(each.by)
+        per = f"in {written_wait(each.window_s)}" if each.window_s else "at once"
+        quota = f"{each.quota} {per}{in_force}"
+        refill, by = written_wait(each.refill_s) if each.refill_s else "none", ", ".join(each.by)
         rows.append((name, quota, str(each.used), str(each.remaining), str(each.lines), refill, wait, each.switch, by))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows if limits else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -33,8 +34,10 @@ from reconverge.cli.terminal import told
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import Document
 from reconverge.contracts.rehearsal import Outcome, Rehearsal
+from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3
+UNTOLD_END: Final = "a recording does not tell when requests ended, and these limit what is in progress"
 WIDTH: Final = 120
 """In characters, where there is no terminal: what is kept with a change does not depend on the machine."""
 WATCHED_EVERY: Final = 10_000
@@ -130,6 +133,8 @@ def plan(
         most=most,
     )
     _show(shown, span, as_json=as_json)
+    if left := sorted({name for each in documents for name in _on_slots(each)}):
+        typer.echo(f"left out: {', '.join(left)}; {UNTOLD_END}", err=True)
     if shown.too_many:
         raise typer.Exit(TOO_MANY_STATUS)
 
@@ -168,6 +173,16 @@ def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
     if sentence := verdict(shown):
         console.print()
         console.print(sentence, soft_wrap=True)
+
+
+def _on_slots(document: Document) -> Iterator[str]:
+    """The names of the limits on what is in progress."""
+    for plan in document.plans.values():
+        yield from (name for name, each in plan.limits.items() if each.limit.slots)
+    for customer in document.customers.values():
+        for name, said in customer.limits.items():
+            if (Limit.parse(said) if isinstance(said, str) else said).slots:
+                yield name
 
 
 def _read(path: Path) -> Document:

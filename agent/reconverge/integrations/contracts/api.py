@@ -43,7 +43,7 @@ from reconverge.contracts.explaining import (
 )
 from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.contracts.store.stats import ContractsStats
-from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, ReconvergeError
+from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, NeedsSlot, ReconvergeError
 from reconverge.errors import asked as meant
 from reconverge.integrations.contracts.openapi import (
     CHANGES,
@@ -400,7 +400,7 @@ class _Api:
             if isinstance(self._contracts, Contracts):
                 await self._contracts.meet(asked.identity)
             self._contracts.reset(asked.identity, **facts)
-        except InvalidKey as error:
+        except (InvalidKey, NeedsSlot) as error:
             raise Problem(422, str(error)) from None
         return Response(status_code=204)
 

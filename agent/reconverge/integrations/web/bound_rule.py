@@ -314,6 +314,8 @@ class Declared:
             cost: int | str = cast("int | str", self.rule.cost)
             if self._cost is not None:
                 cost = yield from self._cost_by_request(request, each.limiter, mend)
+            if each.limiter.has_slots and not (each.limiter.has_costs and isinstance(cost, str)):
+                cost = 1  # what it costs of the other limits, such as tokens, is no number of slots
             price = self._price(each.limiter, cost, request, mend)
             key = fitting(each.key, each.limiter.key_bytes_max)
             shadow, term = self.rule.shadow or each.shadow, each.term

@@ -201,7 +201,9 @@ class Outcome:
             assert ruling.reservation is not None
             rule = ruling.declared.rule
             try:
-                if rule.deduct_when is not None and not rule.deduct_when(response):
+                if isinstance(ruling.reservation, HeldSlot):
+                    ruling.reservation.__exit__(None, None, None)  # given back, whatever the functions below say
+                elif rule.deduct_when is not None and not rule.deduct_when(response):
                     ruling.reservation.settle(0)
                 elif callable(rule.settle):
                     ruling.reservation.settle(rule.settle(response))

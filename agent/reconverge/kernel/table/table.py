@@ -288,24 +288,24 @@ class Table(LimitState):
 
     def explain_held(self, cell: Cell, cost: int) -> Decision:
         """The answer to a request for slots that are held."""
-        return self.lock.run(explain, self, cell, cost, True, self.now_ns())
+        return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """The cell in which slots of a key were taken just now."""
-        key = plain_key(key, self.kernel.key_bytes_max)
-        cell = self.cells.get(key)
-        return self.overflow if cell is None else cell
+        """The cell in which slots of a key were taken just now; it may be in another table by now, see `tiers.py`."""
+        return self.lock.run(_cell_in_use, self, plain_key(key, self.kernel.key_bytes_max))
 
     def release(self, held: Held) -> None:
         """Give back slots in use, once."""
         cell = held.cell
         try:
-            done = self.lock.run(release_at, self, held, self.now_ns())
+            done = self.lock.run(_release, self, held, self.now_ns())
         except Reentry:
             self.put_off(self.release, held)
             return
         if done and cell is not None:
-            self.tell(cell.key)
+            for tier in (self, *(each for each in self.tiers if each is not self)):
+                for listener in list(tier.listeners.values()):
+                    listener.tell(cell.key)
 
     def slots_in_use(self) -> tuple[int, int]:
         """How many slots are in use on this node, and how many of them on a lease that has ended."""
@@ -557,6 +557,22 @@ def _usage(table: Table, key: str, now_ns: int) -> Usage:
 
 def _reset(table: Table, key: str, now_ns: int) -> None:
     reset_at(home_of(table, key), key, now_ns)
+
+
+def _release(table: Table, held: Held, now_ns: int) -> bool:
+    # They are in use where the key is, and maybe not where they were taken: its plan may have changed meanwhile.
+    cell = held.cell
+    return release_at(table if cell is None else home_of(table, cell.key), held, now_ns)
+
+
+def _explain_held(table: Table, cell: Cell, cost: int, now_ns: int) -> Decision:
+    return explain(home_of(table, cell.key), cell, cost, True, now_ns)
+
+
+def _cell_in_use(table: Table, key: str) -> Cell | None:
+    home = home_of(table, key)
+    cell = home.cells.get(key)
+    return home.overflow if cell is None else cell
 
 
 def _correct(table: Table, key: str, epoch: int, difference: int, at: Mark | None, now_ns: int) -> None:
