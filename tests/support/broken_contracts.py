@@ -20,6 +20,7 @@ WHOLE: Final[Table] = {
         "free": {
             "limits": {
                 "api": "50/s",
+                "renders": "20 in flight lease 10s",
                 "parts": {"limit": "20/PT10M", "algorithm": "sliding-slices", "slices": 5},
                 "log": {"limit": "20/hour", "algorithm": "sliding-log", "count_refused": True},
                 "bucket": {"limit": "20/s burst 40", "initial": 0, "refill": "interval"},
