@@ -120,7 +120,7 @@ class Slot:
             RuntimeError: it is held already; or it would wait on a thread that runs an event loop.
         """
         self._check_free()
-        if callable(self._terms.on_lease_end) or self._terms.on_lease_end == CANCEL:
+        if self._terms.on_lease_end is not None:
             problem = "needs a task to act in, so it goes with `async with`; a thread asks `slot.lease_is_over`"
             raise InvalidSetting("on_lease_end", self._terms.on_lease_end, problem)
         if not self._door.takes_at_once(self, self._key, self._costs):
@@ -198,7 +198,7 @@ class Slot:
             return
         cancels, self._cancels = self._cancels, None
         task = asyncio.current_task()
-        if cancels is None or task is None:
+        if task is None:
             return
         # As `asyncio.timeout` does: the cancellation was this slot's own, and no other one came with it.
         if task.uncancel() <= cancels and kind is not None and issubclass(kind, asyncio.CancelledError):

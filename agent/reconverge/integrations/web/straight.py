@@ -58,10 +58,27 @@ ROUTES_MAX: Final = 1024
 _part_of: Final = lru_cache(maxsize=ROUTES_MAX)(escaped)
 
 
-class Admitted(Outcome):
-    """The outcome of a request that its only limit has admitted; the ruling is made when it is asked for."""
+class OfOneLimit(Outcome):
+    """The outcome of a request that one limit has decided about; the ruling is made when it is asked for."""
 
     __slots__ = ("_key", "decision", "straight")
+
+    _key: str
+    decision: Decision
+    straight: Straight
+
+    @property
+    def rulings(self) -> Sequence[Ruling]:
+        """What its limit has said."""
+        if not self._rulings:
+            self._rulings = (self.straight.ruling(self._key, self.decision),)
+        return self._rulings
+
+
+class Admitted(OfOneLimit):
+    """The outcome of a request that its only limit has admitted."""
+
+    __slots__ = ()
 
     def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
         # What `Outcome` has, without a call, and without looking for what is to be settled: nothing is.
@@ -75,13 +92,6 @@ class Admitted(Outcome):
         self.straight = straight
         self.decision = decision
         self._key = key
-
-    @property
-    def rulings(self) -> Sequence[Ruling]:
-        """What its limit has said."""
-        if not self._rulings:
-            self._rulings = (self.straight.ruling(self._key, self.decision),)
-        return self._rulings
 
     def fields_beside(self, *, refused: bool) -> Fields:
         """See `Outcome.fields_beside`."""
@@ -97,10 +107,10 @@ class Admitted(Outcome):
         return straight.encoded(self.decision, refused=refused) if straight.is_prepared else None
 
 
-class Refused(Outcome):
-    """The outcome of a request that its only limit refuses; ruling and response are made when they are asked for."""
+class Refused(OfOneLimit):
+    """The outcome of a request that its only limit refuses; the response is made when it is asked for, too."""
 
-    __slots__ = ("_key", "decision", "straight")
+    __slots__ = ()
 
     def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
         # As `Admitted` does, but for `refusal`: what is not there yet is made in `__getattr__`.
@@ -120,13 +130,6 @@ class Refused(Outcome):
             raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
         self.refusal = refusal = self.straight.usual_refusal(self.decision) or self.straight.refusal(self.rulings[0])
         return refusal
-
-    @property
-    def rulings(self) -> Sequence[Ruling]:
-        """What its limit has said."""
-        if not self._rulings:
-            self._rulings = (self.straight.ruling(self._key, self.decision),)
-        return self._rulings
 
     @property
     def allowed(self) -> bool:

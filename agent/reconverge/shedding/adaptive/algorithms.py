@@ -179,7 +179,36 @@ class Aimd:
         return self.limit
 
 
-class Vegas:
+class Probing:
+    """What Vegas and Gradient2 share: a measured baseline, and drops that lower the limit; the rest is their own."""
+
+    def __init__(self, initial: object, least: object, most: object, probe_windows: object) -> None:
+        self._exact, self._least, self._most = checked_limits(initial, least, most)
+        self.baseline = Baseline(checked_probe(probe_windows))
+
+    @property
+    def limit(self) -> int:
+        """See `Algorithm.limit`; lower during a probe."""
+        return int(max(self._least, self.baseline.lowered(self._exact)))
+
+    def update(self, sample: Sample) -> int:
+        """See `Algorithm.update`."""
+        probing = self.baseline.probing
+        known_ns = self.baseline.round_trip_ns
+        self.baseline.update(sample, self._exact)
+        if sample.dropped:
+            self._exact *= BACKOFF
+        elif not probing and sample.round_trip_ns and 2 * sample.in_flight >= self._exact:
+            self._move(sample, known_ns)
+        self._exact = min(max(self._exact, self._least), self._most)
+        return self.limit
+
+    def _move(self, sample: Sample, known_ns: int) -> None:
+        """Move the limit by a window in which it was in use; `known_ns` was the baseline before, 0 in the first."""
+        raise NotImplementedError
+
+
+class Vegas(Probing):
     """By the length of the queue, which round trips longer than the shortest betray: for servers.
 
     Args:
@@ -197,35 +226,22 @@ class Vegas:
         max_limit: int = LIMIT_MAX,
         probe_windows: int = PROBE_WINDOWS,
     ) -> None:
-        self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
-        self.baseline = Baseline(checked_probe(probe_windows))
+        super().__init__(initial, min_limit, max_limit, probe_windows)
 
-    @property
-    def limit(self) -> int:
-        """See `Algorithm.limit`; lower during a probe."""
-        return int(max(self._least, self.baseline.lowered(self._exact)))
-
-    def update(self, sample: Sample) -> int:
-        """See `Algorithm.update`."""
-        probing = self.baseline.probing
-        known_ns = self.baseline.round_trip_ns
-        self.baseline.update(sample, self._exact)
-        if sample.dropped:
-            self._exact *= BACKOFF
-        elif not probing and known_ns and sample.round_trip_ns and 2 * sample.in_flight >= self._exact:
-            step = max(1.0, math.log10(self._exact))
-            queue = self._exact * (1.0 - min(1.0, self.baseline.round_trip_ns / sample.round_trip_ns))
-            if queue <= step:
-                self._exact += 6.0 * step
-            elif queue < 3.0 * step:
-                self._exact += step
-            elif queue > 6.0 * step:
-                self._exact -= step
-        self._exact = min(max(self._exact, self._least), self._most)
-        return self.limit
+    def _move(self, sample: Sample, known_ns: int) -> None:
+        if not known_ns:
+            return
+        step = max(1.0, math.log10(self._exact))
+        queue = self._exact * (1.0 - min(1.0, self.baseline.round_trip_ns / sample.round_trip_ns))
+        if queue <= step:
+            self._exact += 6.0 * step
+        elif queue < 3.0 * step:
+            self._exact += step
+        elif queue > 6.0 * step:
+            self._exact -= step
 
 
-class Gradient2:
+class Gradient2(Probing):
     """By how much longer round trips have become than without a queue: the default, for services of any kind.
 
     Args:
@@ -249,7 +265,7 @@ class Gradient2:
         smoothing: float = 0.2,
         probe_windows: int = PROBE_WINDOWS,
     ) -> None:
-        self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
+        super().__init__(initial, min_limit, max_limit, probe_windows)
         if not isinstance(tolerance, int | float) or not 1 <= tolerance < math.inf:
             raise InvalidSetting("tolerance", tolerance, "must be a number of at least 1")
         if isinstance(queue, bool) or not isinstance(queue, int) or queue < 1:
@@ -259,27 +275,13 @@ class Gradient2:
         self._tolerance = tolerance
         self._queue = queue
         self._smoothing = smoothing
-        self.baseline = Baseline(checked_probe(probe_windows))
 
-    @property
-    def limit(self) -> int:
-        """See `Algorithm.limit`; lower during a probe."""
-        return int(max(self._least, self.baseline.lowered(self._exact)))
-
-    def update(self, sample: Sample) -> int:
-        """See `Algorithm.update`."""
-        probing = self.baseline.probing
-        self.baseline.update(sample, self._exact)
-        if sample.dropped:
-            self._exact *= BACKOFF
-        elif not probing and sample.round_trip_ns and 2 * sample.in_flight >= self._exact:
-            ratio = self._tolerance * self.baseline.round_trip_ns / sample.round_trip_ns
-            gradient = min(max(ratio, 0.5), 1.0)
-            room = self._queue * max(0.0, 1.0 - (1.0 - gradient) / ROOM_UNTIL)
-            wanted = self._exact * gradient + room
-            self._exact += self._smoothing * (wanted - self._exact)
-        self._exact = min(max(self._exact, self._least), self._most)
-        return self.limit
+    def _move(self, sample: Sample, known_ns: int) -> None:  # noqa: ARG002  # the first window moves it, too
+        ratio = self._tolerance * self.baseline.round_trip_ns / sample.round_trip_ns
+        gradient = min(max(ratio, 0.5), 1.0)
+        room = self._queue * max(0.0, 1.0 - (1.0 - gradient) / ROOM_UNTIL)
+        wanted = self._exact * gradient + room
+        self._exact += self._smoothing * (wanted - self._exact)
 
 
 class Fixed:
