@@ -5,6 +5,8 @@ Method: examples on a node without a hub and on nodes that share one, and tables
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from reconverge import Limit
@@ -143,3 +145,27 @@ def test_idle_keys_of_a_past_table_leave_a_node_without_a_hub() -> None:
 
     assert {pro.name} == set(free.kernel.tables)  # type: ignore[attr-defined]
     assert 0 == free.kernel.keys
+
+
+def test_the_tables_that_are_held_are_found_while_others_are_dropped() -> None:
+    """Between any two steps of the look, as another thread may."""
+    *past, _ = lone_tiers("fixed-window", *(f"{quota}/hour" for quota in range(1, 50)))
+    kernel = past[0].kernel
+    assert isinstance(kernel, Kernel)
+    drop(*past[:2])
+    left = past[2:]
+
+    def elsewhere(frame: object, event: str, arg: object) -> object:  # as `sys.settrace` has it
+        if left:
+            drop(left.pop())
+        return elsewhere
+
+    before = sys.gettrace()
+    sys.settrace(elsewhere)  # type: ignore[arg-type]
+    try:
+        held = kernel.dropped.held_of("requests")
+    finally:
+        sys.settrace(before)
+
+    assert {table.name for table in past[:2]} <= {table.name for table in held}
+    assert 0 < len(left) < len(past) - 2

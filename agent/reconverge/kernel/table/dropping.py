@@ -60,7 +60,7 @@ class Dropped:
     def start_over(self) -> None:
         """Have none of them use a lock that a thread of another process may have held."""
         self.back.clear()
-        for table in list(self._held.values()):
+        for table in self._all_held():
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
 
     def drop(self, names: Iterable[str]) -> set[str]:
@@ -87,7 +87,11 @@ class Dropped:
 
     def held_of(self, reported_as: str) -> list[Table]:
         """The dropped tables that the hub knows by that name, as far as anything still holds them."""
-        return [table for table in list(self._held.values()) if table.reported_as == reported_as]
+        return [table for table in self._all_held() if table.reported_as == reported_as]
+
+    def _all_held(self) -> list[Table]:
+        # `values` goes from one to the next, and fails if another thread drops a table meanwhile; this is one step.
+        return [table for reference in self._held.valuerefs() if (table := reference()) is not None]
 
     def take_in_again(self, table: Table) -> None:
         """Have a table be one of the node's again. Its lock is held."""
