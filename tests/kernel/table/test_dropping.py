@@ -6,12 +6,14 @@ Method: examples on a node without a hub and on nodes that share one, and tables
 from __future__ import annotations
 
 import sys
+import threading
 
 import pytest
 
 from reconverge import Limit
 from reconverge.clock import ManualClock
 from reconverge.kernel import Kernel, Table
+from reconverge.kernel.table.tiers import fetch
 from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.kernel.table.test_tiers import ALGORITHMS, admitted, lone_tiers, tiers_of
@@ -57,6 +59,38 @@ def test_a_dropped_table_that_is_asked_is_taken_in_again(algorithm: str) -> None
     assert {free.name, pro.name} == set(free.kernel.tables)  # type: ignore[attr-defined]
     assert [1, 0] == [len(table.cells) for table in (free, pro)]
     assert [free.name] == free.kernel.dropped.back  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ask", ["allow", "hit"])
+def test_a_decision_that_waits_while_its_table_is_dropped_counts_where_the_key_is(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread saw a table in use, and has the lock once that is dropped: all that the key uses is in one cell."""
+    free, pro = lone_tiers("fixed-window", "5/hour", "50/hour")
+    kernel = free.kernel
+    assert isinstance(kernel, Kernel)
+    admitted(pro, 3)
+    take_out = kernel.dropped._take_out
+    threads: list[threading.Thread] = []
+    known: list[object] = []
+    newer: list[Table] = []
+
+    def take_out_while_a_thread_waits(*args: object) -> bool:
+        threads.append(threading.Thread(target=lambda: known.append(getattr(free, ask)("ada"))))
+        threads[0].start()
+        threading.Event().wait(0.05)  # until it waits for the lock, which is held here
+        gone = take_out(*args)  # type: ignore[arg-type]
+        newer.extend(tiers_of(kernel, "fixed-window", "60/hour"))
+        fetch(newer[0], "ada", newer[0].now_ns())
+        return gone
+
+    monkeypatch.setattr(kernel.dropped, "_take_out", take_out_while_a_thread_waits)
+
+    assert [free.name] == drop(free)
+
+    threads[0].join()
+    assert known[0]
+    assert (1, 4) == (kernel.keys, pro.usage("ada").own)
 
 
 @pytest.mark.parametrize("way", ["usage", "reset", "refund", "test", "warm", "take_over", "hit_and_mark"])

@@ -454,9 +454,12 @@ decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObjec
             missing = NOTHING;
             break;
         }
-        store->missing = NOTHING;
-        failed = decide(store, asked, now_ns, allowed, decision);
-        missing = failed ? store->missing : NOTHING;
+        /* The thread may have waited, and the limit may be another one since, or dropped. */
+        if (store->terms.plain && asked->cost <= store->terms.cost_max && lock == store->lock) {
+            store->missing = NOTHING;
+            failed = decide(store, asked, now_ns, allowed, decision);
+            missing = failed ? store->missing : NOTHING;
+        }
         lock_leave(lock);
         failed |= do_after_unlock(lock->kernel);
         Py_DECREF(lock);
@@ -552,7 +555,7 @@ store_settles(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObjec
     bool known = false;
     int failed = 0;
     if (lock_enter(lock)) {
-        known = settled(store, &asked, now_ns);
+        known = store->terms.plain && lock == store->lock && settled(store, &asked, now_ns);
         lock_leave(lock);
         failed = do_after_unlock(lock->kernel);
     }
