@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -47,11 +48,13 @@ class Prefork(Served):
         self.sent = 0
 
     def body(self, path: str) -> str:
-        """What is answered, on a connection of its own."""
+        """What is answered, on a connection of its own; empty if that is an error."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", path)
-            return connection.getresponse().read().decode()
+            response = connection.getresponse()
+            body = response.read().decode()
+            return body if response.status == HTTPStatus.OK else ""
         finally:
             connection.close()
 
@@ -62,8 +65,18 @@ class Prefork(Served):
             return {int(body) for body in threads.map(lambda _: self.body("/"), range(requests))}
 
     def scraped(self) -> Series:
-        """What some worker tells."""
-        families = text_string_to_metric_families(self.body("/metrics"))
+        """What some worker tells.
+
+        A scrape fails while a worker makes its file, which is empty for a moment (prometheus_client, issue 1199).
+        """
+        told: list[str] = []
+
+        def is_told() -> bool:
+            told.append(self.body("/metrics"))
+            return told[-1] != ""
+
+        eventually(is_told, "a scrape that is answered")
+        families = text_string_to_metric_families(told[-1])
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in families
