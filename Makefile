@@ -66,6 +66,7 @@ test-all: $(with_test)
 	@.ci/programs redis-server openssl mosquitto
 	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2
 	@$(chaos_tools)
+	@.ci/valkey || echo "Tests with Valkey are left out." >&2
 	$(at_once) $(ARGS) || { $(alone) $(ARGS); }
 
 test-python: $(with_test)

@@ -95,5 +95,5 @@ def _shards(url: str, wanted: str) -> int:
 
 
 def open_cluster(url: str, settings: HubSettings) -> ClusterHub:
-    """The factory for `redis+cluster://` and `rediss+cluster://`."""
+    """The factory for `redis+cluster://` and `rediss+cluster://`, and for the same with `valkey`."""
     return ClusterHub(url, settings)

@@ -23,6 +23,8 @@ CONNECT_SHARE: Final = 0.5
 """How much of an exchange's time connecting may take."""
 PLACES_MAX: Final = 64
 """More than any URL needs."""
+SOCKETS: Final = ("redis+unix", "valkey+unix")
+"""The schemes of unix sockets. A scheme that begins with valkey means what the same one with redis does."""
 
 
 class Place(NamedTuple):
@@ -39,7 +41,8 @@ class Connection:
     """Where the servers are and how to log in; shows neither the user's name nor the password.
 
     Args:
-        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`.
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`; `valkey`
+            in place of `redis` means the same.
         several: whether there may be several hosts, with commas in between.
         default_port: of a host without one.
         options: what may stand in the query beside that; the values are in `more`.
@@ -73,7 +76,7 @@ class Connection:
             raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
         if len(places) > PLACES_MAX:
             raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
-        encrypted = parts.scheme.startswith("rediss")
+        encrypted = parts.scheme.startswith(("rediss", "valkeys"))
         if parts.fragment:
             raise refuse("has a # after which nothing belongs; in a password it is written %23")
         query = read_query(parts.query, ("db", *options, *(TLS_OPTIONS if encrypted else ())), refuse)
@@ -84,7 +87,7 @@ class Connection:
         self._encrypted: type[Any] | None = None  # what its connections are, if there is TLS
         database = query.pop("db", "")
         self._options: dict[str, Any] = {"db": database or "0"}
-        if parts.scheme == "redis+unix":
+        if parts.scheme in SOCKETS:
             self.places = ()
             self._options["unix_socket_path"] = _socket(hosts, parts.path, refuse)
         else:

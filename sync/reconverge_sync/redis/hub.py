@@ -111,9 +111,9 @@ class RedisHub:
             +hget +hmget +hgetall +hset +hdel +del +pexpire +pttl +time
 
     Args:
-        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`. As
-            query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and
-            `ssl_cert_reqs`.
+        url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`; `valkey`
+            in place of `redis` means the same. As query: `db`, and for TLS `ssl_ca_certs`, `ssl_certfile`,
+            `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`.
         settings: the namespace, and the time that an exchange may take.
         shards: into how many independent parts to divide the keys; all nodes must agree.
         clock: for tests; the time comes from there instead of from the server.
@@ -425,5 +425,5 @@ def _cells_of(limit: LimitReport) -> str:
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
-    """The factory for `redis://`, `rediss://` and `redis+unix://`."""
+    """The factory for `redis://`, `rediss://` and `redis+unix://`, and for the same with `valkey`."""
     return RedisHub(url, settings)

@@ -79,5 +79,5 @@ class SentinelHub(RedisHub):
 
 
 def open_sentinel(url: str, settings: HubSettings) -> SentinelHub:
-    """The factory for `redis+sentinel://` and `rediss+sentinel://`."""
+    """The factory for `redis+sentinel://` and `rediss+sentinel://`, and for the same with `valkey`."""
     return SentinelHub(url, settings)

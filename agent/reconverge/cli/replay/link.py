@@ -67,7 +67,7 @@ START_S: Final = 5.0
 DEFAULT_PORT: Final = 6379
 LOOP_ROUNDS: Final = 10
 """A connection is made, and closed, by the loop in its next rounds; these are more than enough."""
-SCHEMES: Final = ("embedded", "redis", "redis+unix")
+SCHEMES: Final = ("embedded", "redis", "redis+unix", "valkey", "valkey+unix")
 
 TEMPORARY_PATH_MAX: Final = 60
 """A unix socket's path ends at 107 bytes, and there is more to come."""
@@ -201,12 +201,12 @@ def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
     check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")
     query = parts.query
-    if parts.scheme == "redis" and "db=" not in query:
+    if parts.scheme in ("redis", "valkey") and "db=" not in query:
         query = "&".join(filter(None, [query, f"db={parts.path.strip('/') or '0'}"]))
 
     def url(socket: Path) -> str:
         return f"redis+unix://{login}{at}{socket}?{query}"
 
-    if parts.scheme == "redis+unix":
+    if parts.scheme in ("redis+unix", "valkey+unix"):
         return (lambda: asyncio.open_unix_connection(unquote(parts.path))), url
     return (lambda: asyncio.open_connection(parts.hostname or "localhost", parts.port or DEFAULT_PORT)), url

@@ -47,6 +47,7 @@ SLIDING: Final = "sliding-window-counter"
 """The strategies, as the library calls them."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
+    *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
     *("mqtt", "mqtts", "embedded", "memory"),
 )
 """Of the hubs that a storage can meet others at; each is a storage's scheme behind `reconverge+`."""
