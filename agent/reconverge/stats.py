@@ -92,7 +92,10 @@ def stats_of_limits(
     """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
     told: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
+    by_ban: dict[str, int] = {}
     for board in boards:
+        if board.on.bans is not None:
+            by_ban[board.on.bans.table.name] = board.on.bans.refused
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
             asks = AskStats() if number else board.on.asking.stats
@@ -104,7 +107,7 @@ def stats_of_limits(
         in_use, past_lease = table.slots_in_use() if table.limit.slots else (None, 0)
         stats[name] = LimitStats(
             admitted=table.admitted,
-            refused=max(0, table.refused - disregarded),
+            refused=by_ban[name] if name in by_ban else max(0, table.refused - disregarded),
             overflowed=table.overflowed,
             keys=len(table.cells),
             would_refuse=would_refuse,

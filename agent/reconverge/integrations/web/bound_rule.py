@@ -506,7 +506,8 @@ class Declared:
     def _declare(self, name: str, limits: Fixed) -> Limiter:
         if isinstance(limits, Limiter):
             return limits
-        return self.agent.limit(name, quotas_of_fixed(limits))
+        rule = self.rule
+        return self.agent.limit(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
 
 def _identity_in(key: str) -> str:

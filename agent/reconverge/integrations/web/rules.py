@@ -19,6 +19,7 @@ from reconverge.integrations.web.request.request import Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
+from reconverge.limiter.bans import ban_terms
 from reconverge.limiter.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
@@ -97,6 +98,10 @@ class Rule:
     """So many requests may wait for the slots of one key on this node; with `wait`, and by default any number."""
     order: str | None = None
     """Which of those that wait comes first: "fifo", the one that came first, or "lifo", the one that came last."""
+    block_after: str | None = None
+    """With `block_for`: so many certain refusals in a time ("20/minute") ban a key."""
+    block_for: Seconds | str | None = None
+    """For how long a ban refuses its key on all nodes: "10 minutes", or a number of seconds."""
     cold: str | None = None
     """The former word for `in_doubt`: "wait:10ms" is "ask:10ms", and "decide" is "refuse"."""
     shadow: bool = False
@@ -119,6 +124,7 @@ class Rule:
             raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
         object.__setattr__(self, "wait", in_seconds(self.wait))
         check_queue(self)
+        self._check_ban()
         self._check_functions()
         self._check_places()
         for name in ("per_route", "per_method", "shadow", "override_defaults"):
@@ -142,6 +148,14 @@ class Rule:
         for name in ("scope", "per_route", "per_method"):
             if getattr(self, name):
                 raise InvalidSetting(name, getattr(self, name), "has no effect with contracts, whose limits say `by`")
+
+    def _check_ban(self) -> None:
+        """Raise InvalidSetting for a ban that makes no sense, or of a limit that was declared elsewhere."""
+        if ban_terms(self.block_after, self.block_for) is None:
+            return
+        if isinstance(self.limits, Limiter | Contracts):
+            problem = "has no effect on limits that were declared before; say it to agent.limit"
+            raise InvalidSetting("block_for", self.block_for, problem)
 
     def _check_places(self) -> None:
         for name in ("methods", "paths"):
@@ -198,6 +212,8 @@ class UnscopedSettings(TypedDict, total=False):
     wait: Seconds | None
     max_queue: int | None
     order: str | None
+    block_after: str | None
+    block_for: Seconds | str | None
     cold: str | None
     shadow: bool
     override_defaults: bool
