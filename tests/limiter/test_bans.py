@@ -347,7 +347,7 @@ class Fleet:
         return [limiter.test("ada").binding == "login/ban" for limiter in self.limiters]
 
 
-LATEST_S = LOOK_NS / SECOND_NS + 4 * INTERVAL_NS / SECOND_NS
+LATEST_S = (LOOK_NS + 5 * INTERVAL_NS) / SECOND_NS
 """By then every node that is asked about a key knows of its ban, while exchanges are answered."""
 
 

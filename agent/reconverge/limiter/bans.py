@@ -19,8 +19,8 @@
 #
 # An allowed request must not pay for two more limits. `looked` has the keys that were found free, and until when that
 # is believed: one look-up and one look at the clock. After that the node reads `login/ban` again, which is also what
-# has the hub asked about the key (decision 8: a question touches its cell). So another node's ban is noticed after
-# LOOK_NS, an exchange of the node that began it, and one of the node that asks.
+# has the hub asked about the key (decision 8: a question touches its cell), and reads the answer an interval later. So
+# another node's ban is noticed after LOOK_NS, an exchange of the node that began it, and one of the node that asks.
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
 """For so long a key that was found free counts as such on this node, or for a sync interval if that is longer."""
+FRESH_INTERVALS: Final = 2
+"""What the hub said longer ago is an old answer: the key counts as free for one interval, by when there is a new one."""
 
 
 class BanTerms(NamedTuple):
@@ -146,11 +148,13 @@ class Bans:
         key = table.check_key(key)
         if self.now_ns() < self.looked.get(key, 0):
             return False
-        if table.usage(key).total and key in table.cells:
+        usage = table.usage(key)
+        if usage.total and key in table.cells:
             return True
         if len(self.looked) >= table.kernel.keys_max:
             self.looked.clear()
-        self.looked[key] = self.now_ns() + max(LOOK_NS, table.interval_ns)
+        is_fresh = usage.staleness * SECOND_NS <= FRESH_INTERVALS * table.interval_ns
+        self.looked[key] = self.now_ns() + (max(LOOK_NS, table.interval_ns) if is_fresh else table.interval_ns)
         return False
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
