@@ -7,6 +7,7 @@ agents on a real Redis. What is declared stands beside each scene.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -30,9 +31,9 @@ FIVE = Limit(5, 60, algorithm="fixed-window", align="first-hit")
 class Scene:
     """One agent without a hub, with a limit of 5 a minute that bans for 10 minutes after 3 refusals in one."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, max_keys: int = 1000) -> None:
         self.clock = ManualClock(START_S)
-        self.agent = Agent(clock=self.clock, **settings)
+        self.agent = Agent(clock=self.clock, max_keys=max_keys)
         self.limiter = self.agent.limit("login", FIVE, block_after=AFTER, block_for=FOR)
 
     def tries(self, times: int, key: str = "ada") -> int:
@@ -159,7 +160,7 @@ def test_what_is_awaited_refuses_a_banned_key(scene: Scene) -> None:
 @pytest.mark.parametrize("way", ["hit", "ask_blocking", "reserve", "wait_blocking", "allow_many"])
 def test_refusals_count_by_whatever_way_they_come(scene: Scene, way: str) -> None:
     """Three refusals ban a key, whichever method has refused."""
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "hit": lambda: scene.limiter.hit("ada"),
         "ask_blocking": lambda: scene.limiter.ask_blocking("ada"),
         "reserve": lambda: scene.limiter.reserve("ada", 1),
@@ -173,12 +174,12 @@ def test_refusals_count_by_whatever_way_they_come(scene: Scene, way: str) -> Non
 
 
 def test_questions_do_not_count(scene: Scene) -> None:
-    """`test`, `usage` and a cost of nothing are no requests, and ban no key."""
-    scene.tries(5)
+    """`test`, `usage` and a cost of nothing are no requests, and ban no key; not even one that is in debt."""
+    scene.limiter.reserve("ada", 5).settle(20)
     for _ in range(10):
         scene.limiter.test("ada")
         scene.limiter.usage("ada")
-        scene.limiter.allow("ada", 0)
+        assert not scene.limiter.allow("ada", 0)
 
     assert scene.counts() == (0, 0, 0)
 
@@ -221,13 +222,16 @@ def test_off_a_limit_neither_bans_nor_looks(scene: Scene) -> None:
 
 
 def test_keys_beyond_the_cap_are_never_banned_together() -> None:
-    """Keys that share one count, as there is no room for them, are refused by their limit and banned by none."""
-    scene = Scene(max_keys=4)
-    for key in ("a", "b", "c", "d", "e", "f"):
+    """Keys that share one count, as there is no room for them, are refused by their limit, and none is banned."""
+    scene = Scene(max_keys=3)
+    scene.ban("ada")
+    for key in ("bob", "cleo", "dan"):
         scene.tries(12, key)
-    scene.clock.advance(60)
 
-    assert scene.limiter.allow("new")
+    assert [key for key in ("ada", "bob", "cleo", "dan", "new") if scene.limiter.test(key).binding == "login/ban"] == [
+        "ada"
+    ]
+    assert scene.counts()[1] == 1
 
 
 def test_what_is_remembered_of_free_keys_is_bounded() -> None:
@@ -400,6 +404,31 @@ def test_refusals_of_all_nodes_count_together() -> None:
     assert fleet.banned() == [True, True, True]
 
 
+def test_refusals_in_doubt_do_not_count() -> None:
+    """A node that has not heard of the hub refuses in `strict`, and however often it does, it bans no key."""
+    fleet = Fleet(1)
+    limiter = fleet.limiters[0]
+    admitted = [limiter.allow("ada") for _ in range(10)]
+
+    assert admitted == [False] * 10
+    assert fleet.banned() == [False]
+
+
+def test_a_banned_key_is_settled_by_memory() -> None:
+    """A request of a banned key does not ask the hub, although its limit may have room again."""
+    fleet = Fleet(2)
+    fleet.meet()
+    fleet.ban_at(0)
+    fleet.passes(61)
+    fleet.banned()
+    fleet.passes(1)
+    on = fleet.limiters[1].enforcement.on
+
+    assert fleet.banned() == [True, True]
+    assert on.settles("ada", 5, None)
+    assert not fleet.limiters[1].table.settles("ada", 5)
+
+
 def test_a_reset_on_another_node_lifts_a_ban_everywhere() -> None:
     """After a reset no node bans the key, within the time of a look and the exchanges."""
     fleet = Fleet(2)
@@ -452,6 +481,7 @@ def test_a_flood_of_other_keys_bans_no_key() -> None:
         limiter.allow(f"key{number}")
         if number % 100 == 0:
             fleet.passes(0.1)
+    fleet.clock.advance(5)
 
     assert not any(limiter.test(f"key{number}").binding == "login/ban" for number in range(2000))
 

@@ -44,7 +44,7 @@ BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
 """For so long a key that was found free counts as such on this node, or for a sync interval if that is longer."""
 FRESH_INTERVALS: Final = 2
-"""What the hub said longer ago is an old answer: the key counts as free for one interval, by when there is a new one."""
+"""What the hub said longer ago is an old answer: the key counts as free for one interval, and is read anew then."""
 
 
 class BanTerms(NamedTuple):
@@ -149,7 +149,7 @@ class Bans:
         if self.now_ns() < self.looked.get(key, 0):
             return False
         usage = table.usage(key)
-        if usage.total and key in table.cells:
+        if usage.total:
             return True
         if len(self.looked) >= table.kernel.keys_max:
             self.looked.clear()
@@ -177,7 +177,7 @@ class Bans:
         refusals.hit(key)
         if key not in refusals.cells or refusals.usage(key).total < refusals.limit.quota:
             return
-        if not table.usage(key).total and key in table.cells:
+        if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
             table.hit(key)
         self.looked.pop(key, None)
 

@@ -21,7 +21,7 @@ from reconverge.integrations.flask import Limits as FlaskLimits
 from tests.support.applications.asking import ADA, BOB, ask_asgi, ask_wsgi, statuses
 
 START_S = 1_750_000_000.0
-BAN = {"block_after": "3/minute", "block_for": "10 minutes"}
+BAN: dict[str, Any] = {"block_after": "3/minute", "block_for": "10 minutes"}
 Ask = Callable[..., list[Any]]
 
 
