@@ -87,15 +87,15 @@ class AgentStats:
 
 
 def stats_of_limits(
-    tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats
+    tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
+    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told.
+
+    `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
+    """
     told: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
-    by_ban: dict[str, int] = {}
     for board in boards:
-        if board.on.bans is not None:
-            by_ban[board.on.bans.table.name] = board.on.bans.refused
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
             asks = AskStats() if number else board.on.asking.stats

@@ -58,6 +58,7 @@ HIDDEN: Final = {
     },
     "Limiter": {
         "apply_override",
+        "bans",
         "borrows",
         "clock",
         "declared_again",
@@ -70,6 +71,7 @@ HIDDEN: Final = {
         "own_quotas",
         "plan_change",
         "set_agent_switch",
+        "start_over",
         "table",
         "tables",
         "take_over",

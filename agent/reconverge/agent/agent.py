@@ -727,13 +727,15 @@ class Agent:
         """A snapshot of what was decided and exchanged."""
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
-        boards = [limiter.enforcement for limiter in list(self._limiters.values())]
+        limiters = list(self._limiters.values())
+        boards = [limiter.enforcement for limiter in limiters]
+        by_ban = {each.bans.table.name: each.bans.refused for each in limiters if each.bans is not None}
         return AgentStats(
             hub=self._hub_name,
             running=self._lifecycle.running,
             kernel=IMPLEMENTATION,
             keys=self._kernel.keys,
-            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
+            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch, by_ban),
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._lifecycle.syncers),
             bugs=self._lifecycle.exchanges.bugs,
             bugs_in_a_row=self._lifecycle.exchanges.bugs_in_a_row,
@@ -798,7 +800,7 @@ class Agent:
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
-            limiter.enforcement.start_over()
+            limiter.start_over()
         self._overrides.start_over()
         self._erasing.begin()
         self._lifecycle.begin()

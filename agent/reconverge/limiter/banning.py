@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from reconverge.errors import InvalidSetting
@@ -31,22 +31,28 @@ class OnWithBans(On):
 
     def __init__(self, table: Decider, bans: Bans) -> None:
         super().__init__(table)
-        self.bans: Bans = bans
-        self.allow = self._allow
+        self._bans = bans
+        self.allow = self._allow_quickly()
         self.hit = self._hit
         self.allow_many = self._allow_many
         self.settles = self._settles
 
-    def _allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        bans = self.bans
-        known_free = type(key) is str and bans.now_ns() < bans.looked.get(key, 0)
-        if not known_free and self._banned(key, cost, kind) is not None:
+    def _allow_quickly(self) -> Callable[..., bool]:
+        """`allow`, with all that it needs of an admitted request at hand."""
+        bans, look, now_ns, decides = self._bans, self._bans.looked.get, self._bans.now_ns, self._table.allow
+
+        def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
+            """See `Answers.allow`."""
+            known_free = type(key) is str and now_ns() < look(key, 0)
+            if not known_free and self._banned(key, cost, kind) is not None:
+                return False
+            if decides(key, cost, kind):
+                return True
+            if cost != 0 and self._is_certain_refusal(key, cost, kind):
+                bans.note(key)
             return False
-        if self._table.allow(key, cost, kind):
-            return True
-        if cost != 0 and self._is_certain_refusal(key, cost, kind):
-            bans.note(key)
-        return False
+
+        return allow
 
     def _hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         banned = self._banned(key, cost, kind)
@@ -60,10 +66,10 @@ class OnWithBans(On):
             raise InvalidSetting("costs", costs, problem)
         for key, cost in zip(keys, costs, strict=True):
             self._check(key, cost, None)
-        return [self._allow(key, cost) for key, cost in zip(keys, costs, strict=True)]
+        return [self.allow(key, cost) for key, cost in zip(keys, costs, strict=True)]
 
     def _settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        return self.bans.is_banned(key) or self._table.settles(key, cost, kind)
+        return self._bans.is_banned(key) or self._table.settles(key, cost, kind)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
         """See `Answers.test`."""
@@ -118,14 +124,14 @@ class OnWithBans(On):
 
     def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
         """The refusal of a banned key; None for all others."""
-        decision = self.bans.decision(key, counts=counts)
+        decision = self._bans.decision(key, counts=counts)
         if decision is not None:
             self._check(key, cost, kind)
         return decision
 
     def _check(self, key: str, cost: int, kind: str | None) -> None:
         """Raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota, as a decision would."""
-        self.bans.table.check_key(key)
+        self._bans.table.check_key(key)
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
@@ -136,5 +142,5 @@ class OnWithBans(On):
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
         """The decision; a refusal that is certain counts, but for a question, which costs nothing."""
         if cost != 0 and not decision.allowed and decision.certain:
-            self.bans.note(key)
+            self._bans.note(key)
         return decision

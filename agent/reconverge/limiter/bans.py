@@ -122,7 +122,7 @@ class Bans:
         self.looked: dict[str, int] = {}
         """Keys that were found free, and until when that is believed, in nanoseconds of the monotonic clock. As many as
         `max_keys` at most; then all of them are looked at again."""
-        self.now_ns: Callable[[], int] = table.now_ns
+        self.now_ns: Callable[[], int] = table.kernel.clock.monotonic_ns
         self.in_force = True
         """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
         self.start_over()

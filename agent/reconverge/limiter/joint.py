@@ -109,7 +109,7 @@ def can_be_joined(limiter: Limiter) -> bool:
     Slots are taken one by one: each has to be given back. So is a limit asked that bans, whose tables know no bans.
     """
     board = limiter.enforcement
-    return board.answers is board.on and board.on.bans is None and not limiter.has_slots
+    return board.answers is board.on and limiter.bans is None and not limiter.has_slots
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:

@@ -101,6 +101,12 @@ class Limiter:
         self.allow = self.enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self.enforcement.answers.hit  # type: ignore[method-assign]
 
+    def start_over(self) -> None:
+        """In a forked child: the parent's counts, waiters and bans are none of its own."""
+        self.enforcement.start_over()
+        if self.bans is not None:
+            self.bans.start_over()
+
     @property
     def name(self) -> str:
         """The limit's name."""
@@ -187,6 +193,8 @@ class Limiter:
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
+                if self.bans is not None:
+                    self.bans.in_force = switch.in_force == ON
                 self.enforcement.turn(switch.in_force)
                 self._let_answer()
             return switch.capped

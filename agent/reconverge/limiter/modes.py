@@ -25,7 +25,6 @@ from reconverge.runtime.threads import Total
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
-    from reconverge.limiter.bans import Bans
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """All that a decision says."""
@@ -105,9 +104,6 @@ class AsksNothing:
 
 class On:
     """The limit itself."""
-
-    bans: Bans | None = None
-    """What is banned, of a limit that bans; see `banning.py`."""
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -364,8 +360,6 @@ class Enforcement:
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()
-        if self.on.bans is not None:
-            self.on.bans.start_over()
 
     def turn(self, state: Switch) -> None:
         """Have the answers of another mode decide from now on; all waiters return, unless the limit is on."""
@@ -373,8 +367,6 @@ class Enforcement:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
             self._began[table.name] = table.refused
-        if self.on.bans is not None:
-            self.on.bans.in_force = state == ON
         self.state = state
         self.answers = self.on if state == ON else self._shadow if state == SHADOW else self._off
         waiting = waiting_at(self.table)
