@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -209,6 +210,23 @@ def test_in_shadow_a_banned_key_is_admitted_and_told_of(scene: Scene) -> None:
     assert scene.counts()[2] == 0
 
 
+def test_what_shadow_would_refuse_bans_no_key(scene: Scene) -> None:
+    """A client that was served through the whole shadow is not banned when the limit is on, by whatever way it came."""
+    scene.limiter.switch("shadow")
+    admitted = scene.tries(20)
+    for _ in range(10):
+        scene.limiter.hit("ada")
+        scene.limiter.reserve("ada", 1)
+        scene.limiter.wait_blocking("ada", timeout=0)
+        scene.limiter.allow_many(["ada"])
+    scene.limiter.switch("on")
+    scene.clock.advance(60)
+
+    assert admitted == 20
+    assert scene.counts() == (0, 0, 0)
+    assert scene.tries(7) == 5
+
+
 def test_off_a_limit_neither_bans_nor_looks(scene: Scene) -> None:
     """Switched off, a limit admits a banned key and counts no refusal; on again, the ban is in force as before."""
     scene.ban()
@@ -234,6 +252,95 @@ def test_keys_beyond_the_cap_are_never_banned_together() -> None:
     assert scene.counts()[1] == 1
 
 
+def test_a_ban_outlasts_a_flood_of_keys() -> None:
+    """However many keys come after it, a ban neither ends early nor lasts longer."""
+    scene = Scene(max_keys=30)
+    scene.ban("ada")
+    for number in range(FOR_S * 10 - 1):
+        scene.clock.advance(0.1)
+        scene.limiter.allow(f"key{number}")
+        assert scene.limiter.test("ada").binding == "login/ban"
+    scene.clock.advance(0.1)
+
+    assert scene.limiter.test("ada").allowed
+
+
+def test_what_the_shared_count_has_bans_no_key() -> None:
+    """Even if a ban has come to be charged to the one count of keys beyond the cap, no key without its own is banned."""
+    scene = Scene(max_keys=3)
+    for key in ("bob", "cleo", "dan"):
+        scene.tries(3, key)
+    bans = scene.limiter.bans
+    assert bans is not None
+    bans.table.hit("ada")
+
+    assert bans.table.usage("new").total == 1
+    assert not bans.is_banned("ada")
+    assert not bans.is_banned("new")
+
+
+@pytest.mark.parametrize("seconds", [86_400, -86_400])
+def test_a_jump_of_the_wall_clock_moves_no_end_of_a_ban(scene: Scene, seconds: int) -> None:
+    """Whether the wall clock is set a day forward or back, a ban lasts as long as declared."""
+    scene.ban()
+    scene.clock.advance(100)
+    scene.clock.jump(seconds)
+    scene.clock.advance(FOR_S - 100.1)
+    before = scene.limiter.allow("ada")
+    scene.clock.advance(0.1)
+
+    assert not before
+    assert scene.limiter.allow("ada")
+
+
+def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene) -> None:
+    """A look that has read the count just before a ban began does not have the key believed to be free."""
+    bans = scene.limiter.bans
+    assert bans is not None
+    now_ns = bans.now_ns
+
+    def while_another_bans() -> int:
+        for _ in range(3):
+            bans.note("ada")
+        return now_ns()
+
+    steps = iter([now_ns, while_another_bans])  # before the count is read, and after it
+    bans.now_ns = lambda: next(steps)()
+    during = bans.is_banned("ada")
+    bans.now_ns = now_ns
+
+    assert during
+    assert bans.is_banned("ada")
+
+
+def test_threads_that_are_refused_at_once_begin_one_ban_and_pass_no_request(scene: Scene) -> None:
+    """Eight threads that go on asking about one key get five requests through, and the ban ends when it says."""
+    with ThreadPoolExecutor(8) as pool:
+        admitted = sum(pool.map(lambda _: scene.tries(200), range(8)))
+    decision = scene.limiter.test("ada")
+    scene.clock.advance(FOR_S)
+
+    assert admitted == 5
+    assert decision.retry_after == FOR_S
+    assert scene.limiter.test("ada").allowed
+
+
+def test_a_share_is_banned_by_its_own_refusals_and_not_by_its_parents() -> None:
+    """A key that is banned in a limit is served by the share of it that says nothing of bans; both keep to the quota."""
+    clock = ManualClock(START_S)
+    agent = Agent(clock=clock)
+    parent = agent.limit("api", "10/minute", block_after=AFTER, block_for=FOR)
+    share = agent.limit("search", "4/minute", parent=parent)
+    own = agent.limit("login", "2/minute", parent=parent, block_after=AFTER, block_for=FOR)
+    for _ in range(20):
+        parent.allow("ada")
+        own.allow("bob")
+
+    assert parent.test("ada").binding == "api/ban"
+    assert share.test("ada").allowed
+    assert own.test("bob").binding == "login/ban"
+
+
 def test_what_is_remembered_of_free_keys_is_bounded() -> None:
     """A flood of keys leaves no more names in memory than the agent counts keys."""
     scene = Scene(max_keys=10)
@@ -242,6 +349,14 @@ def test_what_is_remembered_of_free_keys_is_bounded() -> None:
 
     assert scene.limiter.bans is not None
     assert len(scene.limiter.bans.looked) <= 10
+
+
+def test_to_forget_an_identity_ends_its_bans(scene: Scene) -> None:
+    """After `forget` an identity has all of its limit again, and its refusals count for no ban."""
+    scene.ban()
+    asyncio.run(scene.agent.forget("ada"))
+
+    assert scene.tries(7) == 5
 
 
 # ------------------------------------------------------------ declaring
@@ -290,15 +405,28 @@ def test_a_declaration_again_is_the_same_limiter_and_another_is_an_error() -> No
     agent = Agent()
     login = agent.limit("login", "5/minute", block_after=AFTER, block_for=FOR)
     agent.limit("mail/ban", "5/minute")
+    agent.limit("news/ban", Limit(1, FOR_S, algorithm="fixed-window", align="first-hit"), policy="naive")
 
     assert agent.limit("login", "5/minute", block_after=AFTER, block_for=FOR) is login
     assert agent.limit("login", "5/minute") is login
     with pytest.raises(InvalidSetting, match="block_for"):
         agent.limit("login", "5/minute", block_after="4/minute", block_for=FOR)
-    with pytest.raises(LimitConflict):
-        agent.limit("mail", "5/minute", block_after=AFTER, block_for=FOR)
+    for taken in ("mail", "news"):
+        with pytest.raises(LimitConflict):
+            agent.limit(taken, "5/minute", block_after=AFTER, block_for=FOR)
+    assert not {"mail", "mail/refusals", "news", "news/refusals"} & set(agent.stats().limits)
     with pytest.raises(InvalidLimit):
         agent.limit("x" * 60, "5/minute", block_after=AFTER, block_for=FOR)
+
+
+def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
+    """What counts refusals and bans is exchanged as often as the limit that it belongs to."""
+    agent = Agent("memory://")
+    login = agent.limit("login", "5/minute", block_after=AFTER, block_for=FOR, sync_interval=0.5)
+    agent.change_pace(0.7, limit="login")
+
+    assert {round(table.interval_ns / 1e9, 3) for table in login.all_tables} == {0.7}
+    assert [table.name for table in login.all_tables] == ["login", "login/refusals", "login/ban"]
 
 
 # ------------------------------------------------------------ on several nodes

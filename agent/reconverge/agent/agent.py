@@ -213,7 +213,7 @@ class Agent:
             parts.kernel,
             pace_of(settings.sync_interval, settings.min_sync_interval),
             timeout_s=settings.exchange_timeout,
-            tables_of=lambda name: self._limiters[name].enforcement.tables,
+            tables_of=lambda name: self._limiters[name].all_tables,
             told=self._take_pace,
         )
         self._overrides = Overrides(self._pacing.publish)
@@ -443,11 +443,20 @@ class Agent:
         if known is not None and (known.bans is None or known.bans.terms != terms):
             problem = f"differs from what {name!r} was declared with; say the same, or leave it out to keep that"
             raise InvalidSetting("block_for", block_for, problem)
-        names_of(name)
+        if known is None:
+            self._check_free(zip(names_of(name), terms, strict=True))
         return terms
 
+    def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
+        """Raise LimitConflict if a name stands for another limit than is wanted."""
+        for name, limit in wanted:
+            self._kernel.composites.refuse(name, limit)
+            table = self._kernel.tables.get(name)
+            if table is not None and (name in self._limiters or table.limit != limit):
+                raise LimitConflict(name, table.limit, limit)
+
     def _bans_of(self, name: str, terms: BanTerms) -> Bans:
-        """What knows the bans of a limit. Raises LimitConflict if another limit has one of both names."""
+        """What knows the bans of a limit. Raises LimitConflict if another limit has got one of both names meanwhile."""
         refusals, ban = (
             self._kernel.declare(each, limit, NAIVE) for each, limit in zip(names_of(name), terms, strict=True)
         )
@@ -517,7 +526,7 @@ class Agent:
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
         """Tell of windows that are too short for the pace at which they are exchanged now."""
         for limiter in () if self._kernel.alone else limiters:
-            self._short_windows.look(limiter.tables)
+            self._short_windows.look((*limiter.tables, *(() if limiter.bans is None else limiter.bans.tables)))
 
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""

@@ -4,8 +4,8 @@
 #
 # A limit that does not ban answers by `On`, whose `allow` is the compiled store's own method; it must not pay for bans.
 # So one that does has `OnWithBans` in its place, which `Enforcement` takes for the limit itself: what is off or in
-# shadow is decided there. In shadow keys are banned as they would be, and their requests admitted as all others; off,
-# nothing is looked at.
+# shadow is decided there. In shadow the bans that there are would refuse, and no refusal leads to one; off, nothing is
+# looked at.
 #
 # Which keys are banned, and what that is made of: `bans.py`.
 

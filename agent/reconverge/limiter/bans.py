@@ -15,7 +15,8 @@
 # Both go by the merged total (`NAIVE`), and not by lines: a ban in doubt would be worse than a late one, and a node
 # without a line would ban each key at once. For the same reason nothing is concluded from the one count that keys
 # beyond `max_keys` share, and refusals count only if they are certain: if the limit itself is used up, and not if other
-# nodes hold what is left of it.
+# nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are on
+# would ban clients for it that were always served.
 #
 # An allowed request must not pay for two more limits. `looked` has the keys that were found free, and until when that
 # is believed: one look-up and one look at the clock. After that the node reads `login/ban` again, which is also what
@@ -24,7 +25,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -45,6 +48,9 @@ LOOK_NS: Final = SECOND_NS
 """For so long a key that was found free counts as such on this node, or for a sync interval if that is longer."""
 FRESH_INTERVALS: Final = 2
 """What the hub said longer ago is an old answer: the key counts as free for one interval, and is read anew then."""
+NAME_ROOM: Final = len(f"/{REFUSALS}")
+"""By so many characters the names of the further limits are longer, at most."""
+_unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
 
 
 class BanTerms(NamedTuple):
@@ -74,6 +80,16 @@ def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTe
         return BanTerms(refusals, Limit(1, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT))
     except InvalidLimit as error:
         raise InvalidSetting("block_for", block_for, error.problem) from None
+
+
+@contextmanager
+def unheeded() -> Iterator[None]:
+    """Within the block a refusal has no consequence for its client, and so leads to no ban and is counted as none."""
+    _unheeded.set(True)
+    try:
+        yield
+    finally:
+        _unheeded.set(False)  # without a token, which no other context could give back
 
 
 def names_of(name: str) -> tuple[str, str]:
@@ -127,6 +143,11 @@ class Bans:
         """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
         self.start_over()
 
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        """What counts the refusals, and the bans."""
+        return self._refusals, self.table
+
     def start_over(self) -> None:
         """After a fork: nothing is known."""
         self.looked.clear()
@@ -150,12 +171,19 @@ class Bans:
             return False
         usage = table.usage(key)
         if usage.total:
-            return True
+            return self._has_its_own_count(key)
         if len(self.looked) >= table.kernel.keys_max:
             self.looked.clear()
         is_fresh = usage.staleness * SECOND_NS <= FRESH_INTERVALS * table.interval_ns
         self.looked[key] = self.now_ns() + (max(LOOK_NS, table.interval_ns) if is_fresh else table.interval_ns)
+        if table.usage(key).total and self._has_its_own_count(key):  # another thread has begun a ban meanwhile
+            self.looked.pop(key, None)
+            return True
         return False
+
+    def _has_its_own_count(self, key: str) -> bool:
+        """Whether what was read is of this key alone: a key may leave, or find no room, at any moment."""
+        return key in self.table.cells
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
         """The refusal of a banned key, which can come again when the ban ends; None if it is not banned.
@@ -167,12 +195,17 @@ class Bans:
         decision = self.table.test(key)
         if decision.allowed:  # it has ended since
             return None
-        if counts and self.in_force:
+        if counts and self._heeded:
             self._refused.add()
         return replace(decision, certain=True)
 
     def note(self, key: str) -> None:
-        """Count a refusal that is certain; begin a ban if all nodes together have made enough of them."""
+        """Count a refusal that is certain; begin a ban if all nodes together have made enough of them.
+
+        A refusal that no client has met counts for nothing.
+        """
+        if not self._heeded:
+            return
         key, refusals, table = self.table.check_key(key), self._refusals, self.table
         refusals.hit(key)
         if key not in refusals.cells or refusals.usage(key).total < refusals.limit.quota:
@@ -180,6 +213,11 @@ class Bans:
         if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
             table.hit(key)
         self.looked.pop(key, None)
+
+    @property
+    def _heeded(self) -> bool:
+        """Whether a refusal now has a consequence for its client."""
+        return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
         """End a ban, and forget the refusals: here at once, on all other nodes with their next look."""

@@ -128,6 +128,18 @@ class Limiter:
         return self._table.tables
 
     @property
+    def all_tables(self) -> tuple[Table, ...]:
+        """All that is exchanged for this limit: what it decides with, but for its parent's, and what counts its bans."""
+        return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
+
+    def quotas_in(self, decision: Decision) -> dict[str, Limit]:
+        """The quotas that a decision was about, by name: what was declared, and the ban of a key that is banned."""
+        bans = self.bans
+        if bans is None or decision.binding != bans.table.name:
+            return self.quotas
+        return {**self.quotas, bans.table.name: bans.table.limit}
+
+    @property
     def quotas(self) -> dict[str, Limit]:
         """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
         return {table.name: table.limit for table in self._table.tables}
@@ -194,9 +206,11 @@ class Limiter:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
                 if self.bans is not None:
-                    self.bans.in_force = switch.in_force == ON
+                    self.bans.in_force = False
                 self.enforcement.turn(switch.in_force)
                 self._let_answer()
+                if self.bans is not None:  # last: what is under way is of the former mode
+                    self.bans.in_force = switch.in_force == ON
             return switch.capped
 
     @property

@@ -76,6 +76,7 @@ def test_a_banned_client_is_told_of_the_ban_and_when_it_ends(
     assert 429 == banned.status
     assert "500" == banned.headers["retry-after"]
     assert '"login/ban";r=0;t=500' in banned.headers["ratelimit"]
+    assert '"login/ban";q=1;w=600, "login";q=2;w=60' == banned.headers["ratelimit-policy"]
     assert ["login/ban"] == json.loads(banned.body)["violated-policies"]
     assert [200] == statuses(ask(client=BOB))
 
@@ -131,6 +132,30 @@ def test_a_banned_request_is_charged_to_no_limit_of_its_view(clock: ManualClock,
 
     assert [429] * 20 == statuses(ask_wsgi(app, times=20))
     assert 2 == agent.limiter("wide").usage(ADA).own
+
+
+def test_a_rule_in_shadow_bans_no_client(make_asking: Callable[..., Ask], agent: Agent) -> None:
+    """A client that a rule in shadow has always served is not banned by another rule with the same limit."""
+    shadow = make_asking(agent, shadow=True)
+    served = statuses(shadow(times=20))
+    limits = agent.stats().limits
+
+    assert [200] * 20 == served
+    assert 0 == limits["login/refusals"].admitted
+    assert 0 == limits["login/ban"].admitted
+
+
+def test_a_rule_with_a_long_name_bans(agent: Agent) -> None:
+    """Names are cut so far that the names of what counts bans fit behind them: a rule's own, and one of a function."""
+    guard = FlaskLimits(app=flask.Flask(__name__), agent=agent)
+
+    @guard.limit("2/minute", **BAN)
+    def a_view_with_a_name_that_is_much_too_long_for_the_limit_that_it_stands_for() -> None: ...
+
+    guard.limit("2/minute", name="x" * 60, **BAN)(lambda: "here")
+
+    bans = [name for name in agent.stats().limits if name.endswith("/ban")]
+    assert 2 == len(bans)
 
 
 def test_a_rule_with_a_limiter_that_was_declared_before_says_no_ban(agent: Agent) -> None:

@@ -493,7 +493,7 @@ class Declared:
             else:
                 text = "; ".join(map(str, quotas))
                 name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
-            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name), quotas))
+            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name, room=self.rule.name_room), quotas))
         return limiter
 
     def _strictest(self) -> Limiter:

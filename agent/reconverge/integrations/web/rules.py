@@ -19,7 +19,7 @@ from reconverge.integrations.web.request.request import Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
-from reconverge.limiter.bans import ban_terms
+from reconverge.limiter.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
@@ -148,6 +148,11 @@ class Rule:
         for name in ("scope", "per_route", "per_method"):
             if getattr(self, name):
                 raise InvalidSetting(name, getattr(self, name), "has no effect with contracts, whose limits say `by`")
+
+    @property
+    def name_room(self) -> int:
+        """How many characters must fit behind the name of the limit."""
+        return 0 if self.block_for is None else NAME_ROOM
 
     def _check_ban(self) -> None:
         """Raise InvalidSetting for a ban that makes no sense, or of a limit that was declared elsewhere."""
@@ -294,13 +299,14 @@ def name_of(owner: object, *, prefix: str = "") -> str:
     return fitting_name(f"{prefix}{module}.{qualified}".replace("<locals>.", "").strip("."))
 
 
-def fitting_name(text: str) -> str:
+def fitting_name(text: str, *, room: int = 0) -> str:
     """`text` as the name of a limit; what is cut off or replaced is told apart by a hash.
 
-    A name that has to be cut is cut so far that the number of a quota still fits behind it.
+    A name that has to be cut is cut so far that the number of a quota still fits behind it. `room` is left for what
+    else is put there.
     """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
-    if name == text and len(name) <= NAME_LENGTH_MAX:
+    if name == text and len(name) <= NAME_LENGTH_MAX - room:
         return name
     suffix = f".{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-    return name[: NAME_LENGTH_MAX - len(f"#{QUOTAS_MAX}") - len(suffix)] + suffix
+    return name[: NAME_LENGTH_MAX - max(room, len(f"#{QUOTAS_MAX}")) - len(suffix)] + suffix
