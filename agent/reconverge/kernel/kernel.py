@@ -92,6 +92,8 @@ class Kernel(Node):
         self.newcomers = Newcomers(self, new_keys_max)
         self.dropped = Dropped(self, self._reported, forget=self.newcomers.forget)
         self.take_in_again = self.dropped.take_in_again
+        self.after_answers: list[Callable[[int], None]] = []
+        """Called after each answer of a hub, with the time in nanoseconds; must not fail, nor wait."""
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
@@ -301,6 +303,8 @@ class Kernel(Node):
             self._tell(news)
             for table in list(self.tables.values()):
                 table.tallies[shard_index].confirm()
+            for each in self.after_answers:
+                each(now_ns)
         except BaseException:  # likewise
             self._hear_again(self.shards[shard_index], reports)
             raise

@@ -39,12 +39,11 @@ class OnWithBans(On):
 
     def _allow_quickly(self) -> Callable[..., bool]:
         """`allow`, with all that it needs of an admitted request at hand."""
-        bans, look, now_ns, decides = self._bans, self._bans.looked.get, self._bans.now_ns, self._table.allow
+        bans, free, decides = self._bans, self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
             """See `Answers.allow`."""
-            known_free = type(key) is str and now_ns() < look(key, 0)
-            if not known_free and self._banned(key, cost, kind) is not None:
+            if not (type(key) is str and key in free) and self._banned(key, cost, kind) is not None:
                 return False
             if decides(key, cost, kind):
                 return True

@@ -18,10 +18,12 @@
 # nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are on
 # would ban clients for it that were always served.
 #
-# An allowed request must not pay for two more limits. `looked` has the keys that were found free, and until when that
-# is believed: one look-up and one look at the clock. After that the node reads `login/ban` again, which is also what
-# has the hub asked about the key (decision 8: a question touches its cell), and reads the answer an interval later. So
-# another node's ban is noticed after LOOK_NS, an exchange of the node that began it, and one of the node that asks.
+# An allowed request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
+# free, and is emptied with the first answer of the hub that comes LOOK_NS later: nothing but an answer can tell of
+# another node's ban. Then the node reads `login/ban` again, which is also what has the hub asked about the key
+# (decision 8: a question touches its cell). So another node's ban is noticed after LOOK_NS, an exchange of the node
+# that began it, and two of the node that asks. A key of which the answer is old, or has not come yet, is believed to be
+# free until the next answer. A ban that begins here takes its key out of `free` at once.
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconverge.clock import SECOND_NS, Seconds, in_seconds
+from reconverge.clock import NEVER_NS, SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, Limit
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
 REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
-"""For so long a key that was found free counts as such on this node, or for a sync interval if that is longer."""
+"""For so long at least keys that were found free count as such on this node; with the next answer all are read anew."""
 FRESH_INTERVALS: Final = 2
-"""What the hub said longer ago is an old answer: the key counts as free for one interval, and is read anew then."""
+"""What the hub said longer ago is an old answer."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
 """By so many characters the names of the further limits are longer, at most."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
@@ -135,10 +137,11 @@ class Bans:
         self._refusals = refusals
         self.table = table
         """Counts bans: `admitted` are those that this node has begun."""
-        self.looked: dict[str, int] = {}
-        """Keys that were found free, and until when that is believed, in nanoseconds of the monotonic clock. As many as
-        `max_keys` at most; then all of them are looked at again."""
-        self.now_ns: Callable[[], int] = table.kernel.clock.monotonic_ns
+        self.free: set[str] = set()
+        """Keys that were found free, and are believed to be. As many as `max_keys` at most; then all are read anew."""
+        self._in_doubt: set[str] = set()
+        """Those of them of which the hub's answer is old."""
+        table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
         """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
         self.start_over()
@@ -150,7 +153,8 @@ class Bans:
 
     def start_over(self) -> None:
         """After a fork: nothing is known."""
-        self.looked.clear()
+        self._read_all_anew()
+        self._emptied_ns = -NEVER_NS
         self._refused = Total()
 
     @property
@@ -164,26 +168,36 @@ class Bans:
         return self._refused.value
 
     def is_banned(self, key: str) -> bool:
-        """Whether a key is banned; one that is not counts as free for LOOK_NS, without another look."""
+        """Whether a key is banned; one that is not may count as free for LOOK_NS, without another look."""
         table = self.table
         key = table.check_key(key)
-        if self.now_ns() < self.looked.get(key, 0):
+        if key in self.free:
             return False
         usage = table.usage(key)
-        if usage.total:
-            return self._has_its_own_count(key)
-        if len(self.looked) >= table.kernel.keys_max:
-            self.looked.clear()
-        is_fresh = usage.staleness * SECOND_NS <= FRESH_INTERVALS * table.interval_ns
-        self.looked[key] = self.now_ns() + (max(LOOK_NS, table.interval_ns) if is_fresh else table.interval_ns)
-        if table.usage(key).total and self._has_its_own_count(key):  # another thread has begun a ban meanwhile
-            self.looked.pop(key, None)
-            return True
-        return False
+        if not usage.total:
+            if len(self.free) >= table.kernel.keys_max:
+                self._read_all_anew()
+            self.free.add(key)
+            if usage.staleness * SECOND_NS > FRESH_INTERVALS * table.interval_ns:
+                self._in_doubt.add(key)
+            usage = table.usage(key)  # another thread may have begun a ban meanwhile, or heard of one
+            if usage.total:
+                self.free.discard(key)
+        # What was read is of this key alone only if the key has a count of its own: it may leave at any moment.
+        return usage.total > 0 and key in table.cells
 
-    def _has_its_own_count(self, key: str) -> bool:
-        """Whether what was read is of this key alone: a key may leave, or find no room, at any moment."""
-        return key in self.table.cells
+    def _note_answer(self, now_ns: int) -> None:
+        """The hub has answered, and may have told of bans."""
+        if now_ns - self._emptied_ns >= LOOK_NS:
+            self._emptied_ns = now_ns
+            self._read_all_anew()
+        elif self._in_doubt:
+            in_doubt, self._in_doubt = self._in_doubt, set()
+            self.free.difference_update(in_doubt)
+
+    def _read_all_anew(self) -> None:
+        self.free.clear()
+        self._in_doubt.clear()
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
         """The refusal of a banned key, which can come again when the ban ends; None if it is not banned.
@@ -212,7 +226,7 @@ class Bans:
             return
         if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
             table.hit(key)
-        self.looked.pop(key, None)
+        self.free.discard(key)
 
     @property
     def _heeded(self) -> bool:
@@ -224,6 +238,6 @@ class Bans:
         self.table.reset(key)
         self._refusals.reset(key)
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at again
-        """Forget which keys were looked at, as an identity is erased; both limits forget theirs like all others."""
-        self.looked.clear()
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are read anew
+        """Forget which keys were found free, as an identity is erased; both limits forget theirs like all others."""
+        self._read_all_anew()
