@@ -266,7 +266,7 @@ def test_a_ban_outlasts_a_flood_of_keys() -> None:
 
 
 def test_what_the_shared_count_has_bans_no_key() -> None:
-    """Even if a ban has come to be charged to the one count of keys beyond the cap, no key without its own is banned."""
+    """Even if a ban was charged to the one count of keys beyond the cap, no key without a count of its own is banned."""
     scene = Scene(max_keys=3)
     for key in ("bob", "cleo", "dan"):
         scene.tries(3, key)
@@ -298,12 +298,14 @@ def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene)
     bans = scene.limiter.bans
     assert bans is not None
 
+    note = bans.note
+
     class Interrupted(set[str]):
         """What was found free; another thread bans a key just before it is added."""
 
         def add(self, key: str) -> None:
             for _ in range(3):
-                bans.note(key)
+                note(key)
             super().add(key)
 
     bans.free = Interrupted()
@@ -326,7 +328,7 @@ def test_threads_that_are_refused_at_once_begin_one_ban_and_pass_no_request(scen
 
 
 def test_a_share_is_banned_by_its_own_refusals_and_not_by_its_parents() -> None:
-    """A key that is banned in a limit is served by the share of it that says nothing of bans; both keep to the quota."""
+    """A key that is banned in a limit is served by a share that bans none; a share bans by its own refusals."""
     clock = ManualClock(START_S)
     agent = Agent(clock=clock)
     parent = agent.limit("api", "10/minute", block_after=AFTER, block_for=FOR)

@@ -92,8 +92,6 @@ class Kernel(Node):
         self.newcomers = Newcomers(self, new_keys_max)
         self.dropped = Dropped(self, self._reported, forget=self.newcomers.forget)
         self.take_in_again = self.dropped.take_in_again
-        self.after_answers: list[Callable[[int], None]] = []
-        """Called after each answer of a hub, with the time in nanoseconds; must not fail, nor wait."""
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
         """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""

@@ -33,7 +33,7 @@ class OnWithBans(On):
         super().__init__(table)
         self._bans = bans
         self.allow = self._allow_quickly()
-        self.hit = self._hit
+        self.hit = self._hit_quickly()
         self.allow_many = self._allow_many
         self.settles = self._settles
 
@@ -53,9 +53,20 @@ class OnWithBans(On):
 
         return allow
 
-    def _hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        banned = self._banned(key, cost, kind)
-        return self._noted(key, cost, self._table.hit(key, cost, kind)) if banned is None else banned
+    def _hit_quickly(self) -> Callable[..., Decision]:
+        """`hit`, likewise."""
+        free, decides = self._bans.free, self._table.hit
+
+        def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
+            """See `Answers.hit`."""
+            if not (type(key) is str and key in free):
+                banned = self._banned(key, cost, kind)
+                if banned is not None:
+                    return banned
+            decision = decides(key, cost, kind)
+            return decision if decision.allowed else self._noted(key, cost, decision)
+
+        return hit
 
     def _allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
         if costs is None:

@@ -169,10 +169,10 @@ class Bans:
 
     def is_banned(self, key: str) -> bool:
         """Whether a key is banned; one that is not may count as free for LOOK_NS, without another look."""
+        if type(key) is str and key in self.free:
+            return False
         table = self.table
         key = table.check_key(key)
-        if key in self.free:
-            return False
         usage = table.usage(key)
         if not usage.total:
             if len(self.free) >= table.kernel.keys_max:

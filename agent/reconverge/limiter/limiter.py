@@ -129,7 +129,7 @@ class Limiter:
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """All that is exchanged for this limit: what it decides with, but for its parent's, and what counts its bans."""
+        """All that is exchanged for this limit: what it decides with, and what counts its bans."""
         return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:

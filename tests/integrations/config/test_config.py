@@ -279,7 +279,7 @@ def test_a_file_says_when_a_limit_bans_and_a_reload_cannot_change_that(tmp_path:
 
     assert "login/ban" == banned.binding
     assert 599 < banned.retry_after <= 600
-    with pytest.raises(InvalidConfiguration, match="line 3: limits.login.block_after: cannot change"):
+    with pytest.raises(InvalidConfiguration, match=r"line 3: limits\.login\.block_after: cannot change"):
         configuration.reload()
 
 

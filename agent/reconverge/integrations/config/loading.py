@@ -258,7 +258,16 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for"):
+        for field in (
+            "parent",
+            "policy",
+            "max_overshoot",
+            "cold_allowance",
+            "scarce",
+            "cap",
+            "block_after",
+            "block_for",
+        ):
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()
