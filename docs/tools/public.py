@@ -57,6 +57,7 @@ HIDDEN: Final = {
         "watch",
     },
     "Limiter": {
+        "all_tables",
         "apply_override",
         "bans",
         "borrows",
@@ -70,6 +71,7 @@ HIDDEN: Final = {
         "own_policy",
         "own_quotas",
         "plan_change",
+        "quotas_in",
         "set_agent_switch",
         "start_over",
         "table",

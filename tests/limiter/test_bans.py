@@ -266,7 +266,7 @@ def test_a_ban_outlasts_a_flood_of_keys() -> None:
 
 
 def test_what_the_shared_count_has_bans_no_key() -> None:
-    """Even if a ban was charged to the one count of keys beyond the cap, no key without a count of its own is banned."""
+    """Even if a ban was charged to the one count of keys beyond the cap, no key without one of its own is banned."""
     scene = Scene(max_keys=3)
     for key in ("bob", "cleo", "dan"):
         scene.tries(3, key)
