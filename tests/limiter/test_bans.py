@@ -15,6 +15,7 @@ import pytest
 
 from reconverge import Agent, CostExceedsQuota, InvalidKey, InvalidLimit, InvalidSetting, LimitConflict, Limiter
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.contracts.document import InvalidContracts, checked
 from reconverge.limit import Limit
 from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.policies import NAIVE, STRICT
@@ -419,6 +420,15 @@ def test_a_declaration_again_is_the_same_limiter_and_another_is_an_error() -> No
     assert not {"mail", "mail/refusals", "news", "news/refusals"} & set(agent.stats().limits)
     with pytest.raises(InvalidLimit):
         agent.limit("x" * 60, "5/minute", block_after=AFTER, block_for=FOR)
+
+
+@pytest.mark.parametrize("field", ["block_after", "block_for"])
+def test_a_contract_that_says_a_ban_is_an_error_that_says_where_bans_are_declared(field: str) -> None:
+    """Contracts declare no bans: the error names the field and `agent.limit`."""
+    plans = {"free": {"limits": {"login": {"limit": "5/minute", field: "20/minute"}}}}
+
+    with pytest.raises(InvalidContracts, match=rf"plans\.free\.limits\.login\.{field}: .*agent\.limit"):
+        checked({"plans": plans})
 
 
 def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
