@@ -87,9 +87,12 @@ class AgentStats:
 
 
 def stats_of_limits(
-    tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats
+    tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told."""
+    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told.
+
+    `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
+    """
     told: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
     for board in boards:
@@ -104,7 +107,7 @@ def stats_of_limits(
         in_use, past_lease = table.slots_in_use() if table.limit.slots else (None, 0)
         stats[name] = LimitStats(
             admitted=table.admitted,
-            refused=max(0, table.refused - disregarded),
+            refused=by_ban[name] if name in by_ban else max(0, table.refused - disregarded),
             overflowed=table.overflowed,
             keys=len(table.cells),
             would_refuse=would_refuse,

@@ -36,10 +36,11 @@ from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of, slots_of
+from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
-from reconverge.policies import Policy, choose
+from reconverge.policies import NAIVE, Policy, choose
 from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.process import register
@@ -212,7 +213,7 @@ class Agent:
             parts.kernel,
             pace_of(settings.sync_interval, settings.min_sync_interval),
             timeout_s=settings.exchange_timeout,
-            tables_of=lambda name: self._limiters[name].enforcement.tables,
+            tables_of=lambda name: self._limiters[name].all_tables,
             told=self._take_pace,
         )
         self._overrides = Overrides(self._pacing.publish)
@@ -270,6 +271,8 @@ class Agent:
         sync_interval: Seconds | None = None,
         switch: Switch | None = None,
         cap: str | None = None,
+        block_after: str | None = None,
+        block_for: Seconds | str | None = None,
     ) -> Limiter:
         """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
@@ -281,6 +284,8 @@ class Agent:
         `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
         the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
         published settings may raise this one; see `Limiter.cap`.
+        After as many certain refusals as `block_after` says ("20/minute"), on all nodes together, a key is refused for
+        `block_for` ("10 minutes", or a number of seconds), whatever it has left; see docs/guide/bans.md.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used.
@@ -296,8 +301,9 @@ class Agent:
         parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
+        terms = self._ban_terms(name, block_after, block_for, quotas)
         with self._overrides.lock:
-            limiter, known = self._declare(name, quotas, chosen, parents)
+            limiter, known = self._declare(name, quotas, chosen, parents, terms)
             self._set(limiter, cap, switch, sync_interval)
             if cap is not None or not known:
                 self._overrides.apply_to(limiter)
@@ -399,7 +405,12 @@ class Agent:
                 check_slot_lease(interval_s, self._settings.exchange_timeout, each.window)
 
     def _declare(
-        self, name: str, quotas: dict[str, Limit], policy: Policy, parents: tuple[Any, ...] | None
+        self,
+        name: str,
+        quotas: dict[str, Limit],
+        policy: Policy,
+        parents: tuple[Any, ...] | None,
+        terms: BanTerms | None,
     ) -> tuple[Limiter, bool]:
         """The limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
         limiter = self._limiters.get(name)
@@ -408,11 +419,50 @@ class Agent:
         table = self._kernel.composites.declare(name, quotas, policy, parents=parents)
         known = name in self._limiters
         if limiter is None:
-            limiter = Limiter(table)
+            bans = None if terms is None else self._bans_of(name, terms)
+            limiter = Limiter(table, bans)
             limiter.set_agent_switch(self._switched)
             # In one step: a signal handler may have declared it meanwhile.
             limiter = self._limiters.setdefault(name, limiter)
         return limiter, known
+
+    def _ban_terms(
+        self, name: str, block_after: str | None, block_for: Seconds | str | None, quotas: Mapping[str, Limit]
+    ) -> BanTerms | None:
+        """What leads to a ban, and how long it lasts; None if nothing is said of that.
+
+        Raises InvalidSetting if that makes no sense of such a limit, or differs from what the limit was declared with.
+        """
+        terms = ban_terms(block_after, block_for)
+        if terms is None:
+            return None
+        if any(each.slots or each.smooth for each in quotas.values()):
+            problem = "counts certain refusals, and those of slots or of a smooth limit never are; leave it out"
+            raise InvalidSetting("block_for", block_for, problem)
+        known = self._limiters.get(name)
+        if known is not None and (known.bans is None or known.bans.terms != terms):
+            problem = f"differs from what {name!r} was declared with; say the same, or leave it out to keep that"
+            raise InvalidSetting("block_for", block_for, problem)
+        if known is None:
+            self._check_free(zip(names_of(name), terms, strict=True))
+        return terms
+
+    def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
+        """Raise LimitConflict if a name stands for another limit than is wanted."""
+        for name, limit in wanted:
+            self._kernel.composites.refuse(name, limit)
+            table = self._kernel.tables.get(name)
+            if table is not None and (name in self._limiters or table.limit != limit):
+                raise LimitConflict(name, table.limit, limit)
+
+    def _bans_of(self, name: str, terms: BanTerms) -> Bans:
+        """What knows the bans of a limit. Raises LimitConflict if another limit has got one of both names meanwhile."""
+        refusals, ban = (
+            self._kernel.declare(each, limit, NAIVE) for each, limit in zip(names_of(name), terms, strict=True)
+        )
+        bans = Bans(refusals, ban)
+        self.on_forget(bans.forget)
+        return bans
 
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
         """Set what a declaration says beside the quotas and the policy; None leaves it as it is."""
@@ -476,7 +526,7 @@ class Agent:
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
         """Tell of windows that are too short for the pace at which they are exchanged now."""
         for limiter in () if self._kernel.alone else limiters:
-            self._short_windows.look(limiter.tables)
+            self._short_windows.look((*limiter.tables, *(() if limiter.bans is None else limiter.bans.tables)))
 
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""
@@ -686,13 +736,15 @@ class Agent:
         """A snapshot of what was decided and exchanged."""
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
-        boards = [limiter.enforcement for limiter in list(self._limiters.values())]
+        limiters = list(self._limiters.values())
+        boards = [limiter.enforcement for limiter in limiters]
+        by_ban = {each.bans.table.name: each.bans.refused for each in limiters if each.bans is not None}
         return AgentStats(
             hub=self._hub_name,
             running=self._lifecycle.running,
             kernel=IMPLEMENTATION,
             keys=self._kernel.keys,
-            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch),
+            limits=stats_of_limits(dict(self._kernel.tables), boards, self.watch, by_ban),
             exchanges=tuple(syncer.stats(now_ns) for syncer in self._lifecycle.syncers),
             bugs=self._lifecycle.exchanges.bugs,
             bugs_in_a_row=self._lifecycle.exchanges.bugs_in_a_row,
@@ -757,7 +809,7 @@ class Agent:
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
-            limiter.enforcement.start_over()
+            limiter.start_over()
         self._overrides.start_over()
         self._erasing.begin()
         self._lifecycle.begin()

@@ -37,6 +37,11 @@ from reconverge.limit.grammar import parse_quotas
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import fraction_of
 
+NO_FIELDS: Final = dict.fromkeys(
+    ("block_after", "block_for"),
+    "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)",
+)
+"""What is said of other limits, and has no place in contracts; and what to do instead."""
 OVERRIDE_FIELDS: Final = ("limit", *PLAIN_LIMIT_FIELDS)
 
 
@@ -257,6 +262,8 @@ def table_at(said: object, known: Sequence[str] | None, *path: str) -> dict[str,
     for name in said:
         if not isinstance(name, str):
             raise InvalidContracts(f"has the key {shown(name)}, which is no text; put it into quotes", *path)
+        if known is not None and name in NO_FIELDS and name not in known:
+            raise InvalidContracts(NO_FIELDS[name], *path, name)
         if known is not None and name not in known:
             raise InvalidContracts(
                 f"there is no such field; known: {', '.join(known)}{asked(name, known)}", *path, name

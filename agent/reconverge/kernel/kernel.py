@@ -301,6 +301,8 @@ class Kernel(Node):
             self._tell(news)
             for table in list(self.tables.values()):
                 table.tallies[shard_index].confirm()
+            for each in self.after_answers:
+                each(now_ns)
         except BaseException:  # likewise
             self._hear_again(self.shards[shard_index], reports)
             raise

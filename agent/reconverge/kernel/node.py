@@ -54,6 +54,8 @@ class Node(KernelFields):
         """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
         self.take_in_again: Callable[[Any], None] = _know_all
         """Called with a table that was dropped and is asked again, with its lock held; see `table/dropping.py`."""
+        self.after_answers: list[Callable[[int], None]] = []
+        """Called after each answer of a hub, with the monotonic time in nanoseconds; they neither fail nor wait."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
         self._reentry_noted = False

@@ -106,10 +106,10 @@ def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns
 def can_be_joined(limiter: Limiter) -> bool:
     """Whether a limit decides and charges as declared: one that is off, or in shadow, refuses nothing.
 
-    Slots are taken one by one: each has to be given back.
+    Slots are taken one by one: each has to be given back. So is a limit asked that bans, whose tables know no bans.
     """
     board = limiter.enforcement
-    return board.answers is board.on and not limiter.has_slots
+    return board.answers is board.on and limiter.bans is None and not limiter.has_slots
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:

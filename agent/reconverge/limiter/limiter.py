@@ -10,6 +10,7 @@ from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, shown
 from reconverge.kernel import for_any_node
 from reconverge.limit.quotas import quotas_of
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
+from reconverge.limiter.banning import OnWithBans
 from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms, needs_slot
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision, Usage
     from reconverge.kernel import Decider, Many, Table
     from reconverge.limit.limit import Limit
+    from reconverge.limiter.bans import Bans
     from reconverge.policies import Policy
 
 
@@ -63,13 +65,15 @@ class Limiter:
     A limit may have several quotas. Then all of them must hold and are charged in one moment, or none is.
     """
 
-    def __init__(self, table: Decider) -> None:
+    def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
+        self.bans = bans
+        """Which keys are banned, of a limit with `block_for`; else None."""
         self.key_bytes_max = table.tables[0].kernel.key_bytes_max
         """The longest key, in UTF-8; a longer one raises InvalidKey."""
         self.borrows = table.is_share
         """Whether a charge may fall to its parent, to which only a reservation gives it back."""
-        self.enforcement = Enforcement(table)
+        self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
         self._limits_switch = Layered[Switch](ON)
         self._agents_switch = Layered[Switch](ON)
@@ -97,6 +101,12 @@ class Limiter:
         self.allow = self.enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self.enforcement.answers.hit  # type: ignore[method-assign]
 
+    def start_over(self) -> None:
+        """In a forked child: the parent's counts, waiters and bans are none of its own."""
+        self.enforcement.start_over()
+        if self.bans is not None:
+            self.bans.start_over()
+
     @property
     def name(self) -> str:
         """The limit's name."""
@@ -116,6 +126,18 @@ class Limiter:
     def tables(self) -> tuple[Table, ...]:
         """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
         return self._table.tables
+
+    @property
+    def all_tables(self) -> tuple[Table, ...]:
+        """All that is exchanged for this limit: what it decides with, and what counts its bans."""
+        return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
+
+    def quotas_in(self, decision: Decision) -> dict[str, Limit]:
+        """The quotas that a decision was about, by name: what was declared, and the ban of a key that is banned."""
+        bans = self.bans
+        if bans is None or decision.binding != bans.table.name:
+            return self.quotas
+        return {**self.quotas, bans.table.name: bans.table.limit}
 
     @property
     def quotas(self) -> dict[str, Limit]:
@@ -183,8 +205,12 @@ class Limiter:
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
+                if self.bans is not None:
+                    self.bans.in_force = False
                 self.enforcement.turn(switch.in_force)
                 self._let_answer()
+                if self.bans is not None:  # last: what is under way is of the former mode
+                    self.bans.in_force = switch.in_force == ON
             return switch.capped
 
     @property
@@ -374,8 +400,10 @@ class Limiter:
         return self._table.usages(key)
 
     def reset(self, key: str) -> None:
-        """Forget what `key` has used: here at once, on all other nodes with their next exchange."""
+        """Forget what `key` has used, and end its ban: here at once, on all other nodes with their next exchange."""
         self._table.reset(key)
+        if self.bans is not None:
+            self.bans.lift(key)
         self._tell(key)
 
     def slot(

@@ -341,9 +341,9 @@ class Off(AsksNothing):
 class Enforcement:
     """Which of the three answers for a limit, and how often the two that refuse nothing did."""
 
-    def __init__(self, table: Decider) -> None:
+    def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
-        self.on = On(table)
+        self.on = On(table) if on is None else on
         self._shadow = InShadow(self)
         self._off = Off(self)
         self.answers: Answers = self.on

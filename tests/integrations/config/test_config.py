@@ -82,6 +82,14 @@ WRONG = [
     ("shop.toml", "\nsettings_secret = 'short'\n", 2, "settings_secret"),
     ("shop.toml", '[limits.login]\nlimit = "2/minute"\n\ncap = "1/minute"\n', 4, "limits.login.cap"),
     ("shop.toml", '[limits.login]\nlimit = "2/minute"\n\ncap = "9/hour"\n', 4, "limits.login.cap"),
+    ("shop.toml", '[limits.login]\nlimit = "2/minute"\nblock_for = "1 hour"\n', 3, "limits.login.block_for"),
+    ("shop.toml", '[limits.login]\nlimit = "2/minute"\nblock_after = "9/minute"\n', 3, "limits.login.block_after"),
+    (
+        "shop.yaml",
+        "limits:\n  login:\n    limit: 2/minute\n    block_after: often\n    block_for: 600\n",
+        4,
+        "limits.login.block_after",
+    ),
     ("shop.toml", "[limits\n", 1, ""),
     ("shop.yaml", "namespace: shop\nsync_interval: soon\n", 2, "sync_interval"),
     ("shop.yaml", "limits:\n  login: 100/minut\n", 2, "limits.login.limit"),
@@ -252,6 +260,27 @@ def test_what_the_environment_and_the_program_say_wrong_is_told_as_theirs(
 
 
 # -------------------------------------------------------------------- what follows
+
+
+@pytest.mark.parametrize("lasts", ["'10 minutes'", "600"])
+def test_a_file_says_when_a_limit_bans_and_a_reload_cannot_change_that(tmp_path: Path, lasts: str) -> None:
+    """Three refusals ban a key for ten minutes; a reload keeps the ban, and raises if the file says another one."""
+    file = tmp_path / "shop.toml"
+    text = f"""[limits.login]\nlimit = "1/minute"\nblock_after = "3/minute"\nblock_for = {lasts}\n"""
+    file.write_text(text)
+    configuration = load(file)
+    login = configuration.limiter("login")
+    for _ in range(4):
+        login.allow("ada")
+    file.write_text(text.replace("1/minute", "9/minute"))
+    configuration.reload()
+    banned = login.test("ada")
+    file.write_text(text.replace("3/minute", "4/minute"))
+
+    assert "login/ban" == banned.binding
+    assert 599 < banned.retry_after <= 600
+    with pytest.raises(InvalidConfiguration, match=r"line 3: limits\.login\.block_after: cannot change"):
+        configuration.reload()
 
 
 def test_a_reload_follows_the_file_and_forgets_nothing(shop: Path) -> None:

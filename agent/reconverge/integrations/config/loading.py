@@ -82,6 +82,8 @@ class LimitSettings(BaseModel):
     sync_interval: float | None = None
     switch: str | None = None
     cap: str | None = None
+    block_after: str | None = None
+    block_for: float | str | None = None
 
     @field_validator("limit", mode="before")
     @classmethod
@@ -256,7 +258,16 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap"):
+        for field in (
+            "parent",
+            "policy",
+            "max_overshoot",
+            "cold_allowance",
+            "scarce",
+            "cap",
+            "block_after",
+            "block_for",
+        ):
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()

@@ -493,7 +493,7 @@ class Declared:
             else:
                 text = "; ".join(map(str, quotas))
                 name = f"{self.name}.{blake2b(text.encode(), digest_size=4).hexdigest()}"
-            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name), quotas))
+            limiter = self._tiers.setdefault(known, self._declare(fitting_name(name, room=self.rule.name_room), quotas))
         return limiter
 
     def _strictest(self) -> Limiter:
@@ -506,7 +506,8 @@ class Declared:
     def _declare(self, name: str, limits: Fixed) -> Limiter:
         if isinstance(limits, Limiter):
             return limits
-        return self.agent.limit(name, quotas_of_fixed(limits))
+        rule = self.rule
+        return self.agent.limit(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
 
 def _identity_in(key: str) -> str:

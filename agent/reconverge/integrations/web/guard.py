@@ -54,6 +54,7 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.integrations.web.straight import Straight, straight_for
+from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
@@ -185,9 +186,10 @@ class Guard:
         if not isinstance(rule, Rule):
             rule = Rule(limits=rule)
         check_contracts(rule.limits, self.meter)
-        chosen = fitting_name(rule.name) if rule.name else None
+        chosen = fitting_name(rule.name, room=rule.name_room) if rule.name else None
         if chosen is None:
-            chosen = self._new_name(name or (DEFAULT_NAME if owner is None else name_of(owner)))
+            wanted = name or (DEFAULT_NAME if owner is None else name_of(owner))
+            chosen = self._new_name(wanted, rule.name_room)
         settings: dict[str, Any] = self._defaults
         declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
         metered = self._metering is not None  # which counts what the general way has decided
@@ -201,11 +203,11 @@ class Guard:
         self._filters.append(asks(function, "request_filter"))
         return function
 
-    def _new_name(self, wanted: str) -> str:
-        name, number, mine = fitting_name(wanted), 1, object()
+    def _new_name(self, wanted: str, room: int) -> str:
+        name, number, mine = fitting_name(wanted, room=room), 1, object()
         while self._names.setdefault(name, mine) is not mine:
             number += 1
-            name = fitting_name(f"{wanted}.{number}")
+            name = fitting_name(f"{wanted}.{number}", room=room)
         return name
 
     # ------------------------------------------------------------ deciding
@@ -529,7 +531,8 @@ class Guard:
         for claim in claims:
             if claim.shadow:
                 try:
-                    shadows.append((yield from self._ruling(claim, _HURRIED)))
+                    with unheeded():
+                        shadows.append((yield from self._ruling(claim, _HURRIED)))
                 except Exception as error:
                     self._let_pass(error, claim.declared.name)
         if any(not ruling.decision.allowed for ruling in shadows):

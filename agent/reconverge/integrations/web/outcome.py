@@ -53,7 +53,7 @@ class Ruling:
     @property
     def told(self) -> Told:
         """What response fields are made of."""
-        return Told(self.decision, self.limiter.quotas)
+        return Told(self.decision, self.limiter.quotas_in(self.decision))
 
     @property
     def has_charged(self) -> bool:

@@ -19,6 +19,7 @@ from reconverge.integrations.web.request.request import Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
+from reconverge.limiter.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
@@ -97,6 +98,10 @@ class Rule:
     """So many requests may wait for the slots of one key on this node; with `wait`, and by default any number."""
     order: str | None = None
     """Which of those that wait comes first: "fifo", the one that came first, or "lifo", the one that came last."""
+    block_after: str | None = None
+    """With `block_for`: so many certain refusals in a time ("20/minute") ban a key."""
+    block_for: Seconds | str | None = None
+    """For how long a ban refuses its key on all nodes: "10 minutes", or a number of seconds."""
     cold: str | None = None
     """The former word for `in_doubt`: "wait:10ms" is "ask:10ms", and "decide" is "refuse"."""
     shadow: bool = False
@@ -119,6 +124,7 @@ class Rule:
             raise InvalidSetting("settle", self.settle, f"is neither a function of the response nor {SPENT!r}")
         object.__setattr__(self, "wait", in_seconds(self.wait))
         check_queue(self)
+        self._check_ban()
         self._check_functions()
         self._check_places()
         for name in ("per_route", "per_method", "shadow", "override_defaults"):
@@ -142,6 +148,19 @@ class Rule:
         for name in ("scope", "per_route", "per_method"):
             if getattr(self, name):
                 raise InvalidSetting(name, getattr(self, name), "has no effect with contracts, whose limits say `by`")
+
+    @property
+    def name_room(self) -> int:
+        """How many characters must fit behind the name of the limit."""
+        return 0 if self.block_for is None else NAME_ROOM
+
+    def _check_ban(self) -> None:
+        """Raise InvalidSetting for a ban that makes no sense, or of a limit that was declared elsewhere."""
+        if ban_terms(self.block_after, self.block_for) is None:
+            return
+        if isinstance(self.limits, Limiter | Contracts):
+            problem = "has no effect on limits that were declared before; say it to agent.limit"
+            raise InvalidSetting("block_for", self.block_for, problem)
 
     def _check_places(self) -> None:
         for name in ("methods", "paths"):
@@ -198,6 +217,8 @@ class UnscopedSettings(TypedDict, total=False):
     wait: Seconds | None
     max_queue: int | None
     order: str | None
+    block_after: str | None
+    block_for: Seconds | str | None
     cold: str | None
     shadow: bool
     override_defaults: bool
@@ -278,13 +299,14 @@ def name_of(owner: object, *, prefix: str = "") -> str:
     return fitting_name(f"{prefix}{module}.{qualified}".replace("<locals>.", "").strip("."))
 
 
-def fitting_name(text: str) -> str:
+def fitting_name(text: str, *, room: int = 0) -> str:
     """`text` as the name of a limit; what is cut off or replaced is told apart by a hash.
 
-    A name that has to be cut is cut so far that the number of a quota still fits behind it.
+    A name that has to be cut is cut so far that the number of a quota still fits behind it. `room` is left for what
+    else is put there.
     """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)
-    if name == text and len(name) <= NAME_LENGTH_MAX:
+    if name == text and len(name) <= NAME_LENGTH_MAX - room:
         return name
     suffix = f".{blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
-    return name[: NAME_LENGTH_MAX - len(f"#{QUOTAS_MAX}") - len(suffix)] + suffix
+    return name[: NAME_LENGTH_MAX - max(room, len(f"#{QUOTAS_MAX}")) - len(suffix)] + suffix

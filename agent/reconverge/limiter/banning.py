@@ -1,0 +1,156 @@
+"""How a limit answers that bans keys: as it would without, but for banned keys, and it counts what it refuses."""
+
+# Theory of operation.
+#
+# A limit that does not ban answers by `On`, whose `allow` is the compiled store's own method; it must not pay for bans.
+# So one that does has `OnWithBans` in its place, which `Enforcement` takes for the limit itself: what is off or in
+# shadow is decided there. In shadow the bans that there are would refuse, and no refusal leads to one; off, nothing is
+# looked at.
+#
+# Which keys are banned, and what that is made of: `bans.py`.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from reconverge.errors import InvalidSetting
+from reconverge.limiter.modes import Marked, On
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+    from reconverge.kernel import Decider, Many
+    from reconverge.limiter.bans import Bans
+
+
+class OnWithBans(On):
+    """The limit itself, of which keys are banned that it refuses too often.
+
+    Mistakes in a request of a banned key are raised as in those of others.
+    """
+
+    def __init__(self, table: Decider, bans: Bans) -> None:
+        super().__init__(table)
+        self._bans = bans
+        self.allow = self._allow_quickly()
+        self.hit = self._hit_quickly()
+        self.allow_many = self._allow_many
+        self.settles = self._settles
+
+    def _allow_quickly(self) -> Callable[..., bool]:
+        """`allow`, with all that it needs of an admitted request at hand."""
+        bans, free, decides = self._bans, self._bans.free, self._table.allow
+
+        def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
+            """See `Answers.allow`."""
+            if not (type(key) is str and key in free) and self._banned(key, cost, kind) is not None:
+                return False
+            if decides(key, cost, kind):
+                return True
+            if cost != 0 and self._is_certain_refusal(key, cost, kind):
+                bans.note(key)
+            return False
+
+        return allow
+
+    def _hit_quickly(self) -> Callable[..., Decision]:
+        """`hit`, likewise."""
+        free, decides = self._bans.free, self._table.hit
+
+        def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
+            """See `Answers.hit`."""
+            if not (type(key) is str and key in free):
+                banned = self._banned(key, cost, kind)
+                if banned is not None:
+                    return banned
+            decision = decides(key, cost, kind)
+            return decision if decision.allowed else self._noted(key, cost, decision)
+
+        return hit
+
+    def _allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
+        if costs is None:
+            costs = [1] * len(keys)
+        elif len(costs) != len(keys):
+            problem = f"has {len(costs)} numbers for {len(keys)} keys; give one for each"
+            raise InvalidSetting("costs", costs, problem)
+        for key, cost in zip(keys, costs, strict=True):
+            self._check(key, cost, None)
+        return [self.allow(key, cost) for key, cost in zip(keys, costs, strict=True)]
+
+    def _settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
+        return self._bans.is_banned(key) or self._table.settles(key, cost, kind)
+
+    def test(self, key: str, cost: int, kind: str | None) -> Decision:
+        """See `Answers.test`."""
+        banned = self._banned(key, cost, kind, counts=False)
+        return self._table.test(key, cost, kind) if banned is None else banned
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """See `Answers.hit_and_mark`."""
+        banned = self._banned(key, estimate, kind)
+        if banned is not None:
+            return banned, ()
+        decision, charges = super().hit_and_mark(key, estimate, kind)
+        return self._noted(key, estimate, decision), charges
+
+    async def wait(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait`; a banned key does not wait for the end of its ban."""
+        banned = self._banned(key, cost, kind)
+        if banned is not None:
+            return banned
+        return self._noted(key, cost, await super().wait(key, cost, kind, timeout, max_queue))
+
+    def wait_blocking(
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+    ) -> Decision:
+        """See `Answers.wait_blocking`, and above."""
+        banned = self._banned(key, cost, kind)
+        if banned is not None:
+            return banned
+        return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
+
+    async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Answers.ask`; about a banned key the hub is not asked."""
+        banned = self._banned(key, cost, kind)
+        if banned is not None:
+            return banned, ()
+        if not marks and self._table.settles(key, cost, kind):
+            return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
+        told = await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
+        return self._noted(key, cost, told[0]), told[1]
+
+    def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
+        """See `Answers.ask_blocking`, and above."""
+        banned = self._banned(key, cost, kind)
+        if banned is not None:
+            return banned, ()
+        if not marks and self._table.settles(key, cost, kind):
+            return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
+        told = self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
+        return self._noted(key, cost, told[0]), told[1]
+
+    def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
+        """The refusal of a banned key; None for all others."""
+        decision = self._bans.decision(key, counts=counts)
+        if decision is not None:
+            self._check(key, cost, kind)
+        return decision
+
+    def _check(self, key: str, cost: int, kind: str | None) -> None:
+        """Raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota, as a decision would."""
+        self._bans.table.check_key(key)
+        self._table.able(self._table.costs_of(cost, kind))
+
+    def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
+        """Whether the limit is used up: then a request that was refused just now counts."""
+        told = self._table.test(key, cost, kind)
+        return not told.allowed and told.certain
+
+    def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
+        """The decision; a refusal that is certain counts, but for a question, which costs nothing."""
+        if cost != 0 and not decision.allowed and decision.certain:
+            self._bans.note(key)
+        return decision

@@ -1,0 +1,243 @@
+"""Bans: a key that was refused too often is refused for a time, whatever its limit would say, on all nodes."""
+
+# Theory of operation.
+#
+# `agent.limit("login", "5/minute", block_after="20/minute", block_for="10 minutes")` has two limits more, which are
+# counted, exchanged, evicted and erased like all others, so that no hub has to know of bans:
+#
+#     login/refusals   20 in 60 s     each certain refusal of the key is charged here
+#     login/ban        1 in 600 s     charged once, when `login/refusals` has reached its quota; used up, it is the ban
+#
+# Windows of both begin with the first charge (`kernel/algorithms/first_hit.py`). The hub makes all nodes agree on when
+# a window began, and so on when a ban ends. What a banned key tries is charged to nothing, so no ban is made longer.
+# A ban lasts for a window of refusals at least; so none of the refusals before it counts towards the next one.
+#
+# Both go by the merged total (`NAIVE`), and not by lines: a ban in doubt would be worse than a late one, and a node
+# without a line would ban each key at once. For the same reason nothing is concluded from the one count that keys
+# beyond `max_keys` share, and refusals count only if they are certain: if the limit itself is used up, and not if other
+# nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are on
+# would ban clients for it that were always served.
+#
+# An allowed request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
+# free, and is emptied with the first answer of the hub that comes LOOK_NS later: nothing but an answer can tell of
+# another node's ban. Then the node reads `login/ban` again, which is also what has the hub asked about the key
+# (decision 8: a question touches its cell). So another node's ban is noticed after LOOK_NS, an exchange of the node
+# that began it, and two of the node that asks. A key of which the answer is old, or has not come yet, is believed to be
+# free until the next answer. A ban that begins here takes its key out of `free` at once.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconverge.clock import NEVER_NS, SECOND_NS, Seconds, in_seconds
+from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.limit.checks import check_name
+from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, Limit
+from reconverge.runtime.threads import Total
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+    from reconverge.kernel import Table
+
+REFUSALS: Final = "refusals"
+BAN: Final = "ban"
+LOOK_NS: Final = SECOND_NS
+"""For so long at least keys that were found free count as such on this node; with the next answer all are read anew."""
+FRESH_INTERVALS: Final = 2
+"""What the hub said longer ago is an old answer."""
+NAME_ROOM: Final = len(f"/{REFUSALS}")
+"""By so many characters the names of the further limits are longer, at most."""
+_unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
+
+
+class BanTerms(NamedTuple):
+    """The two limits that a ban is made of."""
+
+    refusals: Limit
+    ban: Limit
+
+
+def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
+    """What `Agent.limit` was told about bans; None if that is nothing.
+
+    Raises InvalidSetting for one setting without the other, and for what is no number of refusals or no duration.
+    """
+    if block_after is None and block_for is None:
+        return None
+    if block_for is None:
+        raise InvalidSetting("block_after", block_after, "has no effect alone; say block_for='10 minutes' as well")
+    if block_after is None:
+        raise InvalidSetting("block_for", block_for, "needs the refusals that lead to it; say block_after='20/minute'")
+    refusals = _refusals(block_after)
+    window_s = _seconds(block_for)
+    if window_s < refusals.window:
+        problem = f"is shorter than the {refusals.window:g} s in which refusals count; say as much at least"
+        raise InvalidSetting("block_for", block_for, problem)
+    try:
+        return BanTerms(refusals, Limit(1, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT))
+    except InvalidLimit as error:
+        raise InvalidSetting("block_for", block_for, error.problem) from None
+
+
+@contextmanager
+def unheeded() -> Iterator[None]:
+    """Within the block a refusal has no consequence for its client, and so leads to no ban and is counted as none."""
+    _unheeded.set(True)
+    try:
+        yield
+    finally:
+        _unheeded.set(False)  # without a token, which no other context could give back
+
+
+def names_of(name: str) -> tuple[str, str]:
+    """The names of both limits that the bans of a limit are made of. Raises InvalidLimit for a name too long."""
+    return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
+
+
+def _refusals(block_after: object) -> Limit:
+    problem = "is no number of refusals in a time, such as '20/minute'"
+    if not isinstance(block_after, str):
+        raise InvalidSetting("block_after", block_after, problem)
+    try:
+        limit = Limit.parse(block_after, algorithm=FIXED_WINDOW)
+    except (InvalidLimit, InvalidSetting) as error:
+        raise InvalidSetting("block_after", block_after, problem) from error
+    plain = Limit(limit.quota, limit.window, algorithm=FIXED_WINDOW)
+    if limit != plain:
+        raise InvalidSetting("block_after", block_after, f"{problem}; nothing else has an effect on it")
+    return replace(plain, align=FIRST_HIT)
+
+
+def _seconds(block_for: object) -> float:
+    """A duration in seconds, from a number, a `timedelta`, or words like "10 minutes"."""
+    problem = "is no time that a ban can last, such as '10 minutes', or a number of seconds above zero"
+    if isinstance(block_for, str):
+        try:
+            return Limit.parse(f"1/{block_for.strip()}", algorithm=FIXED_WINDOW).window
+        except (InvalidLimit, InvalidSetting) as error:
+            raise InvalidSetting("block_for", block_for, problem) from error
+    seconds = in_seconds(block_for) if isinstance(block_for, timedelta) else block_for
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise InvalidSetting("block_for", block_for, problem)
+    return seconds
+
+
+class Bans:
+    """Which keys of one limit are banned, as far as this node knows.
+
+    Made of the tables of `name/refusals` and `name/ban`. Nothing here waits, and nothing fails for a usable key.
+    """
+
+    def __init__(self, refusals: Table, table: Table) -> None:
+        self._refusals = refusals
+        self.table = table
+        """Counts bans: `admitted` are those that this node has begun."""
+        self.free: set[str] = set()
+        """Keys that were found free, and are believed to be. As many as `max_keys` at most; then all are read anew."""
+        self._in_doubt: set[str] = set()
+        """Those of them of which the hub's answer is old."""
+        table.kernel.after_answers.append(self._note_answer)
+        self.in_force = True
+        """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
+        self.start_over()
+
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        """What counts the refusals, and the bans."""
+        return self._refusals, self.table
+
+    def start_over(self) -> None:
+        """After a fork: nothing is known."""
+        self._read_all_anew()
+        self._emptied_ns = -NEVER_NS
+        self._refused = Total()
+
+    @property
+    def terms(self) -> BanTerms:
+        """What they were declared with."""
+        return BanTerms(self._refusals.limit, self.table.limit)
+
+    @property
+    def refused(self) -> int:
+        """How many requests were refused here because their key was banned."""
+        return self._refused.value
+
+    def is_banned(self, key: str) -> bool:
+        """Whether a key is banned; one that is not may count as free for LOOK_NS, without another look."""
+        if type(key) is str and key in self.free:
+            return False
+        table = self.table
+        key = table.check_key(key)
+        usage = table.usage(key)
+        if not usage.total:
+            if len(self.free) >= table.kernel.keys_max:
+                self._read_all_anew()
+            self.free.add(key)
+            if usage.staleness * SECOND_NS > FRESH_INTERVALS * table.interval_ns:
+                self._in_doubt.add(key)
+            usage = table.usage(key)  # another thread may have begun a ban meanwhile, or heard of one
+            if usage.total:
+                self.free.discard(key)
+        # What was read is of this key alone only if the key has a count of its own: it may leave at any moment.
+        return usage.total > 0 and key in table.cells
+
+    def _note_answer(self, now_ns: int) -> None:
+        """The hub has answered, and may have told of bans."""
+        if now_ns - self._emptied_ns >= LOOK_NS:
+            self._emptied_ns = now_ns
+            self._read_all_anew()
+        elif self._in_doubt:
+            in_doubt, self._in_doubt = self._in_doubt, set()
+            self.free.difference_update(in_doubt)
+
+    def _read_all_anew(self) -> None:
+        self.free.clear()
+        self._in_doubt.clear()
+
+    def decision(self, key: str, *, counts: bool = True) -> Decision | None:
+        """The refusal of a banned key, which can come again when the ban ends; None if it is not banned.
+
+        `counts` says whether a request is refused by that.
+        """
+        if not self.is_banned(key):
+            return None
+        decision = self.table.test(key)
+        if decision.allowed:  # it has ended since
+            return None
+        if counts and self._heeded:
+            self._refused.add()
+        return replace(decision, certain=True)
+
+    def note(self, key: str) -> None:
+        """Count a refusal that is certain; begin a ban if all nodes together have made enough of them.
+
+        A refusal that no client has met counts for nothing.
+        """
+        if not self._heeded:
+            return
+        key, refusals, table = self.table.check_key(key), self._refusals, self.table
+        refusals.hit(key)
+        if key not in refusals.cells or refusals.usage(key).total < refusals.limit.quota:
+            return
+        if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
+            table.hit(key)
+        self.free.discard(key)
+
+    @property
+    def _heeded(self) -> bool:
+        """Whether a refusal now has a consequence for its client."""
+        return self.in_force and not _unheeded.get()
+
+    def lift(self, key: str) -> None:
+        """End a ban, and forget the refusals: here at once, on all other nodes with their next look."""
+        self.table.reset(key)
+        self._refusals.reset(key)
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are read anew
+        """Forget which keys were found free, as an identity is erased; both limits forget theirs like all others."""
+        self._read_all_anew()
