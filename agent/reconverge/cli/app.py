@@ -13,6 +13,7 @@ from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
 from reconverge.cli.forget import forget
 from reconverge.cli.hub import hub
+from reconverge.cli.options import example
 from reconverge.cli.replay.replay import replay
 from reconverge.cli.settings import settings
 from reconverge.cli.simulate import simulate
@@ -25,17 +26,18 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of all commands: they inherit it
 )
-app.command()(bridge)
+app.command(epilog=example("bridge --region a --local redis://a --wide redis://b --movable .6"))(bridge)
 app.add_typer(contracts)
-app.command()(demo)
-app.command()(doctor)
-app.command()(forget)
+app.command(epilog=example("demo"))(demo)
+app.command(epilog=example("doctor --hub redis://localhost:6379/0 --namespace shop"))(doctor)
+app.command(epilog=example("forget ada --hub redis://localhost --namespace shop"))(forget)
 app.add_typer(hub)
-app.command()(replay)
+app.command(epilog=example("replay trace.csv.gz --limit 30/minute --key client --nodes 4"))(replay)
 app.add_typer(settings)
-app.command()(simulate)
-app.command()(tune)
+app.command(epilog=example("simulate --nodes 8 --limit 1000/10s --fault cut:half@2w+5w"))(simulate)
+app.command(epilog=example("tune --nodes 8 --limit 1000/minute --max-over 1%"))(tune)
 app.add_typer(usage)
 
 

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, TypeAlias, TypeVar
-
-import typer
+from typing import Final, TypeVar
 
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import Hub
@@ -17,10 +15,6 @@ from reconverge.remote_settings.signed import VARIABLE, Secrets
 
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
-HubOption: TypeAlias = Annotated[
-    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
-]
-NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' namespace.")]
 
 
 def secrets_as_said() -> Secrets:

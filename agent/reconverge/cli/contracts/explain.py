@@ -48,7 +48,11 @@ FactOption: TypeAlias = Annotated[
 ]
 FileOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--file", help="Contracts in a file, where the nodes have theirs from a file and not from the hub."),
+    typer.Option(
+        "--file",
+        help="Contracts in a file, where the nodes have theirs from a file and not from the hub.",
+        metavar="FILE",
+    ),
 ]
 
 

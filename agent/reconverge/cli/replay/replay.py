@@ -20,6 +20,7 @@ from reconverge.cli.options import (
     InDoubtOption,
     InitialOption,
     JsonOption,
+    MeetingOption,
     RefillOption,
     SlicesOption,
     asks_within_ns,
@@ -55,22 +56,44 @@ class SpreadName(StrEnum):
     HASH = "hash"
 
 
+LimitOption: TypeAlias = Annotated[
+    str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.", metavar="LIMIT")
+]
+KeyOption: TypeAlias = Annotated[
+    str, typer.Option(help="The column with the key; '*' for one shared key.", metavar="COLUMN")
+]
+CostOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="The column with what a request costs; by default 1.", metavar="COLUMN")
+]
 SettleOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
+    str | None,
+    typer.Option(help="The column with what a request turns out to cost on top, once it is over.", metavar="COLUMN"),
+]
+SpreadOption: TypeAlias = Annotated[
+    SpreadName, typer.Option(help="Which node gets a request: round-robin or hash.", metavar="NAME")
+]
+SettleAfterOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds that a request takes, in the recording's time.", metavar="SECONDS")
 ]
 SpeedOption: TypeAlias = Annotated[
-    float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
+    float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.", metavar="FACTOR")
 ]
 MaxGapOption: TypeAlias = Annotated[
-    float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
+    float | None,
+    typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.", metavar="SECONDS"),
 ]
 PolicyOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
+    typer.Option(
+        help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced.", metavar="NAME"
+    ),
 ]
 CutOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."),
+    typer.Option(
+        help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s.",
+        metavar="CUT",
+    ),
 ]
 AlignOption: TypeAlias = Annotated[
     str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
@@ -79,22 +102,22 @@ AlignOption: TypeAlias = Annotated[
 
 def replay(
     trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
-    limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
-    key: Annotated[str, typer.Option(help="The column with the key; '*' for one shared key.")],
-    cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
+    limit: LimitOption,
+    key: KeyOption,
+    cost: CostOption = None,
     settle: SettleOption = None,
-    settle_after: Annotated[float, typer.Option(help="Seconds that a request takes, in the recording's time.")] = 5.0,
-    nodes: Annotated[int, typer.Option(help="Processes.", min=1, max=NODES_MAX)] = 4,
+    settle_after: SettleAfterOption = 5.0,
+    nodes: Annotated[int, typer.Option(help="Processes.", metavar="N", min=1, max=NODES_MAX)] = 4,
     speed: SpeedOption = 60.0,
     max_gap: MaxGapOption = None,
-    hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
+    hub: MeetingOption = "embedded://",
     algorithm: AlgorithmOption = None,
     slices: SlicesOption = None,
     policy: PolicyOption = None,
-    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
-    spread: Annotated[SpreadName, typer.Option(help="Which node gets a request.")] = SpreadName.ROUND_ROBIN,
+    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.", metavar="SECONDS")] = 0.1,
+    spread: SpreadOption = SpreadName.ROUND_ROBIN,
     cut: CutOption = None,
-    seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
+    seed: Annotated[int, typer.Option(help="Which nodes are cut off.", metavar="N")] = 0,
     as_json: JsonOption = False,
     align: AlignOption = CLOCK,
     initial: InitialOption = None,
