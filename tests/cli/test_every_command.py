@@ -1,4 +1,4 @@
-"""Goal: all commands have one vocabulary, help that can be copied, JSON for programs, and statuses that are written down.
+"""Goal: all commands share one vocabulary, help that can be copied, JSON for programs, and documented statuses.
 
 Method: a walk over every command that there is, and the real command in a process of its own where that matters.
 """
@@ -106,7 +106,7 @@ def test_what_is_meant_alike_is_called_alike() -> None:
         if "--hub" in options:
             hubs.add((options["--hub"].metavar, options["--hub"].envvar))
 
-    assert {name: 1 for name in said} == {name: len(seen) for name, seen in said.items()}
+    assert dict.fromkeys(said, 1) == {name: len(seen) for name, seen in said.items()}
     assert {("URL", "RECONVERGE_HUB")} == hubs
 
 

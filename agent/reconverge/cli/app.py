@@ -13,12 +13,17 @@ from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
 from reconverge.cli.forget import forget
 from reconverge.cli.hub import hub
+from reconverge.cli.limits.inspect import inspect
+from reconverge.cli.limits.reset import reset
 from reconverge.cli.options import example
 from reconverge.cli.replay.replay import replay
-from reconverge.cli.settings import settings
+from reconverge.cli.settings.settings import settings
+from reconverge.cli.settings.switch import switch
 from reconverge.cli.simulate import simulate
 from reconverge.cli.tune import tune
 from reconverge.cli.usage.usage import usage
+from reconverge.cli.watch.status import status
+from reconverge.cli.watch.top import top
 
 app = typer.Typer(
     name="reconverge",
@@ -34,9 +39,14 @@ app.command(epilog=example("demo"))(demo)
 app.command(epilog=example("doctor --hub redis://localhost:6379/0 --namespace shop"))(doctor)
 app.command(epilog=example("forget ada --hub redis://localhost --namespace shop"))(forget)
 app.add_typer(hub)
+app.command(epilog=example("inspect ada --limit login=5/minute --hub redis://localhost"))(inspect)
 app.command(epilog=example("replay trace.csv.gz --limit 30/minute --key client --nodes 4"))(replay)
+app.command(epilog=example("reset ada --limit login=5/minute --hub redis://localhost"))(reset)
 app.add_typer(settings)
 app.command(epilog=example("simulate --nodes 8 --limit 1000/10s --fault cut:half@2w+5w"))(simulate)
+app.command(epilog=example("status --hub redis://localhost:6379/0 --namespace shop"))(status)
+app.command(epilog=example("switch shadow --lifetime 3600 --hub redis://localhost"))(switch)
+app.command(epilog=example("top --by limit --hub redis://localhost --namespace shop"))(top)
 app.command(epilog=example("tune --nodes 8 --limit 1000/minute --max-over 1%"))(tune)
 app.add_typer(usage)
 

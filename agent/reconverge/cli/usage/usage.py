@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
+from reconverge.cli.tables import tell_table
 from reconverge.cli.usage.output import Output
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting
@@ -181,17 +182,12 @@ def _print(title: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if not rows:
         typer.echo(f"{title}: nothing")
         return
-    texts = [[_shown(value) for value in row.values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(rows[0], *texts, strict=True)]
     typer.echo(title)
-    for line in (list(rows[0]), *texts):
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    tell_table(tuple(rows[0]), [tuple(_shown(value) for value in row.values()) for row in rows])
 
 
 def _shown(value: object) -> str:
-    """A value as a terminal may show it; identities come from outside, and may hold what moves the cursor."""
-    text = f"{value:.1f}" if isinstance(value, float) else str(value)
-    return "".join(letter if letter.isprintable() else "?" for letter in text) or "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:
