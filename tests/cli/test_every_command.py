@@ -19,6 +19,7 @@ import pytest
 import typer.main
 
 from reconverge.cli.app import app
+from tests.support.commands.checked import said_by
 from tests.support.commands.processes import run
 from tests.support.twin import PATHS, ROOT
 
@@ -26,6 +27,7 @@ COMMANDS: Any = typer.main.get_command(app)
 PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text()
 WITHOUT_JSON = {
     "bridge": "runs until it is stopped",
+    "completion": "prints a script for a shell",
     "contracts export": "prints contracts in the language of --to",
     "contracts import": "prints contracts, or writes them to a file",
     "contracts schema": "prints JSON",
@@ -182,6 +184,35 @@ def test_help_in_a_pipe_has_no_colours() -> None:
     done = [run("doctor", "-h"), run("doctor", "--colour")]
 
     assert not any(ESCAPE in each.stdout + each.stderr for each in done)
+
+
+def test_bash_completes_commands_and_options() -> None:
+    """With the script that the command prints, in a shell that has no other configuration."""
+    script = run("completion", "bash").stdout
+    ask = """
+    COMP_WORDS=(reconverge contracts exp); COMP_CWORD=2; _reconverge_completion reconverge; echo "${COMPREPLY[@]}"
+    COMP_WORDS=(reconverge status --na); COMP_CWORD=2; _reconverge_completion reconverge; echo "${COMPREPLY[@]}"
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script + ask],  # noqa: S607  # wherever it is
+        env={**os.environ, "PATH": path, "PYTHONPATH": PATHS},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert ["explain export", "--namespace"] == done.stdout.splitlines()
+
+
+def test_zsh_and_fish_have_scripts_and_other_shells_a_sentence() -> None:
+    """As their own words begin them."""
+    scripts = {shell: said_by("completion", shell) for shell in ("zsh", "fish", "tcsh")}
+
+    assert "#compdef reconverge" in scripts["zsh"].stdout
+    assert "complete --command reconverge" in scripts["fish"].stdout
+    assert 2 == scripts["tcsh"].status
 
 
 def test_the_demo_meets_where_the_environment_says() -> None:

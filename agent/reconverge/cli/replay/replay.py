@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
+from reconverge.cli import picture
 from reconverge.cli.options import (
     AlgorithmOption,
     InDoubtOption,
@@ -30,6 +31,7 @@ from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
+from reconverge.cli.replay.plot import save_plot
 from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.cli.terminal import told
 from reconverge.errors import InvalidSetting
@@ -95,6 +97,9 @@ CutOption: TypeAlias = Annotated[
         metavar="CUT",
     ),
 ]
+PlotOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Draw the busiest key into FILE.png or FILE.html.", metavar="FILE")
+]
 AlignOption: TypeAlias = Annotated[
     str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
 ]
@@ -117,6 +122,7 @@ def replay(
     sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.", metavar="SECONDS")] = 0.1,
     spread: SpreadOption = SpreadName.ROUND_ROBIN,
     cut: CutOption = None,
+    plot: PlotOption = None,
     seed: Annotated[int, typer.Option(help="Which nodes are cut off.", metavar="N")] = 0,
     as_json: JsonOption = False,
     align: AlignOption = CLOCK,
@@ -129,6 +135,8 @@ def replay(
     Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
     when a promise was broken.
     """
+    if plot is not None:
+        picture.check_available(plot)
     policies = _policies(policy or ["balanced"])
     _check_positive("speed", speed, SPEED_MAX)
     _check_positive("settle_after", settle_after, 86_400.0)
@@ -148,7 +156,7 @@ def replay(
         settle_after_s=settle_after if settle is not None else 0.0,
         asks_within_ns=asks_within_ns(in_doubt, policies=[POLICIES[name] for name in policies]),
     )
-    if not _run_and_show(setup, trace, limit, as_json=as_json):
+    if not _run_and_show(setup, trace, limit, plot, as_json=as_json):
         raise typer.Exit(BROKEN_STATUS)
 
 
@@ -174,11 +182,13 @@ def _cuts(texts: list[str], nodes: int, seed: int) -> tuple[Cut, ...]:
     return tuple(Cut.parse(text, nodes=nodes, random=random) for text in texts)
 
 
-def _run_and_show(setup: Setup, trace: Path, limit: str, *, as_json: bool) -> bool:
-    """Replay, and print the figures. Returns whether every promise was kept."""
+def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, as_json: bool) -> bool:
+    """Replay, draw, and print the figures. Returns whether every promise was kept."""
     with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
+    if plot is not None:
+        save_plot(plot, outcome, judgements)
     if as_json:
         print(json.dumps(as_figures(outcome, judgements), indent=2))
     else:
