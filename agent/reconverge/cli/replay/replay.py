@@ -135,12 +135,8 @@ def replay(
     Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
     when a promise was broken.
     """
-    if plot is not None:
-        picture.check_available(plot)
+    _check_options(plot, speed=speed, settle_after=settle_after, sync_interval=sync_interval)
     policies = _policies(policy or ["balanced"])
-    _check_positive("speed", speed, SPEED_MAX)
-    _check_positive("settle_after", settle_after, 86_400.0)
-    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
     setup = Setup(
         requests=_requests(trace, Columns(key, cost, settle), max_gap),
         limit=compressed(
@@ -158,6 +154,15 @@ def replay(
     )
     if not _run_and_show(setup, trace, limit, plot, as_json=as_json):
         raise typer.Exit(BROKEN_STATUS)
+
+
+def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync_interval: float) -> None:
+    """Raise InvalidSetting for what cannot be replayed or drawn, and MissingExtra, before a minute is spent on it."""
+    if plot is not None:
+        picture.check_available(plot)
+    _check_positive("speed", speed, SPEED_MAX)
+    _check_positive("settle_after", settle_after, 86_400.0)
+    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
 
 
 def _policies(names: list[str]) -> tuple[str, ...]:
