@@ -35,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},  # of all commands: they inherit it
 )
 app.command(epilog=example("bridge --region a --local redis://a --wide redis://b --movable .6"))(bridge)
-app.command(epilog=example("completion bash >> ~/.bashrc"))(completion)
+app.command(epilog=example("completion bash"))(completion)
 app.add_typer(contracts)
 app.command(epilog=example("demo"))(demo)
 app.command(epilog=example("doctor --hub redis://localhost:6379/0 --namespace shop"))(doctor)

@@ -35,7 +35,7 @@ def completion(
 ) -> None:
     """Print a script that has a shell complete commands and options when Tab is pressed.
 
-    For bash append it to ~/.bashrc, as in the example. For zsh write it to a file named _reconverge in a directory of
+    For bash append it to ~/.bashrc. For zsh write it to a file named _reconverge in a directory of
     $fpath, for fish to ~/.config/fish/completions/reconverge.fish.
     """
     typer.echo(get_completion_script(prog_name=NAME, complete_var=VARIABLE, shell=shell.value))

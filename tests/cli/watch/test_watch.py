@@ -40,8 +40,8 @@ def node(redis_server: RedisServer) -> Iterator[Agent]:
     """An agent that has charged two limits, of which the hub knows."""
     namespace = f"shop-{token_hex(4)}"
     with Agent(redis_server.url, namespace=namespace, sync_interval=0.02, exchange_timeout=5.0) as agent:
-        for cost, name in ((3, "login"), (7, "search")):
-            assert agent.limit(name, "100/day").ask_blocking("ada", cost, within=5.0).allowed
+        for cost, name, limit in ((3, "login", "100/day"), (7, "search", "100/31 days")):
+            assert agent.limit(name, limit).ask_blocking("ada", cost, within=5.0).allowed
         where = ("--hub", redis_server.url, "--namespace", namespace)
         eventually(lambda: len(rows(*where)) == 2, "the hub knows the limits")
         yield agent
@@ -60,7 +60,7 @@ def where(node: Agent, redis_server: RedisServer) -> tuple[str, ...]:
 
 
 def test_status_tells_hub_nodes_and_limits(where: tuple[str, ...]) -> None:
-    """Memory and persistence of the hub, how many nodes live, what was charged to each limit; the largest first."""
+    """Memory and, as a window is long, persistence of the hub; how many nodes live, what was charged to each limit; the largest first."""
     done = run("status", *where)
     said = json.loads(said_by("status", "--json", *where).stdout)
 

@@ -60,7 +60,7 @@ def status(
     most: MostOption = MOST,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how a fleet is: its hub, with memory and persistence, how many nodes live, and the totals of each limit.
+    """Tell how a fleet is: its hub, with memory and persistence, the nodes that live, and the totals of each limit.
 
     Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or the hub has lost data and waits.
     """
