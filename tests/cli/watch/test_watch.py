@@ -60,7 +60,7 @@ def where(node: Agent, redis_server: RedisServer) -> tuple[str, ...]:
 
 
 def test_status_tells_hub_nodes_and_limits(where: tuple[str, ...]) -> None:
-    """Memory and, as a window is long, persistence of the hub; how many nodes live, what was charged to each limit; the largest first."""
+    """Memory and, as a window is long, persistence of the hub; how many nodes live; limits, the largest first."""
     done = run("status", *where)
     said = json.loads(said_by("status", "--json", *where).stdout)
 
