@@ -244,3 +244,29 @@ def test_without_a_secret_nothing_is_asked(file: Path, at: tuple[str, ...], monk
 
     assert 2 == said.status
     assert "openssl rand -hex 32" in said.stderr
+
+
+def test_each_change_tells_its_version_as_json(file: Path, at: tuple[str, ...], redis_server: RedisServer) -> None:
+    """Nothing else is on the output, and a customer without a contract is null with status 1."""
+    redis_server.command("FLUSHALL")
+    changes = (("publish", file), ("set", "eve", "pro"), ("remove", "eve"), ("rollback", 2))
+    said = [json.loads(run(*words, "--json", *at).stdout) for words in changes]
+    unknown = run("get", "nemo", "--json", *at)
+
+    assert [{"version": version, "namespace": "shop"} for version in (1, 2, 3, 4)] == said
+    assert (1, None, "free") == (
+        unknown.status,
+        json.loads(unknown.stdout)["contract"],
+        json.loads(unknown.stdout)["unknown"],
+    )
+
+
+def test_files_are_compared_as_json(file: Path, tmp_path: Path) -> None:
+    """With the same statuses as in words."""
+    other = tmp_path / "other.yaml"
+    other.write_text(FILE.replace("1000/second", "2000/second"))
+    counted, compared = run("validate", file, "--json"), run("diff", file, other, "--json")
+
+    assert (3, 2) == (json.loads(counted.stdout)["plans"], json.loads(counted.stdout)["customers"])
+    (difference,) = json.loads(compared.stdout)
+    assert (1, ["plans", "pro", "limits", "calls"]) == (compared.status, difference["path"])

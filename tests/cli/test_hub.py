@@ -5,13 +5,15 @@ Method: the command, on a real Redis that has lost its data while agents went on
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
 from tests.support.agents import introduce
-from tests.support.commands.checked import Said
+from tests.support.commands.checked import Said, said_by
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -50,6 +52,17 @@ def test_a_loss_is_shown_and_left_alone(monthly: Agent, redis_server: RedisServe
     assert f"reconverge hub adopt --incarnation {incarnation_of(redis_server)}" in said.all
     assert "may be admitted once more" in said.all
     assert "0" != redis_server.command("HGET", "default:{0}:meta", "lost").splitlines()[-1]
+
+
+def test_a_loss_is_told_as_json(monthly: Agent, redis_server: RedisServer) -> None:
+    """By `hub adopt`, shard by shard, and by `status`, which ends with status 1 then."""
+    adopted = run("adopt", "--json", "--hub", redis_server.url)
+    looked = said_by("status", "--json", "--hub", redis_server.url)
+
+    (shard,) = json.loads(adopted.stdout)
+    assert (1, True, True) == (adopted.status, shard["waits"], shard["lost"])
+    assert incarnation_of(redis_server) == shard["incarnation"]
+    assert (1, 1) == (looked.status, json.loads(looked.stdout)["shards_lost"])
 
 
 def test_an_adopted_loss_is_over_for_a_limit_per_month(

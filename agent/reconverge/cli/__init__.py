@@ -36,10 +36,12 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 def _run() -> None:
     try:
         from reconverge.cli.app import app  # noqa: PLC0415  # what it needs may not be installed
+        from reconverge.cli.completion import answer_shells  # noqa: PLC0415  # likewise
     except ModuleNotFoundError as error:
         if error.name not in NEEDS:
             raise
         raise MissingExtra("the command `reconverge`", error.name or "typer", "cli") from None
+    answer_shells()
     app()
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Final, TypeAlias, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
-import typer
-
-from reconverge.errors import InvalidSetting
+from reconverge.agent.agent import Agent
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.exchange.syncer import SyncerStats
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.remote_settings.signed import VARIABLE, Secrets
 
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
-HubOption: TypeAlias = Annotated[
-    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
-]
-NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' namespace.")]
+FORGOTTEN_AFTER: Final = 2
+"""A node's second answer after a reset comes after the report that says so: one may have been under way."""
+LOOK_S: Final = 0.02
 
 
 def secrets_as_said() -> Secrets:
@@ -49,3 +49,21 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
                 await asyncio.wait_for(hub.close(), PATIENCE_S)
 
     return asyncio.run(ask())
+
+
+def wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
+    """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
+
+    A shard that none of it belongs to has nothing to say, and may not exchange for many seconds.
+    """
+    wanted: dict[int, int] = {}
+    # Looked at twice, as a report may leave just between the looks at what was sent and at what is yet to be.
+    for exchanges in (agent.stats().exchanges, agent.stats().exchanges):
+        for index, (shard, former) in enumerate(zip(exchanges, before, strict=True)):
+            if len(before) == 1 or shard.pending or shard.cells > former.cells:
+                wanted.setdefault(index, shard.exchanges + FORGOTTEN_AFTER)
+    until_s = time.monotonic() + PATIENCE_S
+    while any(agent.stats().exchanges[index].exchanges < least for index, least in wanted.items()):
+        if time.monotonic() > until_s:
+            raise HubUnavailable("timeout", f"the hub has not taken it within {PATIENCE_S:g} s; try again")
+        time.sleep(LOOK_S)

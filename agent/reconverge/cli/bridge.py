@@ -7,10 +7,11 @@ import logging
 import signal
 import sys
 from secrets import token_hex
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from reconverge.cli.options import NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.regions.bridge import Bridge
@@ -26,19 +27,30 @@ WIDE: Final = ":wide"
 """What comes after the agents' namespace at the wide hub, so that one server can be both, and rights cover both."""
 
 
+LocalOption: TypeAlias = Annotated[
+    str,
+    typer.Option(help="The region's hub, as its agents name it.", metavar="URL", envvar="RECONVERGE_HUB"),
+]
+MovableOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        help="The part of every limit that is no region's: 1 less all shares. The same everywhere.", metavar="SHARE"
+    ),
+]
+LoanOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds for which a loan outlasts the wide hub's last answer.", metavar="SECONDS")
+]
+
+
 def bridge(
-    region: Annotated[str, typer.Option(help="The region's name; each has another.")],
-    local: Annotated[
-        str, typer.Option(help="The region's hub, as its agents name it.", metavar="URL", envvar="RECONVERGE_HUB")
-    ],
+    region: Annotated[str, typer.Option(help="The region's name; each has another.", metavar="NAME")],
+    local: LocalOption,
     wide: Annotated[str, typer.Option(help="The hub of all bridges.", metavar="URL", envvar="RECONVERGE_WIDE_HUB")],
-    movable: Annotated[
-        float, typer.Option(help="The part of every limit that is no region's: 1 less all shares. The same everywhere.")
-    ],
-    namespace: Annotated[str, typer.Option(help="The agents' namespace.")] = "default",
-    interval: Annotated[float, typer.Option(help="Seconds between two rounds.")] = 1.0,
-    loan: Annotated[float, typer.Option(help="Seconds for which a loan outlasts the wide hub's last answer.")] = 30.0,
-    timeout: Annotated[float, typer.Option(help="Seconds that one answer may take.")] = 2.0,
+    movable: MovableOption,
+    namespace: NamespaceOption = "default",
+    interval: Annotated[float, typer.Option(help="Seconds between two rounds.", metavar="SECONDS")] = 1.0,
+    loan: LoanOption = 30.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one answer may take.", metavar="SECONDS")] = 2.0,
 ) -> None:
     """Lend a region's agents, whose region_share is below 1, more of their limits while other regions need it less.
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.cli import picture
-from reconverge.cli.options import InDoubtOption, asks_within_ns
+from reconverge.cli.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
@@ -48,10 +48,12 @@ PHASES: Final = ("healthy", "two nodes cut off", "healed")
 
 
 def demo(
-    hub: Annotated[str, typer.Option(help="Where the nodes meet.")] = "embedded://",
-    policy: Annotated[str, typer.Option(help="What to show beside naive.")] = POLICIES_SHOWN[0],
-    seed: Annotated[int, typer.Option(help="Draws the crowd's arrivals, and which nodes are cut off.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+    hub: MeetingOption = "embedded://",
+    policy: Annotated[str, typer.Option(help="What to show beside naive.", metavar="NAME")] = POLICIES_SHOWN[0],
+    seed: Annotated[
+        int, typer.Option(help="Draws the crowd's arrivals, and which nodes are cut off.", metavar="N")
+    ] = 0,
+    as_json: JsonOption = False,
     in_doubt: InDoubtOption = REFUSE,
 ) -> None:
     """Watch four processes share a limit, through a partition; takes about a minute.

@@ -11,8 +11,9 @@ import typer
 
 from reconverge.agent.assembly import hasher_of
 from reconverge.agent.erasing import Forgotten, erase_at, plain_identity
-from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
-from reconverge.cli.contracts.at_hub import AuthorOption, IdentityArgument, JsonOption, author_as_said
+from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.contracts.at_hub import AuthorOption, IdentityArgument, author_as_said
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import INDEX_BYTES_MAX, minimum_as_said
@@ -36,7 +37,8 @@ def forget(
         bool, typer.Option("--keep-contract", help="Leave the contracts as they are; erase what was used alone.")
     ] = False,
     wait: Annotated[
-        float, typer.Option(help="Seconds to wait until all nodes have let go of it.", min=0, max=3600, metavar="S")
+        float,
+        typer.Option(help="Seconds to wait until all nodes have let go of it.", min=0, max=3600, metavar="SECONDS"),
     ] = WAIT_S,
     as_json: JsonOption = False,
 ) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.errors import InvalidSetting
 from reconverge.hub.adopting import HubData
 from reconverge.hub.port import Adoptable, Hub
@@ -33,10 +35,6 @@ hub = typer.Typer(
     help="Look at the data of a hub, and decide about them.",
     no_args_is_help=True,
 )
-HubOption = Annotated[
-    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
-]
-NamespaceOption = Annotated[str, typer.Option(help="The agents' namespace.")]
 
 
 @hub.callback()
@@ -44,14 +42,17 @@ def _about() -> None:
     """Look at the data of a hub, and decide about them."""
 
 
-@hub.command()
+@hub.command(epilog=example("hub adopt --hub redis://localhost --namespace shop"))
 def adopt(
     hub: HubOption,
     namespace: NamespaceOption = "default",
     incarnation: Annotated[
         list[str] | None,
-        typer.Option(help="The data whose loss is adopted, as this command names them; once for each shard."),
+        typer.Option(
+            help="The data whose loss is adopted, as this command names them; once for each shard.", metavar="NAME"
+        ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Have a hub that has lost its data grant again, without waiting until all from before is over.
 
@@ -61,30 +62,38 @@ def adopt(
     if not isinstance(opened, Adoptable):
         raise InvalidSetting("hub", redacted(hub), "is a hub that cannot be ordered to go on after a loss")
 
-    async def run() -> bool:
-        done = [await _adopt(opened, shard, set(incarnation or ())) for shard in range(opened.shards)]
-        return all(done)
+    async def run() -> list[dict[str, Any]]:
+        tell = _tell_nothing if as_json else typer.echo
+        return [await _adopt(opened, shard, set(incarnation or ()), tell) for shard in range(opened.shards)]
 
-    if not asyncio.run(_closing(opened, run)):
+    shards = asyncio.run(_closing(opened, run))
+    if as_json:
+        typer.echo(json.dumps(shards, indent=2))
+    if any(each["waits"] for each in shards):
         raise typer.Exit(PROBLEM_STATUS)
 
 
-async def _adopt(opened: Adoptable, shard: int, named: set[str]) -> bool:
-    """Look at one shard, and adopt its loss if its data are named. Returns whether it waits for nothing now."""
+def _tell_nothing(_sentence: str) -> None:
+    """In place of sentences there is JSON."""
+
+
+async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
+    """Look at one shard, and adopt its loss if its data are named. Returns how it stands, as JSON has it."""
     data = await opened.data(shard)
-    typer.echo(f"shard {shard}: {_shown(data)}")
+    stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}
+    tell(f"shard {shard}: {_shown(data)}")
     if not data.waits and data.incarnation not in named:
-        return True
+        return stands
     if data.incarnation not in named:
-        typer.echo(f"{PRICE}\nTo adopt it:\n  reconverge hub adopt --incarnation {data.incarnation}")
-        return False
+        tell(f"{PRICE}\nTo adopt it:\n  reconverge hub adopt --incarnation {data.incarnation}")
+        return stands
     adoption = await opened.adopt(shard, data.incarnation)
     if adoption.problem:
         typer.echo(f"reconverge: shard {shard}: {adoption.problem}", err=True)
-        return False
+        return stands | {"waits": True, "problem": adoption.problem}
     logger.warning("reconverge: the loss of the data before %s is adopted (shard %d)", data.incarnation, shard)
-    typer.echo(f"shard {shard}: adopted; {adoption.cells} keys wait no longer (adoption {data.adopted + 1})")
-    return True
+    tell(f"shard {shard}: adopted; {adoption.cells} keys wait no longer (adoption {data.adopted + 1})")
+    return stands | {"waits": False, "adopted": data.adopted + 1}
 
 
 def _shown(data: HubData) -> str:

@@ -39,7 +39,19 @@ InDoubtOption: TypeAlias = Annotated[
         metavar="WORD",
     ),
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+HubOption: TypeAlias = Annotated[
+    str, typer.Option(help="Where the agents meet, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
+]
+MeetingOption: TypeAlias = Annotated[
+    str, typer.Option(help="Where the nodes meet.", metavar="URL", envvar="RECONVERGE_HUB")
+]
+NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' namespace.", metavar="NAME")]
+
+
+def example(words: str) -> str:
+    """What a command's help ends with: how it is typed, so that it can be copied."""
+    return f"Example:\n\n$ reconverge {words}"
 
 
 def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:

@@ -66,6 +66,9 @@ MaxRefusedOption: TypeAlias = Annotated[
 ColdKeysOption: TypeAlias = Annotated[
     int, typer.Option(help="Further keys of each process, asked about once in a window.", metavar="N", min=0)
 ]
+RoundTripOption: TypeAlias = Annotated[
+    str, typer.Option("--rtt", "--redis-rtt", help="Round trip to the hub, such as 2ms.", metavar="TIME")
+]
 PlotOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(help="Draw over-admission, refusals and traffic into FILE.png or FILE.html.", metavar="FILE"),
@@ -78,7 +81,7 @@ def tune(
     demand: DemandOption = 2.0,
     max_over: MaxOverOption = "1%",
     max_refused: MaxRefusedOption = None,
-    redis_rtt: Annotated[str, typer.Option(help="Round trip to Redis, such as 2ms.", metavar="TIME")] = "2ms",
+    rtt: RoundTripOption = "2ms",
     hot_keys: Annotated[int, typer.Option(help="Keys that are busy at the same time.", metavar="N", min=1)] = 1,
     cold_keys: ColdKeysOption = 0,
     algorithm: AlgorithmOption = None,
@@ -98,7 +101,7 @@ def tune(
     """
     over_pct = percent("max_over", max_over)
     refused_pct = None if max_refused is None else percent("max_refused", max_refused)
-    rtt_ns = round_trip_ns("redis_rtt", redis_rtt)
+    rtt_ns = round_trip_ns("rtt", rtt)
     deployment = Deployment(
         nodes=nodes,
         limit=Limit.parse(limit, algorithm=algorithm, slices=slices),

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands.simulated import is_png, needs_other_files
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
@@ -310,3 +311,26 @@ def test_a_node_that_is_lost_is_told_and_ends_the_run(running: subprocess.Popen[
     assert "a node ended with status -9; what it did is lost" in err
     assert "Traceback" not in err
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in nodes), "all nodes are gone")
+
+
+@pytest.mark.parametrize("ending", [".png", ".html"])
+def test_the_busiest_key_is_drawn(crowd: Path, tmp_path: Path, ending: str) -> None:
+    """A page has the figures beside the picture, and needs no other file."""
+    plot = tmp_path / f"crowd{ending}"
+    replayed(crowd, "--limit", "300/10s", "--key", "client", "--speed", 12, "--cut", "2@1s+1s", "--plot", plot)
+
+    if ending == ".png":
+        assert is_png(plot)
+    else:
+        assert "declared bound there" in plot.read_text()
+        assert [] == needs_other_files(plot.read_text())
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_replayed(crowd: Path, tmp_path: Path) -> None:
+    """With status 2, and the name of the file."""
+    words = (crowd, "--limit", "300/10s", "--key", "client", "--plot", tmp_path / "crowd.gif")
+    done = subprocess.run(command("replay", *words), capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert "must end in .png or .html" in done.stderr
+    assert "replaying" not in done.stderr

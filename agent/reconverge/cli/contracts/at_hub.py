@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
-from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
+from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.contracts.store.changing import AUTHOR_LENGTH_MAX
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import minimum_as_said
@@ -27,7 +29,6 @@ ExpectedOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--expected", help="Change nothing unless the contracts are at this version.", metavar="VERSION"),
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 __all__ = [
     "UNKNOWN_STATUS",
@@ -39,7 +40,14 @@ __all__ = [
     "NamespaceOption",
     "ask_book",
     "author_as_said",
+    "tell_version",
 ]
+
+
+def tell_version(version: int, namespace: str, sentence: str, *, as_json: bool) -> None:
+    """Print that the contracts are at a version now."""
+    said = {"version": version, "namespace": namespace}
+    typer.echo(json.dumps(said, indent=2) if as_json else sentence)
 
 
 def author_as_said(author: str) -> str:

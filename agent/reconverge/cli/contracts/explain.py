@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.assembly import hasher_of
-from reconverge.cli.asking import PATIENCE_S, ask_hub, secrets_as_said
+from reconverge.cli.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_told
 from reconverge.cli.contracts.at_hub import HubOption, IdentityArgument, JsonOption, NamespaceOption
 from reconverge.cli.contracts.files import read_file
 from reconverge.clock import SECOND_NS, SystemClock
@@ -31,15 +30,11 @@ from reconverge.contracts.fleet import HubExplainer
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import minimum_as_said
 from reconverge.contracts.terms import Term, terms_of
-from reconverge.errors import HubUnavailable, InvalidSetting, asked
-from reconverge.exchange.syncer import SyncerStats
+from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.hashing import hashing
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted
 
-FORGOTTEN_AFTER: Final = 2
-"""A node's second answer after a reset comes after the report that says so: one may have been under way."""
-LOOK_S: Final = 0.02
 RUNS_ON: Final = "what is in progress counts until it ends"
 INTERVAL_S: Final = 0.1
 FactOption: TypeAlias = Annotated[
@@ -48,7 +43,11 @@ FactOption: TypeAlias = Annotated[
 ]
 FileOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--file", help="Contracts in a file, where the nodes have theirs from a file and not from the hub."),
+    typer.Option(
+        "--file",
+        help="Contracts in a file, where the nodes have theirs from a file and not from the hub.",
+        metavar="FILE",
+    ),
 ]
 
 
@@ -115,7 +114,7 @@ def reset(
         agent.check(PATIENCE_S)
         before = agent.stats().exchanges
         Contracts(agent, document).reset(identity, **facts)
-        _wait_until_told(agent, before)
+        wait_until_told(agent, before)
     if as_json:
         typer.echo(json.dumps({"version": version, "customer": identity, "reset": forgotten, "left_alone": left}))
         return
@@ -138,24 +137,6 @@ def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str],
         if term.limit.slots or missing:
             left[term.name] = [] if term.limit.slots else missing
     return [term.name for term in counted if term.name not in left], left
-
-
-def _wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
-    """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
-
-    A shard that none of it belongs to has nothing to say, and may not exchange for many seconds.
-    """
-    wanted: dict[int, int] = {}
-    # Looked at twice, as a report may leave just between the looks at what was sent and at what is yet to be.
-    for exchanges in (agent.stats().exchanges, agent.stats().exchanges):
-        for index, (shard, former) in enumerate(zip(exchanges, before, strict=True)):
-            if len(before) == 1 or shard.pending or shard.cells > former.cells:
-                wanted.setdefault(index, shard.exchanges + FORGOTTEN_AFTER)
-    until_s = time.monotonic() + PATIENCE_S
-    while any(agent.stats().exchanges[index].exchanges < least for index, least in wanted.items()):
-        if time.monotonic() > until_s:
-            raise HubUnavailable("timeout", f"the hub has not taken it within {PATIENCE_S:g} s; try again")
-        time.sleep(LOOK_S)
 
 
 async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None) -> tuple[int, Document]:

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from reconverge.cli.options import JsonOption
 from reconverge.contracts.differences import differences
 from reconverge.contracts.document import Document
 from reconverge.contracts.schema import schema
 
 DIFFERENT_STATUS: Final = 1
-FileArgument = Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.")]
+FileArgument = Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.", metavar="FILE")]
 
 
-def validate(file: FileArgument) -> None:
+def validate(file: FileArgument, as_json: JsonOption = False) -> None:
     """Check a file of contracts; what is wrong is told with its line and field, and ends with status 2."""
     document = read_file(file)
+    if as_json:
+        counts = {"file": str(file), "plans": len(document.plans), "customers": len(document.customers)}
+        typer.echo(json.dumps(counts, indent=2))
+        return
     typer.echo(f"{file.name}: plans: {len(document.plans)}, customers: {len(document.customers)}")
 
 
 def diff(
     before: FileArgument,
-    after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.")],
+    after: Annotated[Path, typer.Argument(help="Another one, in any of the languages.", metavar="FILE")],
+    as_json: JsonOption = False,
 ) -> None:
     """Print by plan and customer what the second file adds (+), leaves out (-) and says otherwise (~).
 
     Ends with status 0 if both say the same, 1 if they differ, and 2 if one of them is wrong.
     """
     found = differences(read_file(before), read_file(after))
-    for each in found:
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+    for each in () if as_json else found:
         typer.echo(str(each))
     if found:
         raise typer.Exit(DIFFERENT_STATUS)

@@ -11,6 +11,7 @@ from reconverge.cli.contracts.look import get, history, list_customers
 from reconverge.cli.contracts.plan import plan
 from reconverge.cli.contracts.publish import publish, rollback
 from reconverge.cli.contracts.set_customer import remove, set_customer
+from reconverge.cli.options import example
 from reconverge.remote_settings.signed import VARIABLE
 
 contracts = typer.Typer(
@@ -19,18 +20,20 @@ contracts = typer.Typer(
     f"What is kept there is signed with what {VARIABLE} holds.",
     no_args_is_help=True,
 )
-contracts.command()(diff)
-contracts.command()(explain)
-contracts.command()(export)
-contracts.command()(get)
-contracts.command()(history)
-contracts.command("import")(import_file)
-contracts.command("list")(list_customers)
-contracts.command()(plan)
-contracts.command()(publish)
-contracts.command()(remove)
-contracts.command()(reset)
-contracts.command()(rollback)
-contracts.command("schema")(print_schema)
-contracts.command("set")(set_customer)
-contracts.command()(validate)
+contracts.command(epilog=example("contracts diff old.yaml new.yaml"))(diff)
+contracts.command(epilog=example("contracts explain ada --hub redis://localhost --namespace shop"))(explain)
+contracts.command(epilog=example("contracts export contracts.yaml --to toml"))(export)
+contracts.command(epilog=example("contracts get ada --hub redis://localhost --namespace shop"))(get)
+contracts.command(epilog=example("contracts history --most 5 --hub redis://localhost"))(history)
+contracts.command("import", epilog=example("contracts import limits.xml --from xml --out contracts.yaml"))(import_file)
+contracts.command("list", epilog=example("contracts list --plan pro --hub redis://localhost"))(list_customers)
+contracts.command(epilog=example("contracts plan new.yaml log.csv --customer id --current old.yaml"))(plan)
+contracts.command(epilog=example("contracts publish contracts.yaml --hub redis://localhost"))(publish)
+contracts.command(epilog=example("contracts remove ada --hub redis://localhost --namespace shop"))(remove)
+contracts.command(epilog=example("contracts reset ada --hub redis://localhost --namespace shop"))(reset)
+contracts.command(epilog=example("contracts rollback 3 --hub redis://localhost --namespace shop"))(rollback)
+contracts.command("schema", epilog=example("contracts schema"))(print_schema)
+contracts.command("set", epilog=example("contracts set ada pro --limit calls=9/s --hub redis://localhost"))(
+    set_customer
+)
+contracts.command(epilog=example("contracts validate examples/plans.yaml"))(validate)

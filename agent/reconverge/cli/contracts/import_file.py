@@ -18,10 +18,13 @@ FORMATS: Final = (ENVOY, XML)
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(help="A descriptor file of Envoy's rate limit service, or XML.")],
+    file: Annotated[
+        Path, typer.Argument(help="A descriptor file of Envoy's rate limit service, or XML.", metavar="FILE")
+    ],
     source: Annotated[str, typer.Option("--from", help="envoy or xml.", metavar="FORMAT")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A new YAML, JSON or TOML file; by default YAML is printed.")
+        Path | None,
+        typer.Option("--out", "-o", help="A new YAML, JSON or TOML file; by default YAML is printed.", metavar="FILE"),
     ] = None,
     customer: Annotated[
         str | None, typer.Option(help="Of an Envoy file: the key whose values are customers.", metavar="KEY")

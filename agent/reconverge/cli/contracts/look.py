@@ -20,11 +20,19 @@ from reconverge.contracts.document import table_of, table_of_customer, written_m
 from reconverge.contracts.store.index import HISTORY_MAX
 
 
-def get(identity: IdentityArgument, hub: HubOption, namespace: NamespaceOption = "default") -> None:
-    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and says what holds then."""
+def get(
+    identity: IdentityArgument, hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False
+) -> None:
+    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and says what holds then.
+
+    With --json that is JSON, too: null in place of the contract.
+    """
     version, document = ask_book(hub, namespace, lambda book: book.read())
     customer = document.customers.get(identity)
     if customer is None:
+        if as_json:
+            typer.echo(json.dumps({"version": version, "contract": None, "unknown": document.unknown}, indent=2))
+            raise typer.Exit(UNKNOWN_STATUS)
         typer.echo(
             f"{identity!r} has no contract at version {version}; for unknown customers: {document.unknown}", err=True
         )
@@ -59,7 +67,7 @@ def history(
     hub: HubOption,
     namespace: NamespaceOption = "default",
     identity: Annotated[str | None, typer.Option(help="Only changes of this customer.", metavar="IDENTITY")] = None,
-    most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX)] = 20,
+    most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX, metavar="N")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Print the last changes, the newest first: version, moment, author, customer, what was said before and since."""

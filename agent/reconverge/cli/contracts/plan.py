@@ -75,7 +75,8 @@ SettleAfterOption: TypeAlias = Annotated[
     float | None, typer.Option(help=f"Seconds that a request takes; by default {SETTLE_AFTER_S:g}.", metavar="SECONDS")
 ]
 KindOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="The column with the kind of a request, for limits with costs by kind.")
+    str | None,
+    typer.Option(help="The column with the kind of a request, for limits with costs by kind.", metavar="COLUMN"),
 ]
 BeganOption: TypeAlias = Annotated[
     str | None,
@@ -88,7 +89,9 @@ MostOption: TypeAlias = Annotated[
         metavar="NUMBER",
     ),
 ]
-TopOption: TypeAlias = Annotated[int, typer.Option(help="How many customers to show, of each table.", min=1)]
+TopOption: TypeAlias = Annotated[
+    int, typer.Option("--most", "--top", help="How many customers to show, of each table.", min=1, metavar="N")
+]
 
 
 def plan(

@@ -11,16 +11,18 @@ from reconverge.cli.contracts.at_hub import (
     AuthorOption,
     ExpectedOption,
     HubOption,
+    JsonOption,
     NamespaceOption,
     ask_book,
     author_as_said,
+    tell_version,
 )
 from reconverge.contracts.document import InvalidContracts, checked
 from reconverge.contracts.store.index import HISTORY_MAX
 
 
 def publish(
-    file: Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.")],
+    file: Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.", metavar="FILE")],
     hub: HubOption,
     namespace: NamespaceOption = "default",
     author: AuthorOption = "",
@@ -28,6 +30,7 @@ def publish(
     force: Annotated[
         bool, typer.Option("--force", help="Replace also what this secret does not verify, or what was lost.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Have every node of the namespace obey a file of contracts within one sync interval.
 
@@ -37,7 +40,9 @@ def publish(
     version = ask_book(
         hub, namespace, lambda book: book.replace(said, author=author_as_said(author), expected=expected), force=force
     )
-    typer.echo(f"published version {version} for namespace {namespace}: customers: {len(said.get('customers') or {})}")
+    customers = len(said.get("customers") or {})
+    sentence = f"published version {version} for namespace {namespace}: customers: {customers}"
+    tell_version(version, namespace, sentence, as_json=as_json)
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -54,11 +59,15 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def rollback(
-    version: Annotated[int, typer.Argument(help=f"One of the last {HISTORY_MAX}, as `history` tells them.")],
+    version: Annotated[
+        int, typer.Argument(help=f"One of the last {HISTORY_MAX}, as `history` tells them.", metavar="VERSION")
+    ],
     hub: HubOption,
     namespace: NamespaceOption = "default",
     author: AuthorOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Publish a former version again, as a new one, with all plans and customers that it had."""
     new = ask_book(hub, namespace, lambda book: book.rollback(version, author=author_as_said(author)))
-    typer.echo(f"published version {new} for namespace {namespace}: as at version {version}")
+    sentence = f"published version {new} for namespace {namespace}: as at version {version}"
+    tell_version(new, namespace, sentence, as_json=as_json)

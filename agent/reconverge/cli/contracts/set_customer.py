@@ -11,9 +11,11 @@ from reconverge.cli.contracts.at_hub import (
     ExpectedOption,
     HubOption,
     IdentityArgument,
+    JsonOption,
     NamespaceOption,
     ask_book,
     author_as_said,
+    tell_version,
 )
 from reconverge.errors import InvalidSetting
 
@@ -38,9 +40,10 @@ def set_customer(
             metavar="[NAME=]WORD",
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="For people.")] = "",
+    note: Annotated[str, typer.Option(help="For people.", metavar="TEXT")] = "",
     author: AuthorOption = "",
     expected: ExpectedOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Have a customer be on a plan; whatever is not said here is as in the plan.
 
@@ -54,7 +57,8 @@ def set_customer(
         namespace,
         lambda book: book.set_customer(identity, said, author=author_as_said(author), expected=expected),
     )
-    typer.echo(f"version {version} for namespace {namespace}: {identity} is on {plan}")
+    sentence = f"version {version} for namespace {namespace}: {identity} is on {plan}"
+    tell_version(version, namespace, sentence, as_json=as_json)
 
 
 def _limits(given: list[str]) -> dict[str, str]:
@@ -104,6 +108,7 @@ def remove(
     namespace: NamespaceOption = "default",
     author: AuthorOption = "",
     expected: ExpectedOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """End a customer's contract: from then on it is one of the unknown customers."""
     version = ask_book(
@@ -111,4 +116,5 @@ def remove(
         namespace,
         lambda book: book.set_customer(identity, None, author=author_as_said(author), expected=expected),
     )
-    typer.echo(f"version {version} for namespace {namespace}: {identity} has no contract")
+    sentence = f"version {version} for namespace {namespace}: {identity} has no contract"
+    tell_version(version, namespace, sentence, as_json=as_json)

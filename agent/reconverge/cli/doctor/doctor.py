@@ -16,6 +16,7 @@ from rich.text import Text
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import tell_of_misspelt_variables
 from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
+from reconverge.cli.options import JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
 from reconverge.errors import MissingExtra
 from reconverge.hub.checking.probe import scratch_namespace
@@ -47,10 +48,10 @@ def doctor(
     hub: Annotated[
         str | None, typer.Option(help="The hub to check, as agents name it.", metavar="URL", envvar="RECONVERGE_HUB")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="The agents' namespace.")] = "default",
-    sync_interval: Annotated[float, typer.Option(help="The agents' sync_interval, in seconds.")] = 0.1,
-    timeout: Annotated[float, typer.Option(help="The agents' exchange_timeout, in seconds.")] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    namespace: NamespaceOption = "default",
+    sync_interval: Annotated[float, typer.Option(help="The agents' sync_interval.", metavar="SECONDS")] = 0.1,
+    timeout: Annotated[float, typer.Option(help="The agents' exchange_timeout.", metavar="SECONDS")] = 1.0,
+    as_json: JsonOption = False,
 ) -> None:
     """Check whether a hub does for agents with these settings, and say how to mend what does not.
 

@@ -15,11 +15,13 @@ import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
+from reconverge.cli import picture
 from reconverge.cli.options import (
     AlgorithmOption,
     InDoubtOption,
     InitialOption,
     JsonOption,
+    MeetingOption,
     RefillOption,
     SlicesOption,
     asks_within_ns,
@@ -29,6 +31,7 @@ from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
 from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
+from reconverge.cli.replay.plot import save_plot
 from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
 from reconverge.cli.terminal import told
 from reconverge.errors import InvalidSetting
@@ -55,22 +58,47 @@ class SpreadName(StrEnum):
     HASH = "hash"
 
 
+LimitOption: TypeAlias = Annotated[
+    str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.", metavar="LIMIT")
+]
+KeyOption: TypeAlias = Annotated[
+    str, typer.Option(help="The column with the key; '*' for one shared key.", metavar="COLUMN")
+]
+CostOption: TypeAlias = Annotated[
+    str | None, typer.Option(help="The column with what a request costs; by default 1.", metavar="COLUMN")
+]
 SettleOption: TypeAlias = Annotated[
-    str | None, typer.Option(help="The column with what a request turns out to cost on top, once it is over.")
+    str | None,
+    typer.Option(help="The column with what a request turns out to cost on top, once it is over.", metavar="COLUMN"),
+]
+SpreadOption: TypeAlias = Annotated[
+    SpreadName, typer.Option(help="Which node gets a request: round-robin or hash.", metavar="NAME")
+]
+SettleAfterOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds that a request takes, in the recording's time.", metavar="SECONDS")
 ]
 SpeedOption: TypeAlias = Annotated[
-    float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.")
+    float, typer.Option(help="How many seconds of the recording, and of the limit, pass in one.", metavar="FACTOR")
 ]
 MaxGapOption: TypeAlias = Annotated[
-    float | None, typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.")
+    float | None,
+    typer.Option(help="Cut idle stretches down to this many seconds, in the recording's time.", metavar="SECONDS"),
 ]
 PolicyOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced."),
+    typer.Option(
+        help=f"{', '.join(POLICIES)}; several are compared in the same run. By default balanced.", metavar="NAME"
+    ),
 ]
 CutOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s."),
+    typer.Option(
+        help="Cut nodes off from the hub: NODES@START+LENGTH in real seconds, like 2@30s+20s or all@8s+6s.",
+        metavar="CUT",
+    ),
+]
+PlotOption: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Draw the busiest key into FILE.png or FILE.html.", metavar="FILE")
 ]
 AlignOption: TypeAlias = Annotated[
     str, typer.Option(help=f"Where fixed windows begin: {CLOCK}, {FIRST_HIT}.", metavar="NAME")
@@ -79,22 +107,23 @@ AlignOption: TypeAlias = Annotated[
 
 def replay(
     trace: Annotated[Path, typer.Argument(help="A CSV or CSV.gz file with a column t_s (seconds).", metavar="TRACE")],
-    limit: Annotated[str, typer.Option(help="The limit, such as '30/minute', in the recording's own time.")],
-    key: Annotated[str, typer.Option(help="The column with the key; '*' for one shared key.")],
-    cost: Annotated[str | None, typer.Option(help="The column with what a request costs; by default 1.")] = None,
+    limit: LimitOption,
+    key: KeyOption,
+    cost: CostOption = None,
     settle: SettleOption = None,
-    settle_after: Annotated[float, typer.Option(help="Seconds that a request takes, in the recording's time.")] = 5.0,
-    nodes: Annotated[int, typer.Option(help="Processes.", min=1, max=NODES_MAX)] = 4,
+    settle_after: SettleAfterOption = 5.0,
+    nodes: Annotated[int, typer.Option(help="Processes.", metavar="N", min=1, max=NODES_MAX)] = 4,
     speed: SpeedOption = 60.0,
     max_gap: MaxGapOption = None,
-    hub: Annotated[str, typer.Option(help="Where the nodes meet.", envvar="RECONVERGE_HUB")] = "embedded://",
+    hub: MeetingOption = "embedded://",
     algorithm: AlgorithmOption = None,
     slices: SlicesOption = None,
     policy: PolicyOption = None,
-    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.")] = 0.1,
-    spread: Annotated[SpreadName, typer.Option(help="Which node gets a request.")] = SpreadName.ROUND_ROBIN,
+    sync_interval: Annotated[float, typer.Option(help="Real seconds between exchanges.", metavar="SECONDS")] = 0.1,
+    spread: SpreadOption = SpreadName.ROUND_ROBIN,
     cut: CutOption = None,
-    seed: Annotated[int, typer.Option(help="Which nodes are cut off.")] = 0,
+    plot: PlotOption = None,
+    seed: Annotated[int, typer.Option(help="Which nodes are cut off.", metavar="N")] = 0,
     as_json: JsonOption = False,
     align: AlignOption = CLOCK,
     initial: InitialOption = None,
@@ -106,10 +135,8 @@ def replay(
     Every request is decided at its own time by one of the processes, each with an agent of its own. Ends with status 1
     when a promise was broken.
     """
+    _check_options(plot, speed=speed, settle_after=settle_after, sync_interval=sync_interval)
     policies = _policies(policy or ["balanced"])
-    _check_positive("speed", speed, SPEED_MAX)
-    _check_positive("settle_after", settle_after, 86_400.0)
-    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
     setup = Setup(
         requests=_requests(trace, Columns(key, cost, settle), max_gap),
         limit=compressed(
@@ -125,8 +152,17 @@ def replay(
         settle_after_s=settle_after if settle is not None else 0.0,
         asks_within_ns=asks_within_ns(in_doubt, policies=[POLICIES[name] for name in policies]),
     )
-    if not _run_and_show(setup, trace, limit, as_json=as_json):
+    if not _run_and_show(setup, trace, limit, plot, as_json=as_json):
         raise typer.Exit(BROKEN_STATUS)
+
+
+def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync_interval: float) -> None:
+    """Raise InvalidSetting for what cannot be replayed or drawn, and MissingExtra, before a minute is spent on it."""
+    if plot is not None:
+        picture.check_available(plot)
+    _check_positive("speed", speed, SPEED_MAX)
+    _check_positive("settle_after", settle_after, 86_400.0)
+    _check_positive("sync_interval", sync_interval, SYNC_INTERVAL_MAX)
 
 
 def _policies(names: list[str]) -> tuple[str, ...]:
@@ -151,11 +187,13 @@ def _cuts(texts: list[str], nodes: int, seed: int) -> tuple[Cut, ...]:
     return tuple(Cut.parse(text, nodes=nodes, random=random) for text in texts)
 
 
-def _run_and_show(setup: Setup, trace: Path, limit: str, *, as_json: bool) -> bool:
-    """Replay, and print the figures. Returns whether every promise was kept."""
+def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, as_json: bool) -> bool:
+    """Replay, draw, and print the figures. Returns whether every promise was kept."""
     with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)
+    if plot is not None:
+        save_plot(plot, outcome, judgements)
     if as_json:
         print(json.dumps(as_figures(outcome, judgements), indent=2))
     else:

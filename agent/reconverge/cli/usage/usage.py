@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from reconverge.cli.options import JsonOption
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
+from reconverge.cli.tables import tell_table
 from reconverge.cli.usage.output import Output
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting
@@ -35,10 +36,6 @@ usage = typer.Typer(
     help="What a fleet has used, by identity, limit, route and period of UTC.",
     no_args_is_help=True,
 )
-HubOption = Annotated[
-    str, typer.Option(help="Where the nodes report, as they name it.", metavar="URL", envvar="RECONVERGE_HUB")
-]
-NamespaceOption = Annotated[str, typer.Option(help="The nodes' namespace.")]
 PeriodOption = Annotated[
     str,
     typer.Option(
@@ -58,12 +55,12 @@ class Form(StrEnum):
     CSV = "csv"
 
 
-@usage.command()
+@usage.command(epilog=example("usage show --period day --hub redis://localhost --namespace shop"))
 def show(
     hub: HubOption,
     namespace: NamespaceOption = "default",
     period: PeriodOption = DAY,
-    identity: Annotated[str | None, typer.Option(help="Of one customer alone.", metavar="NAME")] = None,
+    identity: Annotated[str | None, typer.Option(help="Of one customer alone.", metavar="IDENTITY")] = None,
     limit: LimitOption = None,
     by: Annotated[
         str, typer.Option(help=f"What to tell apart: {', '.join(FIELDS)}, with commas in between.", metavar="NAMES")
@@ -82,7 +79,7 @@ def show(
     _print(f"usage of {namespace} in {period_name(which)}", rows, as_json=as_json)
 
 
-@usage.command()
+@usage.command(epilog=example("usage top --period day --hub redis://localhost --namespace shop"))
 def top(
     hub: HubOption,
     namespace: NamespaceOption = "default",
@@ -99,7 +96,7 @@ def top(
     _print(f"largest by {by} of {namespace} in {period_name(which)}", rows, as_json=as_json)
 
 
-@usage.command()
+@usage.command(epilog=example("usage load --hub redis://localhost --namespace shop"))
 def load(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False) -> None:
     """Print what each node is doing, in requests and cost per second, the busiest first."""
     found = _ask(hub, namespace, fleet_load)
@@ -107,7 +104,7 @@ def load(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOp
     _print(f"load of {namespace}", rows, as_json=as_json)
 
 
-@usage.command()
+@usage.command(epilog=example("usage addresses --least 20 --hub redis://localhost"))
 def addresses(
     hub: HubOption,
     namespace: NamespaceOption = "default",
@@ -127,16 +124,18 @@ def addresses(
     _print(f"from many addresses of {namespace} in {period_name(which)}", rows, as_json=as_json)
 
 
-@usage.command()
+@usage.command(epilog=example("usage export --to usage.jsonl --hub redis://localhost"))
 def export(
     hub: HubOption,
     namespace: NamespaceOption = "default",
     period: Annotated[str, typer.Option(help="Which periods: minute, hour, day or month.", metavar="KIND")] = HOUR,
-    form: Annotated[Form, typer.Option("--format", help="How events are written.")] = Form.CLOUDEVENTS,
+    form: Annotated[
+        Form, typer.Option("--format", help="How events are written: cloudevents, jsonl or csv.", metavar="NAME")
+    ] = Form.CLOUDEVENTS,
     to: Annotated[str, typer.Option(help="A file to append to, or - for standard output.", metavar="FILE")] = "-",
     follow: Annotated[bool, typer.Option("--follow", help="Go on, and export periods as they end.")] = False,
     grace: Annotated[
-        float, typer.Option(help="Seconds after the end of a period before it is exported.", min=0, metavar="S")
+        float, typer.Option(help="Seconds after the end of a period before it is exported.", min=0, metavar="SECONDS")
     ] = GRACE_S,
 ) -> None:
     """Write an event for each piece of usage of periods that are over and were not exported yet.
@@ -183,17 +182,12 @@ def _print(title: str, rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if not rows:
         typer.echo(f"{title}: nothing")
         return
-    texts = [[_shown(value) for value in row.values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(rows[0], *texts, strict=True)]
     typer.echo(title)
-    for line in (list(rows[0]), *texts):
-        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    tell_table(tuple(rows[0]), [tuple(_shown(value) for value in row.values()) for row in rows])
 
 
 def _shown(value: object) -> str:
-    """A value as a terminal may show it; identities come from outside, and may hold what moves the cursor."""
-    text = f"{value:.1f}" if isinstance(value, float) else str(value)
-    return "".join(letter if letter.isprintable() else "?" for letter in text) or "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T]]) -> T:

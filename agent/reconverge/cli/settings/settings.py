@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from reconverge.cli.asking import HubOption, NamespaceOption, ask_hub, secrets_as_said
+from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
@@ -40,17 +41,21 @@ settings = typer.Typer(
 )
 
 
-@settings.command()
+@settings.command(epilog=example("settings publish fleet.toml --hub redis://localhost"))
 def publish(
-    file: Annotated[Path, typer.Argument(help="A TOML, YAML or JSON file.")],
+    file: Annotated[Path, typer.Argument(help="A TOML, YAML or JSON file.", metavar="FILE")],
     hub: HubOption,
     namespace: NamespaceOption = "default",
     version: Annotated[
-        int | None, typer.Option(help="By default the time in milliseconds, or one more than what is published.")
+        int | None,
+        typer.Option(
+            help="By default the time in milliseconds, or one more than what is published.", metavar="VERSION"
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace also a document that this secret does not verify.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Have every node of the namespace obey a file within one sync interval.
 
@@ -63,16 +68,22 @@ def publish(
         return post(store, fleet_settings, secrets, force=force, raise_version=version is None)
 
     sent = _ask(hub, namespace, send)
+    if as_json:
+        typer.echo(json.dumps(table_of(sent), indent=2))
+        return
     typer.echo(f"published version {sent.version} for namespace {namespace}, for {sent.expires - sent.issued} s")
 
 
-@settings.command()
-def show(hub: HubOption, namespace: NamespaceOption = "default") -> None:
-    """Print what is published, as JSON; ends with status 1 if no node would obey that."""
+@settings.command(epilog=example("settings show --hub redis://localhost --namespace shop"))
+def show(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False) -> None:
+    """Print what is published, as JSON; ends with status 1 if no node would obey that.
+
+    If nothing is published a sentence says so, or null with --json.
+    """
     secrets = secrets_as_said()
     payload = _ask(hub, namespace, lambda store: store.read(bytes_max=PAYLOAD_BYTES_MAX))
     if payload is None:
-        typer.echo(f"nothing is published for namespace {namespace}")
+        typer.echo("null" if as_json else f"nothing is published for namespace {namespace}")
         return
     verdict = opened(payload, secrets)
     if isinstance(verdict, Rejection):

@@ -1,0 +1,47 @@
+"""`reconverge completion`: the script by which a shell completes commands and options of `reconverge`."""
+
+# Theory of operation.
+#
+# The script that a shell sources calls the command again at each Tab, with the words so far in the environment, and
+# Typer answers in place of running anything. So what is completed is always what this version takes, and nothing has to
+# be made anew after an update. Typer adds options for that to the command by default; they guess the shell from the
+# parent process and write into files of the user's home, so they are left out, and the script is printed instead.
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+from typer._completion_classes import completion_init
+from typer._completion_shared import get_completion_script
+
+NAME: Final = "reconverge"
+VARIABLE: Final = "_RECONVERGE_COMPLETE"
+"""What the script sets when it asks; Typer looks for it under the name of the command."""
+
+
+class Shell(StrEnum):
+    """The shells for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(help=f"{', '.join(Shell)}.", metavar="SHELL")],
+) -> None:
+    """Print a script that has a shell complete commands and options when Tab is pressed.
+
+    For bash append it to ~/.bashrc. For zsh write it to a file named _reconverge in a directory of
+    $fpath, for fish to ~/.config/fish/completions/reconverge.fish.
+    """
+    typer.echo(get_completion_script(prog_name=NAME, complete_var=VARIABLE, shell=shell.value))
+
+
+def answer_shells() -> None:
+    """Have the command answer what a shell asks at a Tab."""
+    if VARIABLE in os.environ:
+        completion_init()

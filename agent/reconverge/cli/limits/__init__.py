@@ -1,0 +1,1 @@
+"""`reconverge inspect` and `reconverge reset`: one key of the limits that a program declares."""

@@ -1,0 +1,106 @@
+"""Which limits a command is about: those of a file that agents are made from, or those that its options say."""
+
+# Theory of operation.
+#
+# A hub finds a key by what a node says of its limit: the name, how it is counted, over which window. It keeps no list
+# of limits that a reader could take them from. So a command that asks about a key needs the limits as the nodes declare
+# them. They come from the file that the nodes load, or one by one from `--limit NAME=LIMIT`. An agent without a hub,
+# which never starts, reads the file, and checks it exactly as the nodes do.
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+
+import typer
+
+from reconverge.agent.agent import Agent
+from reconverge.errors import InvalidSetting, asked
+from reconverge.hub.registry import MEMORY
+
+KeyArgument: TypeAlias = Annotated[
+    str, typer.Argument(help="What the limits count by, such as a user or an address.", metavar="KEY")
+]
+LimitsOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        help="A limit as the nodes declare it, as in login=5/minute; may be said again.",
+        metavar="NAME=LIMIT",
+    ),
+]
+FileOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="The file of settings that the nodes load.", metavar="FILE", envvar="RECONVERGE_CONFIG"),
+]
+OwnNamespaceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="The agents' namespace.", metavar="NAME", show_default="that of --file, or default"),
+]
+NO_HUB: Final[dict[str, Any]] = {
+    "hub": f"{MEMORY}://",
+    "fallback": None,
+    "require_hub": None,
+    "region_share": None,
+    "settings_secret": None,
+}
+"""What has an agent of a file meet no other."""
+
+
+class Declared(NamedTuple):
+    """Limits by name, as an agent that never starts has declared them."""
+
+    agent: Agent
+    namespace: str
+
+
+def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | None, **settings: Any) -> Declared:
+    """The limits that options say; `settings` are those of the agent, by default of one that meets no other.
+
+    Raises InvalidSetting if they say none, or none that can be used; InvalidConfiguration with line and field.
+    """
+    said = _said(limits or ())
+    settings = settings or NO_HUB
+    if file is None or said:
+        if not said:
+            problem = (
+                "is missing: a hub cannot list the limits of a program; say --limit login=5/minute, or --file FILE"
+            )
+            raise InvalidSetting("--limit", "", problem)
+        agent = Agent(settings["hub"], namespace=namespace or "default", **_pace(settings))
+        for name, text in said.items():
+            agent.limit(name, text)
+        return Declared(agent, agent.namespace)
+    from reconverge.integrations.config import load  # noqa: PLC0415  # needs an extra
+
+    named = {} if namespace is None else {"namespace": namespace}
+    agent = load(file, **settings, **named).agent
+    if not agent.limiters:
+        raise InvalidSetting("--file", str(file), "declares no limits; say them with --limit NAME=LIMIT")
+    return Declared(agent, agent.namespace)
+
+
+def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """A sentence for each name of a limit of which no node has told the hub, as one that is misspelt."""
+    told = sorted(known)
+    return [
+        f"no node has told the hub of a limit named {name}{asked(name, told)}" for name in names if name not in told
+    ]
+
+
+def _said(limits: Sequence[str]) -> dict[str, str]:
+    """What `--limit` says, by name. Raises InvalidSetting."""
+    said = dict[str, str]()
+    for each in limits:
+        name, equals, text = each.partition("=")
+        if not equals or not name or not text.strip():
+            raise InvalidSetting("--limit", each, "must be a name and a limit string, as in login=5/minute")
+        if name in said:
+            raise InvalidSetting("--limit", each, f"says the limit {name} again")
+        said[name] = text
+    return said
+
+
+def _pace(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in settings.items() if name in ("sync_interval", "min_sync_interval")}

@@ -1,0 +1,158 @@
+"""`reconverge inspect`: why one key is refused in the whole fleet, by which limit, and when it is free again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from reconverge.agent.assembly import hasher_of
+from reconverge.agent.fleet_usage import FleetUsage, read_fleet
+from reconverge.cli.asking import ask_hub
+from reconverge.cli.limits.declared import (
+    FileOption,
+    KeyArgument,
+    LimitsOption,
+    OwnNamespaceOption,
+    advice_on_unknown,
+    declared,
+)
+from reconverge.cli.options import HubOption, JsonOption
+from reconverge.cli.tables import Row, tell_table
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.contracts.explaining import printable, written_wait
+from reconverge.hub.hashing import hashing
+from reconverge.hub.port import Hub
+from reconverge.hub.registry import redacted
+from reconverge.kernel import Kernel, Table
+from reconverge.limit.limit import Limit
+
+KEY_BYTES_MAX = 256
+"""The longest key of an agent that says nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a key stands with one quota."""
+
+    name: str
+    limit: Limit
+    usage: FleetUsage
+
+    @property
+    def allowed(self) -> bool:
+        """Whether a request of cost 1 fits, by what the hub knows."""
+        return self.usage.left > 0 and not self.usage.learning
+
+    @property
+    def free_in_s(self) -> float:
+        """Seconds until it fits if nothing more is charged; 0.0 if it fits now."""
+        return max(self.usage.next_free, self.usage.learning)
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        usage = self.usage
+        return {
+            "limit": self.name,
+            "declared": str(self.limit),
+            "allowed": self.allowed,
+            "quota": usage.limit,
+            "used": usage.used,
+            "remaining": usage.left,
+            "lines": usage.lines,
+            "nodes": usage.nodes,
+            "free_in_s": round(self.free_in_s, 3),
+            "learning_s": round(usage.learning, 3),
+        }
+
+    def row(self) -> Row:
+        """The same, as a table shows it."""
+        free = "now" if self.allowed else _wait(self)
+        usage = self.usage
+        return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.lines, usage.nodes)), free)
+
+
+HEADS: Row = ("limit", "declared", "used", "remaining", "lines", "nodes", "free")
+
+
+def inspect(
+    key: KeyArgument,
+    hub: HubOption,
+    namespace: OwnNamespaceOption = None,
+    limit: LimitsOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a key is refused or not: by which limit, what is used, left and held, and when it is free again.
+
+    The answer is for the whole fleet, as the nodes have told the hub; nothing is charged, and no node is needed.
+    Switches are not looked at: `switch` shows those that are published. `contracts explain` tells of what contracts
+    count.
+    """
+    own = declared(limit, file, namespace)
+    tables = [table for limiter in own.agent.limiters.values() for table in limiter.tables]
+
+    async def ask(opened: Hub) -> tuple[list[Standing], list[str]]:
+        known = set(await opened.totals())
+        clock = SystemClock()
+        hasher = hasher_of(None, namespace=own.namespace)
+        reader = opened if hasher is None else hashing(opened, hasher, clock)
+        standings = await _read(reader, redacted(hub), own.namespace, tables, key)
+        return standings, advice_on_unknown((each.name for each in tables), known)
+
+    standings, advice = ask_hub(hub, own.namespace, ask, what="no keys can be inspected")
+    refusing = sorted((each for each in standings if not each.allowed), key=lambda each: -each.free_in_s)
+    if as_json:
+        said = {
+            "key": key,
+            "namespace": own.namespace,
+            "allowed": not refusing,
+            "refused_by": [each.name for each in refusing],
+            "limits": [each.as_json() for each in standings],
+        }
+        typer.echo(json.dumps(said, indent=2))
+    else:
+        typer.echo(_sentence(printable(key), standings, refusing) + "\n")
+        tell_table(HEADS, [each.row() for each in standings])
+    for sentence in advice:
+        typer.echo(f"reconverge: {sentence}", err=True)
+
+
+async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[Standing]:
+    """What the hub has of a key, by all these quotas. Raises InvalidKey, HubUnavailable."""
+    kernel = Kernel(
+        SystemClock(),
+        namespace=namespace,
+        interval_ns=SECOND_NS,
+        interval_min_ns=SECOND_NS,
+        keys_max=1,
+        key_bytes_max=KEY_BYTES_MAX,
+        shards=hub.shards,
+    )
+    asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
+    usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)
+    return [Standing(table.name, table.limit, usage) for table, usage in zip(asked, usages, strict=True)]
+
+
+def _sentence(key: str, standings: list[Standing], refusing: list[Standing]) -> str:
+    """Why the key is refused, or that it is not."""
+    if not refusing:
+        tightest = min(standings, key=lambda each: each.usage.left)
+        return f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."
+    first, *others = refusing
+    usage = first.usage
+    more = f", and by {', '.join(each.name for each in others)}" if others else ""
+    if usage.learning:
+        return (
+            f"{key} is refused by {first.name}{more}: the hub has lost data, and grants nothing of this key for"
+            f" {written_wait(usage.learning)}."
+        )
+    return f"{key} is refused by {first.name}{more}: {usage.used} of {usage.limit} are used; free {_wait(first)}."
+
+
+def _wait(standing: Standing) -> str:
+    if standing.limit.slots and not standing.usage.learning:
+        return "when something in progress ends"
+    return f"in {written_wait(standing.free_in_s)}"

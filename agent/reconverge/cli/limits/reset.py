@@ -1,0 +1,55 @@
+"""`reconverge reset`: forgets what one key has used of the limits of a program, on all nodes."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from reconverge.cli.asking import PATIENCE_S, wait_until_told
+from reconverge.cli.limits.declared import FileOption, KeyArgument, LimitsOption, OwnNamespaceOption, declared
+from reconverge.cli.options import HubOption, JsonOption
+from reconverge.contracts.explaining import printable
+from reconverge.errors import InvalidSetting
+from reconverge.hub.registry import MEMORY, redacted, scheme_of
+
+INTERVAL_S = 0.1
+RUNS_ON = "what is in progress counts until it ends"
+
+
+def reset(
+    key: KeyArgument,
+    hub: HubOption,
+    namespace: OwnNamespaceOption = None,
+    limit: LimitsOption = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget what a key has used, on all nodes: of the limits of --file, or of each --limit.
+
+    The command is a node for a moment, so say limits exactly as the nodes declare them: of quotas that differ the
+    smallest holds meanwhile. Limits on what is in progress are left alone, which is told. What contracts count,
+    `contracts reset` forgets.
+    """
+    if scheme_of(hub) == MEMORY:
+        raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so nothing can be forgotten there")
+    own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
+    forgotten, left = list[str](), list[str]()
+    with own.agent as agent:
+        agent.check(PATIENCE_S)
+        before = agent.stats().exchanges
+        for name, limiter in agent.limiters.items():
+            if any(each.limit.slots for each in limiter.tables):
+                left.append(name)
+                continue
+            limiter.reset(key)
+            forgotten.append(name)
+        wait_until_told(agent, before)
+    if as_json:
+        typer.echo(
+            json.dumps({"key": key, "namespace": own.namespace, "reset": forgotten, "left_alone": left}, indent=2)
+        )
+        return
+    typer.echo(f"{printable(key)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing'}")
+    for name in left:
+        typer.echo(f"left alone: {name}; {RUNS_ON}", err=True)

@@ -1,0 +1,99 @@
+"""The picture of a replay: what the busiest key asked for, and what each policy admitted, window by window."""
+
+# Theory of operation.
+#
+# One key is drawn, the one that asked for most: the sum over all keys would hide what a limit does to each. Windows
+# are those of the hub's clock, one after the other, which is how fixed windows count. Other algorithms count
+# otherwise, and may rightly admit more than the quota in one of these windows, a bucket its burst and its refill. So
+# the declared bound is drawn for fixed windows alone; the judgement beside the picture is of all algorithms.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from reconverge.cli import picture
+from reconverge.cli.picture import Chart, Series
+from reconverge.cli.replay.figures import figures_rows, verdict_on
+from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.judgement import Judgement, arrivals_of
+from reconverge.clock import SECOND_NS
+from reconverge.contracts.explaining import printable
+from reconverge.errors import InvalidSetting
+from reconverge.limit.limit import CLOCK, FIXED_WINDOW
+from reconverge.policies import POLICIES
+from reconverge.simulation.truth import Decided
+
+KEY_LENGTH_MAX: Final = 60
+"""So much of a key stands in the title."""
+WINDOWS_MAX: Final = 5000
+"""So many windows are drawn, from the start; a picture has not even as many dots across."""
+
+
+def save_plot(path: Path, outcome: Outcome, judgements: list[Judgement]) -> None:
+    """Draw into FILE.png, or FILE.html with the figures. Raises InvalidSetting when it cannot be written."""
+    chart = chart_of(outcome)
+    try:
+        if path.suffix == ".png":
+            picture.save_png(chart, path)
+        else:
+            head = ["", *(judgement.policy for judgement in judgements)]
+            table = [head, *figures_rows(judgements)]
+            sentences = [verdict_on(judgement) for judgement in judgements]
+            picture.save_page(chart, path, heading="reconverge replay", sentences=sentences, table=table)
+    except OSError as error:
+        raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None
+
+
+def chart_of(outcome: Outcome) -> Chart:
+    """The busiest key over time."""
+    setup = outcome.setup
+    by_policy = [arrivals_of(outcome, number) for number in range(len(setup.policies))]
+    asked = Counter[str]()
+    for one in by_policy[0]:
+        asked[one.key] += one.cost
+    key = max(asked, key=lambda each: (asked[each], each), default="")
+    of_key = [[one for one in arrivals if one.key == key] for arrivals in by_policy]
+    begin_ns = min((one.hub_ns for one in of_key[0]), default=0)
+    first = begin_ns // setup.limit.window_ns
+    last = max((one.hub_ns for one in of_key[0]), default=0) // setup.limit.window_ns
+    windows = range(first, min(last, first + WINDOWS_MAX - 1) + 1)
+    start_ns = _start_ns(outcome, by_policy[0])
+    return Chart(
+        title=f"{printable(key)[:KEY_LENGTH_MAX]} on {setup.nodes} nodes, {setup.limit}",
+        moments_s=[(window * setup.limit.window_ns - start_ns) / SECOND_NS for window in windows],
+        window_s=setup.limit.window,
+        asked=_sums(of_key[0], windows, setup.limit.window_ns, admitted=False),
+        quota=setup.limit.quota,
+        series=[
+            Series(name, _sums(arrivals, windows, setup.limit.window_ns, admitted=True), _bound(outcome, name))
+            for name, arrivals in zip(setup.policies, of_key, strict=True)
+        ],
+        cuts=[(cut.start_s, cut.end_s, f"{len(cut.nodes)} cut off") for cut in setup.cuts],
+    )
+
+
+def _start_ns(outcome: Outcome, arrivals: Sequence[Decided]) -> int:
+    """When the replay began, by the hub's clock: cuts are said in seconds after that."""
+    setup = outcome.setup
+    begun = (one.hub_ns - round(setup.requests[one.number].t_s / setup.speed * SECOND_NS) for one in arrivals)
+    return min(begun, default=0)
+
+
+def _sums(arrivals: Sequence[Decided], windows: range, window_ns: int, *, admitted: bool) -> list[int]:
+    """The cost of each window: of all requests, or of those that were admitted."""
+    sums = Counter[int]()
+    for one in arrivals:
+        if one.allowed or not admitted:
+            sums[one.hub_ns // window_ns] += one.cost
+    return [sums[window] for window in windows]
+
+
+def _bound(outcome: Outcome, name: str) -> float | None:
+    """What a window may admit at most by declaration; None where none is declared, or it is not of such windows."""
+    limit, policy = outcome.setup.limit, POLICIES[name]
+    if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:
+        return None
+    return limit.capacity + policy.bound(limit.capacity, outcome.setup.nodes)

@@ -1,0 +1,1 @@
+"""`reconverge settings` and `reconverge switch`: what every agent of a namespace obeys."""

@@ -1,0 +1,173 @@
+"""`reconverge switch`: turns all limits of a fleet, or some, on, into shadow or off, by its published settings."""
+
+# Theory of operation.
+#
+# A hub keeps one document of settings per namespace (`remote_settings/publisher.py`). The kill switch is a field of it,
+# so turning it means to read the document, change that field, and publish all else as it was, at a higher version. The
+# moment at which the document ends stays as it was, too: a switch should not make other settings last longer. Where
+# nothing is in force there is no such moment, and `--lifetime` has to say one, as a file of settings has to: a fleet
+# whose limits are off, and will be on again at a moment that was never chosen, is a trap.
+#
+# Two commands at one moment may each publish what they have read, and the later one wins. Both tell their version.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.limits.declared import advice_on_unknown
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import InvalidSetting, asked
+from reconverge.hub.port import Hub, SettingsStore
+from reconverge.hub.registry import redacted
+from reconverge.remote_settings.publisher import UnverifiedSettings
+from reconverge.remote_settings.publisher import publish as post
+from reconverge.remote_settings.signed import (
+    LIFETIME_MAX_S,
+    PAYLOAD_BYTES_MAX,
+    WORDS,
+    FleetSettings,
+    LimitOverride,
+    Rejection,
+    Secrets,
+    Word,
+    opened,
+)
+
+OWN: Final = "own"
+"""What is typed for no published switch."""
+WordArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        help=f"{', '.join(WORDS)}, or {OWN} for what each node says; without a word, what is published is shown.",
+        metavar="WORD",
+    ),
+]
+NamesOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--limit", help="Only this limit, in place of all; may be said again.", metavar="NAME"),
+]
+LifetimeOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        help="For how many seconds it is obeyed; by default until what is published ends.",
+        metavar="SECONDS",
+        min=1,
+        max=LIFETIME_MAX_S,
+    ),
+]
+
+
+def switch(
+    hub: HubOption,
+    word: WordArgument = None,
+    namespace: NamespaceOption = "default",
+    limit: NamesOption = None,
+    lifetime: LifetimeOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Also a limit of which no node has told the hub.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn limits on, into shadow (they count and refuse nothing) or off, on every node, within one sync interval.
+
+    All limits at once, or those of --limit. What else is published stays as it is. Needs the fleet's secret in
+    RECONVERGE_SETTINGS_SECRET; nodes without it obey nothing.
+    """
+    secrets = secrets_as_said()
+    chosen = _word(word, limit, lifetime)
+    now_s = SystemClock().wall_ns() // SECOND_NS
+
+    async def turn(store: Hub) -> FleetSettings | None:
+        if not isinstance(store, SettingsStore):
+            raise InvalidSetting("hub", redacted(hub), "is a hub at which nothing can be published")
+        known = await _in_force(store, secrets, namespace, now_s)
+        if word is None:
+            return known
+        if limit and not force:
+            _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)})
+        new = _lasting(known, namespace, now_s, lifetime)
+        return await post(store, turned(new, chosen, limit or ()), secrets, raise_version=True)
+
+    found = ask_hub(hub, namespace, turn, what="nothing can be published")
+    _tell(found, namespace, now_s, as_json=as_json)
+
+
+def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
+    """The same settings with another switch: of all limits, or of those that are named."""
+    if not names:
+        return replace(settings, switch=word)
+    limits: dict[str, LimitOverride] = dict(settings.limits)
+    for name in names:
+        limits[name] = replace(limits.get(name, LimitOverride()), switch=word)
+    return replace(settings, limits={name: each for name, each in limits.items() if each != LimitOverride()})
+
+
+def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -> Word | None:
+    """The switch that is typed; None for no published one. Raises InvalidSetting, also for options without a word."""
+    if word is None:
+        for name, value in (("--limit", limit), ("--lifetime", lifetime)):
+            if value:
+                raise InvalidSetting(name, value, f"needs a word before it: {', '.join((*WORDS, OWN))}")
+        return None
+    if word not in (*WORDS, OWN):
+        raise InvalidSetting("switch", word, f"must be {', '.join((*WORDS, OWN))}{asked(word, (*WORDS, OWN))}")
+    return WORDS.get(word)
+
+
+async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
+    """What is published and has not expired. Raises UnverifiedSettings for what no node with this secret obeys."""
+    payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
+    known = None if payload is None else opened(payload, secrets)
+    if isinstance(known, Rejection):
+        raise UnverifiedSettings(known)
+    if known is not None and known.namespace != namespace:
+        raise InvalidSetting("namespace", namespace, f"has settings for the namespace {known.namespace!r} in its place")
+    return None if known is None or known.expires <= now_s else known
+
+
+def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: int | None) -> FleetSettings:
+    """What is in force, or nothing, issued now. Raises InvalidSetting where no end of it is said."""
+    version = SystemClock().wall_ns() // 1_000_000
+    if lifetime is None and known is None:
+        problem = "is missing: nothing is in force that says how long; say for instance --lifetime 3600"
+        raise InvalidSetting("--lifetime", "", problem)
+    expires = now_s + lifetime if lifetime is not None else known.expires if known is not None else now_s
+    if known is None:
+        return FleetSettings(namespace, version, issued=now_s, expires=expires)
+    return replace(known, version=version, issued=now_s, expires=expires)
+
+
+def _check_known(names: Sequence[str], known: set[str]) -> None:
+    """Raise InvalidSetting for a limit of which no node has told; a misspelt one would switch nothing."""
+    # A node tells of each quota of a limit; those of `api` are `api` and `api#2`, and are switched as one.
+    for name in names:
+        if advice := advice_on_unknown([name], {each.partition("#")[0] for each in known}):
+            raise InvalidSetting(
+                "--limit", name, f"would switch nothing: {advice[0]}; --force publishes it all the same"
+            )
+
+
+def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: bool) -> None:
+    switches: Mapping[str, Word] = {} if found is None else _switches_of(found)
+    if as_json:
+        said: dict[str, Any] = {"namespace": namespace, "switch": None, "limits": switches}
+        if found is not None:
+            said |= {"switch": found.switch, "version": found.version, "expires_in_s": found.expires - now_s}
+        typer.echo(json.dumps(said, indent=2))
+        return
+    if found is None:
+        typer.echo(f"nothing is published for namespace {namespace}: each node switches its limits itself")
+        return
+    until = f"version {found.version}, for {found.expires - now_s} s more"
+    typer.echo(f"all limits of {namespace}: {found.switch or 'as each node says'} ({until})")
+    for name, each in switches.items():
+        typer.echo(f"{name}: {each}")
+
+
+def _switches_of(settings: FleetSettings) -> dict[str, Word]:
+    return {name: each.switch for name, each in settings.limits.items() if each.switch is not None}

@@ -1,0 +1,126 @@
+"""One look at a fleet: rows by limit, by node or by key, from what the hub knows anyway."""
+
+# Theory of operation.
+#
+# A hub keeps totals by limit, how many nodes live, and, where nodes meter usage, what each node is doing and what each
+# identity has used in the present minute. A look reads that, and nothing is asked of any node. Totals only rise, so
+# two looks make a rate: what was charged between them, by this machine's clock. A hub that has lost its data begins
+# anew, and its totals are below those of the look before; then there is no rate until the next look.
+#
+# What is read is bounded by the hub, and what is shown by `most`: the largest rows, and how many are left out.
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconverge.cli.tables import Row
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import InvalidSetting, asked
+from reconverge.hub.port import Adoptable, Hub, UsageHub
+from reconverge.hub.report import Totals
+from reconverge.hub.usage import MINUTE
+from reconverge.usage.periods import period_at
+from reconverge.usage.reading import fleet_load
+from reconverge.usage.reading import totals as usage_totals
+
+LIMIT: Final = "limit"
+NODE: Final = "node"
+KEY: Final = "key"
+VIEWS: Final = (LIMIT, NODE, KEY)
+NO_METER: Final = "nothing is metered: nodes tell this with reconverge.usage, see docs/guide/usage.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at one moment."""
+
+    by: str
+    taken_s: float
+    """By the monotonic clock."""
+    nodes: int | None
+    """How many live nodes have reported; None where the hub does not tell."""
+    rows: Sequence[Mapping[str, Any]]
+    """The largest first, `most` at most; all with the same columns."""
+    left_out: int
+    """How many rows are not shown."""
+    totals: Mapping[str, Totals]
+    """Of all limits, for the rate of the next look; empty unless `by` is "limit"."""
+    remark: str = ""
+    """Why there are no rows, if that can be mended."""
+
+    def as_json(self, wall_s: float) -> dict[str, Any]:
+        """One look as a program reads it."""
+        return {
+            "at": round(wall_s, 3),
+            "by": self.by,
+            "nodes": self.nodes,
+            "rows": [dict(row) for row in self.rows],
+            "left_out": self.left_out,
+        }
+
+    def table(self) -> tuple[Row, list[Row]]:
+        """Heads and rows as texts."""
+        heads = tuple(self.rows[0]) if self.rows else ()
+        return heads, [tuple(_shown(value) for value in row.values()) for row in self.rows]
+
+
+def check_view(by: str) -> None:
+    """Raise InvalidSetting for what nothing can be sorted by."""
+    if by not in VIEWS:
+        raise InvalidSetting("--by", by, f"must be {', '.join(VIEWS)}{asked(by, VIEWS)}")
+
+
+async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: Look | None = None) -> Look:
+    """Look at a fleet. `before` is the last look, for rates. Raises HubUnavailable."""
+    taken_s = time.monotonic()
+    nodes = await live_nodes(hub)
+    totals: Mapping[str, Totals] = {}
+    if by == LIMIT:
+        totals = await hub.totals()
+        rows = limit_rows(totals, before, taken_s)
+    elif not isinstance(hub, UsageHub):
+        return Look(by, taken_s, nodes, (), 0, totals, "this hub does not add usage up")
+    elif by == NODE:
+        rows = [
+            {"node": each.node, "requests/s": each.requests_per_s, "cost/s": each.cost_per_s}
+            for each in await fleet_load(hub.usage)
+        ]
+    else:
+        period = period_at(MINUTE, clock.wall_ns() / SECOND_NS)
+        used = await usage_totals(hub.usage, period, by=("identity",))
+        rows = [{"key": key.identity, **counts._asdict()} for key, counts in used.items()]
+    return Look(by, taken_s, nodes, *_largest(rows, most), totals, NO_METER if not rows and by != LIMIT else "")
+
+
+async def live_nodes(hub: Hub) -> int | None:
+    """How many live nodes have reported to any shard; None where the hub does not tell. Raises HubUnavailable."""
+    found: object = hub
+    if not isinstance(found, Adoptable):
+        return None
+    return max([(await found.data(shard)).nodes for shard in range(found.shards)])
+
+
+def limit_rows(totals: Mapping[str, Totals], before: Look | None = None, now_s: float = 0.0) -> list[dict[str, Any]]:
+    """What was charged to each limit, and what was charged in a second since the look before."""
+    rows = list[dict[str, Any]]()
+    for name, total in totals.items():
+        former = None if before is None else before.totals.get(name)
+        rate = None
+        if before is not None and former is not None and total.charged >= former.charged:
+            rate = round((total.charged - former.charged) / max(now_s - before.taken_s, 1e-3), 1)
+        rows.append({"limit": name, "charged/s": rate, "charged": total.charged, "given back": total.refunded})
+    return rows
+
+
+def _largest(rows: Sequence[Mapping[str, Any]], most: int) -> tuple[list[Mapping[str, Any]], int]:
+    """The rows with the largest numbers in the order of their columns, and how many others there are."""
+    shown = heapq.nlargest(most, rows, key=lambda row: tuple(value or 0 for value in list(row.values())[1:]))
+    return shown, len(rows) - len(shown)
+
+
+def _shown(value: object) -> str:
+    return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,132 @@
+"""`reconverge status`: one look at a fleet and its hub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final, TypeAlias
+
+import typer
+
+from reconverge.cli.asking import ask_hub
+from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.tables import plain, tell_table
+from reconverge.cli.watch.look import LIMIT, Look, look
+from reconverge.cli.watch.top import MOST, MOST_MAX
+from reconverge.clock import SystemClock
+from reconverge.hub.adopting import HubData
+from reconverge.hub.checking.probe import scratch_namespace
+from reconverge.hub.diagnosis import Diagnosable, Finding, Level
+from reconverge.hub.port import Adoptable, Hub
+from reconverge.hub.registry import HubSettings, open_hub, redacted
+
+PROBLEM_STATUS: Final = 1
+PACE: Final = Pace(sync_interval_s=0.1, timeout_s=1.0)
+"""That of agents that say nothing else; `doctor` takes others."""
+TOLD: Final = ("memory", "durability", "keys", "round trip")
+"""Checks of which also good news is told."""
+MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A fleet and its hub at one moment."""
+
+    checkup: Checkup
+    shards: list[HubData]
+    """Empty where the hub does not tell of its data."""
+    limits: Look
+
+    @property
+    def waits(self) -> int:
+        """How many shards grant nothing of strict limits, because data may be lost, as of a hub that is new."""
+        return sum(each.waits for each in self.shards)
+
+    @property
+    def lost(self) -> int:
+        """In how many of those a node has shown that there were other data before."""
+        return sum(each.waits and each.lost for each in self.shards)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem, and no data were lost of late."""
+        return self.checkup.ok and not self.lost
+
+
+def status(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    most: MostOption = MOST,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell how a fleet is: its hub, with memory and persistence, the nodes that live, and the totals of each limit.
+
+    Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or the hub has lost data and waits.
+    """
+
+    async def ask(opened: Hub) -> Status:
+        limits = await look(opened, SystemClock(), by=LIMIT, most=most)
+        found: object = opened
+        shards = [await found.data(each) for each in range(found.shards)] if isinstance(found, Adoptable) else []
+        # A hub that cannot examine itself is tried in a namespace of its own.
+        scratch = None if isinstance(opened, Diagnosable) else _scratch(hub, namespace)
+        try:
+            checkup = await check_up(scratch or opened, PACE, SystemClock())
+        finally:
+            if scratch is not None:
+                await scratch.close()
+        return Status(checkup, shards, limits)
+
+    found = ask_hub(hub, namespace, ask, what="there is no fleet")
+    shown = plain(redacted(hub))
+    if as_json:
+        typer.echo(json.dumps(_as_json(found, shown, namespace), indent=2))
+    else:
+        _show(found, shown, namespace)
+    if not found.ok:
+        raise typer.Exit(PROBLEM_STATUS)
+
+
+def _scratch(url: str, namespace: str) -> Hub:
+    return open_hub(url, HubSettings(scratch_namespace(namespace), PACE.timeout_s))
+
+
+def _show(found: Status, shown: str, namespace: str) -> None:
+    problems, warnings = (found.checkup.count(each) for each in (Level.PROBLEM, Level.WARNING))
+    verdict = "healthy" if not problems and not warnings else f"problems: {problems}, warnings: {warnings}"
+    advice = "" if verdict == "healthy" else "; `reconverge doctor` says how to mend them"
+    typer.echo(f"hub     {shown}: {verdict}{advice}")
+    for each in _worth_telling(found.checkup.findings):
+        typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
+    nodes = "the hub does not tell" if found.limits.nodes is None else str(found.limits.nodes)
+    typer.echo(f"nodes   {nodes}")
+    if found.waits:
+        why = "data were lost" if found.lost else "the hub is new, or data may be lost"
+        shards = f"{found.waits} of {len(found.shards)} shards grant nothing more of strict limits for now"
+        typer.echo(f"data    {shards}: {why}; see `reconverge hub adopt`")
+    typer.echo(f"limits  of namespace {namespace}" + ("" if found.limits.rows else ": no node has told of any yet"))
+    heads, rows = found.limits.table()
+    tell_table(tuple(heads), rows)
+    if found.limits.left_out:
+        typer.echo(f"and {found.limits.left_out} more")
+
+
+def _worth_telling(findings: Any) -> list[Finding]:
+    """What is wrong, and how memory and persistence are."""
+    return [each for each in findings if each.level is not Level.OK or each.check in TOLD]
+
+
+def _as_json(found: Status, shown: str, namespace: str) -> dict[str, Any]:
+    return {
+        "hub": shown,
+        "namespace": namespace,
+        "ok": found.ok,
+        "findings": [asdict(each) for each in found.checkup.findings],
+        "round_trip_ms": found.checkup.round_trip_ms,
+        "nodes": found.limits.nodes,
+        "shards_waiting": found.waits,
+        "shards_lost": found.lost,
+        "limits": [{name: each for name, each in row.items() if name != "charged/s"} for row in found.limits.rows],
+        "left_out": found.limits.left_out,
+    }

@@ -1,0 +1,103 @@
+"""`reconverge top`: a fleet live, by limit, node or key, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Annotated, Final, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from reconverge.cli.asking import ask_hub
+from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.tables import table_lines
+from reconverge.cli.watch.look import LIMIT, VIEWS, Look, check_view, look
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import Hub
+
+MOST: Final = 20
+MOST_MAX: Final = 1000
+"""A terminal shows fewer, and a program has `usage` and `status` for more."""
+INTERVAL_S: Final = 2.0
+INTERVAL_MIN_S: Final = 0.2
+"""Looks cost the hub a few reads each; a person sees no more of them."""
+ByOption: TypeAlias = Annotated[str, typer.Option(help=f"What the rows are: {', '.join(VIEWS)}.", metavar="NAME")]
+MostOption: TypeAlias = Annotated[int, typer.Option(help="How many rows to show.", min=1, max=MOST_MAX, metavar="N")]
+IntervalOption: TypeAlias = Annotated[
+    float, typer.Option(help="Seconds between two looks.", min=INTERVAL_MIN_S, max=3600.0, metavar="SECONDS")
+]
+Tell: TypeAlias = Callable[[list[str]], None]
+
+
+def top(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    by: ByOption = LIMIT,
+    most: MostOption = MOST,
+    interval: IntervalOption = INTERVAL_S,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch a fleet: what is charged to each limit, what each node does, or which keys use most, the largest first.
+
+    Shows what the hub knows anyway; nodes and keys are those of metered usage, keys of the present minute. Ends with
+    Ctrl-C. With --json each look is one line.
+    """
+    check_view(by)
+
+    async def watch(opened: Hub) -> None:
+        before: Look | None = None
+        while True:
+            before = await _show_next(opened, before, once=once)
+            if once:
+                return
+            await asyncio.sleep(interval)
+
+    async def _show_next(opened: Hub, before: Look | None, *, once: bool) -> Look | None:
+        clock = SystemClock()
+        try:
+            seen = await look(opened, clock, by=by, most=most, before=before)
+        except HubUnavailable as error:
+            if once:
+                raise
+            if as_json:
+                typer.echo(f"reconverge: {error}; trying again", err=True)
+            else:
+                tell([f"the hub does not answer: {error}; trying again every {interval:g} s"])
+            return before
+        tell([json.dumps(seen.as_json(clock.wall_ns() / SECOND_NS))] if as_json else _lines(seen, namespace))
+        return seen
+
+    with _screen(live=not as_json and not once) as tell:
+        ask_hub(hub, namespace, watch, what="there is no fleet to watch")
+
+
+@contextmanager
+def _screen(*, live: bool) -> Generator[Tell]:
+    """Where looks are shown: on a terminal one in place of the other, elsewhere one after the other.
+
+    The terminal is as it was before once the block has been left, whatever has ended it.
+    """
+    console = Console(highlight=False)
+    if not live or not console.is_terminal:
+        yield lambda lines: typer.echo("\n".join(lines))
+        return
+    with console.screen() as screen:
+        yield lambda lines: screen.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
+
+
+def _lines(seen: Look, namespace: str) -> list[str]:
+    """A look as lines of text."""
+    nodes = "" if seen.nodes is None else f", {seen.nodes} live nodes"
+    heads, rows = seen.table()
+    lines = [f"{namespace} by {seen.by}{nodes}", *(table_lines(heads, rows) if rows else ())]
+    if not rows:
+        lines.append(seen.remark or "no node has told the hub anything yet")
+    if seen.left_out:
+        lines.append(f"and {seen.left_out} more")
+    return lines
