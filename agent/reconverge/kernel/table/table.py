@@ -552,7 +552,11 @@ def _take_over(table: Table, key: str, now_ns: int) -> None:
 
 
 def _usage(table: Table, key: str, now_ns: int) -> Usage:
-    return usage_at(home_of(table, key), key, now_ns)
+    cell = table.cells.get(key)
+    if cell is None:
+        table = home_of(table, key)
+        cell = look_up(table, key, now_ns)
+    return usage_at(table, cell, now_ns)
 
 
 def _reset(table: Table, key: str, now_ns: int) -> None:
