@@ -553,10 +553,10 @@ def _take_over(table: Table, key: str, now_ns: int) -> None:
 
 def _usage(table: Table, key: str, now_ns: int) -> Usage:
     cell = table.cells.get(key)
-    if cell is None:
-        table = home_of(table, key)
-        cell = look_up(table, key, now_ns)
-    return usage_at(table, cell, now_ns)
+    if cell is not None:
+        return usage_at(table, cell, now_ns)
+    home = home_of(table, key)
+    return usage_at(home, look_up(home, key, now_ns), now_ns)
 
 
 def _reset(table: Table, key: str, now_ns: int) -> None:
