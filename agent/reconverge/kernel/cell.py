@@ -66,6 +66,7 @@ class Shard(Protocol):
     looks_ns: int
     regular_ns: int
     begins_ns: int
+    under_way_ns: int
     keeps_until_ns: int
     not_taken: int
     unconfirmed: int

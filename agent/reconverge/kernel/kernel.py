@@ -282,11 +282,13 @@ class Kernel(Node):
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
             everything = not shard.dirty or not early
             limits = self._limit_reports(shard, indexes, now_ns, due)
-            self.taken_ns[shard_index] = now_ns
+            shard.under_way_ns = now_ns  # first: a key that is taken for one under way stays, which does no harm
             self.flights[shard_index] = reports
         except BaseException:  # out of a signal handler, say, if this is the main thread
             if not handed_over:
                 self.newcomers.queue_again(shard)
+            if shard_index not in self.flights:
+                shard.under_way_ns = NEVER_NS
             self._put_back(shard, held, now_ns)
             raise
         return limits, reports, later or more, everything
@@ -294,6 +296,7 @@ class Kernel(Node):
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
         reports = self.flights.pop(shard_index)
+        self.shards[shard_index].under_way_ns = NEVER_NS
         farewells = self.room.farewells(reports)
         try:
             news = apply_answers(reports, answer.cells, heard_ns, now_ns)
@@ -350,6 +353,7 @@ class Kernel(Node):
         for cell, report in zip(reports.cells, reports, strict=True):
             cell.table.lock.run(unreport_cell, cell, report)
         self.flights.pop(shard_index)  # last: what an exception interrupts is done again, which does no harm
+        self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
         """Begin the lifetime numbers anew, with what the hub has not confirmed under the old account."""

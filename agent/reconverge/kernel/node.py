@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from reconverge.clock import NEVER_NS, Clock
+from reconverge.clock import Clock
 from reconverge.kernel.algorithms.edges import solo_offset_ns
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import KernelFields, Reports
@@ -64,8 +64,6 @@ class Node(KernelFields):
         self.asks = AskBudget(asks_max)
         self.flights: dict[int, Reports] = {}
         """The batch under way to each shard."""
-        self.taken_ns = [-NEVER_NS] * shards
-        """When each shard's last batch was taken."""
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Which shard keeps a key."""
@@ -101,8 +99,7 @@ class Node(KernelFields):
 
     def is_under_way(self, cell: Cell) -> bool:
         """Whether a report of that cell may be waiting for its answer."""
-        index = cell.shard.index
-        return index in self.flights and cell.reported_ns >= self.taken_ns[index]
+        return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
         """Know nothing of the hub, and owe it nothing: another process does."""

@@ -54,6 +54,8 @@ class ShardState(ShardFields, AskState):
         self.stay_asleep()
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
+        self.under_way_ns = NEVER_NS
+        """When the batch was taken that waits for its answer; never, if none does."""
         self.later = Later()
         """What waits until its limit is due."""
         self.forget_asks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconverge.clock import NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 LOOKED_AROUND = 4096
@@ -20,7 +21,18 @@ class Store(dict[str, Cell]):
     became empty last. So the order of places, in which cells are gone through, does not depend on how keys are hashed.
     """
 
-    __slots__ = ("_empty", "_hand", "_places", "admitted", "beside", "overflow", "overflowed", "refused")
+    __slots__ = (
+        "_empty",
+        "_hand",
+        "_places",
+        "admitted",
+        "beside",
+        "left_early",
+        "let_go_ns",
+        "overflow",
+        "overflowed",
+        "refused",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,6 +46,10 @@ class Store(dict[str, Cell]):
         """In which the keys are counted together that find no room; it has no place."""
         self.overflowed = 0
         """Decisions about such keys."""
+        self.left_early = 0
+        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
+        self.let_go_ns = -NEVER_NS
+        """When a key left last that could come back while its use counts; see `kernel/evicted.py`."""
         self.beside: tuple[Store, ...] | None = None
         """The stores of the limits that count with this one, itself among them; None if none do."""
 

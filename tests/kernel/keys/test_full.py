@@ -13,7 +13,8 @@ from reconverge.kernel import Kernel, Table
 from reconverge.kernel.table.lookup import OTHERS_PASSED
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT
-from tests.support.node import INTERVAL_NS, START_S
+from reconverge_sync.memory import MemoryHub
+from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEYS = 20
 WINDOW_S = 60.0
@@ -41,9 +42,9 @@ class Full:
         self.in_python = 0
         """How many decisions have been made in Python."""
 
-    def fills_up(self, table: Table, uses: int = 1) -> None:
-        """Keys come until there is room for no more, and one that finds none."""
-        for number in range(KEYS + 1):
+    def fills_up(self, table: Table, uses: int = 1, *, but: int = 0) -> None:
+        """Keys come until there is room for no more, and one that finds none; or so many fewer."""
+        for number in range(KEYS + 1 - but):
             table.allow(f"made-up {number}", uses)
 
     def counts_decisions_in_python(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +78,67 @@ def test_a_decision_without_room_is_compiled_as_long_as_all_keys_stay(
     assert 0 == full.in_python
     assert 51 == table.overflowed
     assert KEYS == full.kernel.keys
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize(
+    ("alone", "algorithm"),
+    [
+        (True, FIXED_WINDOW),
+        (True, SLIDING_WINDOW),
+        (True, TOKEN_BUCKET),
+        (False, FIXED_WINDOW),
+        (False, SLIDING_WINDOW),
+    ],
+)
+@pytest.mark.parametrize("limits", [1, 3])
+@pytest.mark.parametrize("overflows", [True, False])
+def test_a_decision_for_which_an_idle_key_leaves_is_compiled(
+    algorithm: str, limits: int, *, overflows: bool, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is, whether or not a key has found no room before; and a key leaves for each that comes."""
+    full = Full(limits=limits, alone=alone, algorithm=algorithm)
+    table = full.tables[0]
+    full.fills_up(table, but=0 if overflows else 1)
+    full.clock.advance_ns(round(2.5 * WINDOW_S) * SECOND_NS)
+    full.counts_decisions_in_python(table, monkeypatch)
+
+    for number in range(KEYS // 2):
+        table.allow(f"newcomer {number}")
+
+    assert 0 == full.in_python
+    assert [True] * (KEYS // 2) == [f"newcomer {number}" in table.cells for number in range(KEYS // 2)]
+    assert int(overflows) == table.overflowed
+    assert full.kernel.keys == len(table.cells) <= KEYS
+    assert (0 if alone else KEYS // 2) <= table.left_early
+
+
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
+@pytest.mark.parametrize(("ago_s", "remembered"), [(3, True), (5, False)])
+def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_within_two_windows(
+    ago_s: int, algorithm: str, *, remembered: bool
+) -> None:
+    """When it comes back, it has no allowance for being new."""
+    clock = ManualClock(START_S)
+    hub, node = MemoryHub(clock=clock), Node(clock)
+    table = node.limit(Limit(1000, 2.0, algorithm=algorithm), BALANCED)
+    for key in ("ada", "bob"):
+        table.allow(key)
+    for _ in range(40):
+        node.exchanges_with(hub)
+        clock.advance_ns(INTERVAL_NS)
+    node.kernel.keys_max = 2
+    now_ns = clock.monotonic_ns()
+    cell = table.cells["ada"]
+    cell.line = cell.base = cell.overdraft = 0  # all of its line is given back
+    cell.held = False
+    cell.touched_ns = now_ns - ago_s * SECOND_NS
+
+    table.allow("eve")
+
+    assert "eve" in table.cells
+    assert "ada" not in table.cells
+    assert (remembered, remembered) == (table.evicted.recall("ada", now_ns), now_ns == table.cells.let_go_ns)
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])

@@ -230,7 +230,7 @@ class AllQuotas:
         return explain_all(self.tables, parts, costs, now_ns, charged=False)
 
     def _usages(self, key: str, now_ns: int) -> dict[str, Usage]:
-        return {table.name: usage_at(table, key, now_ns) for table in self.tables}
+        return {table.name: usage_at(table, look_up(table, key, now_ns), now_ns) for table in self.tables}
 
     def _reset(self, key: str, now_ns: int) -> None:
         for table in self.tables:

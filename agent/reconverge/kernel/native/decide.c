@@ -344,10 +344,7 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
     Place *place = store_place(store, asked->key);
     if (UNLIKELY(place == NULL)) {
         /* What decides about a key without room has to be known before any room is made, as all is done anew in Python. */
-        bool beyond = store->kernel->keys >= store->kernel->keys_max;
-        if (beyond && !decides_beyond(store, asked)) {
-            return leave_to_python(store);
-        }
+        bool beyond = store->kernel->keys >= store->kernel->keys_max && decides_beyond(store, asked);
         if (store_meet(store, asked->key, now_ns, asked->shard, &place, &beyond) < 0) {
             return -1;
         }

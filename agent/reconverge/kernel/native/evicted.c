@@ -122,23 +122,18 @@ evicted_recall(Evicted *self, PyObject *key, i64 now_ns)
     return has_all(self->younger, bits) || has_all(self->older, bits);
 }
 
-/* ------------------------------------------------------------------ as Python sees them */
-
-static PyObject *
-Evicted_remember(PyObject *object, PyObject *args)
+int
+evicted_remember(Evicted *self, PyObject *key, i64 now_ns)
 {
-    Evicted *self = (Evicted *)object;
-    PyObject *key;
-    long long now_ns;
     uint64_t bits[PROBES];
-    if (!PyArg_ParseTuple(args, "UL:remember", &key, &now_ns) || !find_bits(self, key, bits)) {
-        return NULL;
+    if (!find_bits(self, key, bits)) {
+        return -1;
     }
     turn(self, now_ns);
     if (self->younger == NULL) {
         self->younger = pages_new((size_t)(self->mask + 1) / 8);
         if (self->younger == NULL) {
-            return NULL;
+            return -1;
         }
         if (self->older == NULL) {
             self->turned_ns = now_ns;
@@ -146,6 +141,19 @@ Evicted_remember(PyObject *object, PyObject *args)
     }
     for (int number = 0; number < PROBES; number++) {
         self->younger[bits[number] >> 3] |= (uint8_t)(1 << (bits[number] & 7));
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ as Python sees them */
+
+static PyObject *
+Evicted_remember(PyObject *object, PyObject *args)
+{
+    PyObject *key;
+    long long now_ns;
+    if (!PyArg_ParseTuple(args, "UL:remember", &key, &now_ns) || evicted_remember((Evicted *)object, key, now_ns) < 0) {
+        return NULL;
     }
     Py_RETURN_NONE;
 }

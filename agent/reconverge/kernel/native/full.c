@@ -1,11 +1,11 @@
-/* A node that has no room for another key: `kernel/table/lookup.py`, as far as all keys that are looked at stay.
+/* A node that has no room for another key: `kernel/table/lookup.py`, as far as C knows the limits that are looked at.
  *
  * Theory of operation.
  *
  * A node is full when a stranger makes up keys, and then each of its decisions about a new key looks at two keys of the
- * limit, and at two of another one. Nearly all of them stay. So C looks first, and changes nothing that a second look
- * would change again; only if all stay does it go on to the next ones. If one may leave, Python begins anew: letting go of a
- * key takes it from the agenda, from the memory of evicted keys and from the counts.
+ * limit, and at two of another one. So C looks first, and changes nothing that a second look would change again. Once it
+ * knows of all keys that were looked at whether they stay, it lets those go that do not. If it does not know that of one,
+ * Python begins anew. So it does if there is no room after all, and C cannot count a key beyond the cap.
  *
  * Of a node without a hub idle keys leave in C, as they do while there is room (`evict`). There, too, all that may need
  * Python is looked at before anything is dropped.
@@ -21,7 +21,7 @@
 #define OTHERS_PASSED 8
 #define LOOKS 2
 
-enum { STAY, LEFT, TO_PYTHON };
+enum { NO_ROOM, ROOM, TO_PYTHON, STAYS, LEAVES };
 
 /* Whether nothing is held, nor left to be said, as far as is known without bringing the cell to the moment. */
 static bool
@@ -33,7 +33,7 @@ may_be_idle(const Cell *cell, i64 now_ns)
     return is_heard(cell) ? !cell->dirty : cell->reset_us == 0;
 }
 
-/* Whether a key stays; TO_PYTHON if it may leave, or Python has to look. -1 with an error. */
+/* Whether a key stays, or LEAVES; TO_PYTHON if Python has to look. -1 with an error. */
 static int
 look_at(Store *store, Place *place, i64 now_ns)
 {
@@ -46,7 +46,7 @@ look_at(Store *store, Place *place, i64 now_ns)
         quiet_read(place, &scratch);
     }
     if (!may_be_idle(quiet ? &scratch : place->cell, now_ns)) {
-        return STAY;
+        return STAYS;
     }
     if (!store->terms.plain) {
         return TO_PYTHON;
@@ -55,39 +55,73 @@ look_at(Store *store, Place *place, i64 now_ns)
     if (cell == NULL) {
         return -1;
     }
-    if (!fits(store, cell)) {
+    if (!fits(store, cell) || cell->leaving) { /* how many are leaving, Python counts */
         return TO_PYTHON;
     }
     if (advance(store, cell, now_ns) < 0) {
         return -1;
     }
     measure(store, cell);
-    bool stays = meter_used(&store->terms, cell, now_ns) > 0 || cell->line || cell->base || cell->overdraft;
-    if (stays && quiet) {
-        try_quiet(store, place);
+    if (meter_used(&store->terms, cell, now_ns) > 0 || cell->line || cell->base || cell->overdraft ||
+        cell->reported_ns >= cell->shard->under_way_ns || !may_be_idle(cell, now_ns)) {
+        if (quiet) {
+            try_quiet(store, place);
+        }
+        return STAYS;
     }
-    return stays ? STAY : TO_PYTHON;
+    return LEAVES;
 }
 
-/* Look at the next keys, which begin at `hand`; it is moved past them. */
+/* What was found at the next places of a store. */
+typedef struct {
+    Place *leaving[LOOKS];
+    int count;
+    i64 hand; /* behind them */
+} Found;
+
+/* Look at the next keys, and change nothing. TO_PYTHON if Python has to look; -1 with an error. */
 static int
-look_at_next(Store *store, i64 *hand, i64 now_ns)
+look_at_next(Store *store, Found *found, i64 now_ns)
 {
     i64 looks = at_most(store->places, PLACES_PASSED), seen = 0;
-    *hand = store->hand;
+    found->hand = store->hand;
     for (i64 look = 0; look < looks && seen < LOOKS; look++) {
-        Place *place = place_at(store, *hand);
-        *hand = (*hand + 1) % store->places;
+        Place *place = place_at(store, found->hand);
+        found->hand = (found->hand + 1) % store->places;
         if (place->key == 0) {
             continue;
         }
         seen++;
-        int found = look_at(store, place, now_ns);
-        if (found != STAY) {
-            return found;
+        int said = look_at(store, place, now_ns);
+        if (said == LEAVES) {
+            found->leaving[found->count++] = place;
+        } else if (said != STAYS) {
+            return said;
         }
     }
-    return STAY;
+    return STAYS;
+}
+
+/* Go on to the next keys, and let those go that leave. -1 with an error. */
+static int
+go_on(Store *store, const Found *found, i64 now_ns)
+{
+    store->hand = found->hand;
+    for (int at = 0; at < found->count; at++) {
+        Place *place = found->leaving[at];
+        Cell *cell = place->cell;
+        if (is_heard(cell) && now_ns - cell->touched_ns < 2 * store->terms.idle_ns) {
+            if (evicted_remember(store->evicted, key_of(place), now_ns) < 0) {
+                return -1;
+            }
+            store->let_go_ns = now_ns;
+        }
+        cell->fresh = cell->dirty = cell->urgent = false;
+        store_leave(store, place);
+        store->kernel->keys--;
+        store->left_early++;
+    }
+    return 0;
 }
 
 /* Another limit that has keys, by turns; NULL if none of the next few has. Borrowed; `known` is false where Python has to
@@ -127,37 +161,39 @@ another(Store *store, bool *known)
 
 /* Of a node with a hub. */
 static int
-make_room_shared(Store *store, i64 now_ns)
+make_room_shared(Store *store, bool beyond, i64 now_ns)
 {
-    i64 hand, others_hand = 0;
-    int found = look_at_next(store, &hand, now_ns);
-    if (found != STAY) {
-        return found;
+    KernelFields *kernel = store->kernel;
+    Found own = {.count = 0}, others = {.count = 0};
+    Store *other = NULL;
+    bool known = true, entered = false;
+    int said = look_at_next(store, &own, now_ns);
+    if (said != STAYS) {
+        return said;
     }
-    bool known;
-    Store *other = another(store, &known);
-    if (!known) {
-        return TO_PYTHON;
+    bool looks_further = kernel->keys - own.count >= kernel->keys_max;
+    if (looks_further) {
+        other = another(store, &known);
+        entered = other != NULL && other->lock != NULL && lock_enter_if_free(other->lock);
+        said = !known ? TO_PYTHON : entered ? look_at_next(other, &others, now_ns) : STAYS;
     }
-    bool entered = other != NULL && other->lock != NULL && lock_enter_if_free(other->lock);
+    bool full = kernel->keys - own.count - others.count >= kernel->keys_max;
+    if (said == STAYS && full && !beyond) {
+        said = TO_PYTHON;
+    }
+    if (said == STAYS) {
+        kernel->turn += looks_further;
+        said = go_on(store, &own, now_ns) < 0 || (entered && go_on(other, &others, now_ns) < 0) ? -1 : full ? NO_ROOM : ROOM;
+    }
     if (entered) {
-        found = look_at_next(other, &others_hand, now_ns);
         lock_leave(other->lock);
     }
-    if (found != STAY) {
-        return found;
-    }
-    store->hand = hand;
-    store->kernel->turn++;
-    if (entered) {
-        other->hand = others_hand;
-    }
-    return STAY;
+    return said;
 }
 
 /* Of a node without one. */
 static int
-make_room_alone(Store *store, i64 now_ns)
+make_room_alone(Store *store, bool beyond, i64 now_ns)
 {
     KernelFields *kernel = store->kernel;
     if (needs_time(store->lone_shard, now_ns)) {
@@ -170,6 +206,9 @@ make_room_alone(Store *store, i64 now_ns)
         (other != NULL && (other->lone_shard == NULL || !other->terms.plain || !next_fit(other, LOOKS)))) {
         return TO_PYTHON;
     }
+    if (!beyond && kernel->keys - would_leave(store, now_ns, LOOKS) >= kernel->keys_max) {
+        return TO_PYTHON;
+    }
     i64 gone = evict(store, now_ns, LOOKS, false);
     kernel->keys -= at_least(gone, 0);
     if (gone >= 0 && kernel->keys >= kernel->keys_max) {
@@ -180,11 +219,11 @@ make_room_alone(Store *store, i64 now_ns)
             lock_leave(other->lock);
         }
     }
-    return gone < 0 ? -1 : kernel->keys < kernel->keys_max ? LEFT : STAY;
+    return gone < 0 ? -1 : kernel->keys < kernel->keys_max ? ROOM : NO_ROOM;
 }
 
 int
-make_room_in_full(Store *store, i64 now_ns)
+make_room_in_full(Store *store, bool beyond, i64 now_ns)
 {
-    return store->lone_shard != NULL ? make_room_alone(store, now_ns) : make_room_shared(store, now_ns);
+    return store->lone_shard != NULL ? make_room_alone(store, beyond, now_ns) : make_room_shared(store, beyond, now_ns);
 }

@@ -109,6 +109,7 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place,
 {
     const Terms *terms = &store->terms;
     KernelFields *kernel = store->kernel;
+    bool counted = *beyond;
     *place = NULL;
     *beyond = false;
     if (!is_plain(store, key) || is_beside(store, key)) {
@@ -116,8 +117,8 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place,
     }
     bool full = kernel->keys >= kernel->keys_max;
     if (full) {
-        int left = make_room_in_full(store, now_ns);
-        if (left <= 0 || left == 2) {
+        int left = make_room_in_full(store, counted, now_ns);
+        if (left != 1) {
             *beyond = left == 0;
             return left < 0 ? -1 : 0;
         }

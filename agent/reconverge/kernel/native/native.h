@@ -151,7 +151,7 @@ PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
     X(leased_ns) X(lost_ns) X(not_taken)                                                                             \
-    X(attended_until_ns) X(looks_ns) X(regular_ns) X(begins_ns) X(early_ns) X(refreshed_ns)
+    X(attended_until_ns) X(looks_ns) X(regular_ns) X(begins_ns) X(early_ns) X(refreshed_ns) X(under_way_ns)
 
 #define DECLARE(name) i64 name;
 typedef struct {
@@ -230,6 +230,7 @@ typedef struct {
 
 extern PyType_Spec Evicted_spec;
 bool evicted_recall(Evicted *evicted, PyObject *key, i64 now_ns);
+int evicted_remember(Evicted *evicted, PyObject *key, i64 now_ns); /* -1 with an error */
 
 /* ------------------------------------------------------------------ store.c: the cells of one limit by key */
 
@@ -309,7 +310,7 @@ struct Store {
     /* Of keys that find no room, apart from what every decision reads. */
     PyObject *overflow; /* the cell in which they are counted together; NULL or None if there is none */
     PyObject *peers;    /* the limits of the node by name, a dict */
-    i64 overflowed;
+    i64 overflowed, left_early, let_go_ns;
 };
 
 /* ------------------------------------------------------------------ page_allocator.c: memory in whole pages */
@@ -350,6 +351,7 @@ Cell *whole(Store *store, Place *place);                         /* borrowed; NU
 void try_lone(Store *store, Place *place);                       /* do without the object, if nothing else has it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
+i64 would_leave(Store *store, i64 now_ns, i64 most); /* how many keys without an object it would drop */
 i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
 
 /* ------------------------------------------------------------------ compressed.c: shared keys without requests */
@@ -365,14 +367,16 @@ void quiet_leave(Place *place); /* as the key is forgotten */
 /* ------------------------------------------------------------------ insert.c: keys that are new */
 
 /* A place for a key that has none; NULL if there is no room for it, which is `beyond` the cap then, or else if Python has
- * to see to it. `shard` is that of the key if it is known, or NULL. -1 with an error, or if something is missing. */
+ * to see to it. `beyond` says before whether C can count a key there. `shard` is that of the key if it is known, or NULL.
+ * -1 with an error, or if something is missing. */
 int store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond);
 
 /* ------------------------------------------------------------------ full.c: keys that find no room */
 
-/* Look for keys that may leave a full node: 0 if all that were looked at stay, 1 if a key has left, 2 if Python has to see
- * to it; then nothing has been done. -1 with an error, or if something is missing. */
-int make_room_in_full(Store *store, i64 now_ns);
+/* Look for keys that may leave a full node: 0 if there is no room, 1 if enough have left, 2 if Python has to see to it; then
+ * nothing has been done. `beyond`: whether C can count a key that finds no room. -1 with an error, or if something is
+ * missing. */
+int make_room_in_full(Store *store, bool beyond, i64 now_ns);
 
 /* configure.c */ PyObject *store_serve(PyObject *self, PyObject *args);
 

@@ -279,6 +279,7 @@ Store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self != NULL) {
         self->hash = hash == Py_None ? NULL : Py_NewRef(hash);
         self->exact = exact || !types.secret_hashes;
+        self->let_go_ns = -NEVER_NS;
     }
     return (PyObject *)self;
 }
@@ -348,6 +349,8 @@ static PyMemberDef Store_members[] = {
     {"refused", T_LONGLONG, offsetof(Store, refused), 0, NULL},
     {"overflowed", T_LONGLONG, offsetof(Store, overflowed), 0, NULL},
     {"overflow", T_OBJECT, offsetof(Store, overflow), 0, NULL},
+    {"left_early", T_LONGLONG, offsetof(Store, left_early), 0, NULL},
+    {"let_go_ns", T_LONGLONG, offsetof(Store, let_go_ns), 0, NULL},
     {"beside", T_OBJECT, offsetof(Store, beside), 0, NULL},
     {NULL},
 };

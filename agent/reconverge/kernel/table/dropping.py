@@ -130,10 +130,10 @@ class Dropped:
         if table.cells or table.overflow is not None or any(tally.fresh for tally in table.tallies):
             return False
         others = [each for each in table.tiers if each is not table]
-        if not others and now_ns - table.let_go_ns < 2 * table.evicted.fade_ns:
+        if not others and now_ns - table.cells.let_go_ns < 2 * table.evicted.fade_ns:
             return False
         for each in others:
-            each.let_go_ns = max(each.let_go_ns, table.let_go_ns)
+            each.cells.let_go_ns = max(each.cells.let_go_ns, table.cells.let_go_ns)
         table.dropped = True
         table.tiers.remove(table)
         beside.remove(table)

@@ -12,7 +12,6 @@ from reconverge.kernel.cell import usable_line
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
-from reconverge.kernel.table.lookup import look_up
 from reconverge.kernel.table.state import LimitState
 
 
@@ -83,9 +82,8 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
     return Usage(own, max(own, ceil(cell.fleet_used / table.unit)), limit, cell.line // table.unit, inf)
 
 
-def usage_at(table: LimitState, key: str, now_ns: int) -> Usage:
+def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
     """How much of the limit a key has used, and how far this node may go; use is rounded up, the line down."""
-    cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return Usage(

@@ -164,11 +164,11 @@ def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
     """Forget a key; if it could come back before its use on any node has faded, remember that it was here."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
-        table.let_go_ns = now_ns
+        table.cells.let_go_ns = now_ns
     if cell.leaving:
         cell.shard.leaving -= 1
     cell.leaving = cell.fresh = cell.dirty = cell.urgent = False
     cell.shard.agenda.forget(cell)
     if drop(table, cell):
         table.kernel.keys -= 1
-        table.left_early += 1
+        table.cells.left_early += 1

@@ -55,8 +55,6 @@ class LimitState:
     """Whether the compiled kernel decides about it; see `native.serve`."""
     dropped = False
     """Whether the node does without it until it is asked again; see `dropping.py`."""
-    let_go_ns = -NEVER_NS
-    """When a key left it last that could come back while its use counts; see `kernel/evicted.py`."""
 
     def __init__(
         self,
@@ -159,8 +157,7 @@ class LimitState:
         self.cells.overflowed = 0
         self.reentered = 0
         """Calls that came in the middle of a decision, on its thread."""
-        self.left_early = 0
-        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
+        self.cells.left_early = 0
         self.deferred = 0
         """New keys that had to wait for a later exchange than the next one before the hub was told of them."""
         self.tallies = [Tally() for _ in self.kernel.shards]
@@ -193,6 +190,11 @@ class LimitState:
     def overflowed(self) -> int:
         """Decisions about keys beyond the cap."""
         return self.cells.overflowed
+
+    @property
+    def left_early(self) -> int:
+        """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
+        return self.cells.left_early
 
     @property
     def small_lines(self) -> bool:

@@ -552,7 +552,11 @@ def _take_over(table: Table, key: str, now_ns: int) -> None:
 
 
 def _usage(table: Table, key: str, now_ns: int) -> Usage:
-    return usage_at(home_of(table, key), key, now_ns)
+    cell = table.cells.get(key)
+    if cell is not None:
+        return usage_at(table, cell, now_ns)
+    home = home_of(table, key)
+    return usage_at(home, look_up(home, key, now_ns), now_ns)
 
 
 def _reset(table: Table, key: str, now_ns: int) -> None:

@@ -203,6 +203,27 @@ next_fit(const Store *store, i64 most)
 }
 
 i64
+would_leave(Store *store, i64 now_ns, i64 most)
+{
+    i64 leaving = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        const Place *place = place_at(store, (store->hand + look) % store->places);
+        Cell scratch;
+        if (place->key == 0) {
+            continue;
+        }
+        seen++;
+        if (form_of(place) != LONE) {
+            continue;
+        }
+        lone_read(store, place, &scratch);
+        leaving += fits(store, &scratch) && advance(store, &scratch, now_ns) == 0 &&
+                   meter_used(&store->terms, &scratch, now_ns) == 0;
+    }
+    return leaving;
+}
+
+i64
 evict(Store *store, i64 now_ns, i64 most, bool keep)
 {
     i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
