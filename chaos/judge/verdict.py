@@ -133,6 +133,8 @@ def case_of(record: Record, who: str) -> Case:
         outage=scenario.outage,
         mute=scenario.mute,
         loses_data=scenario.loses_data,
+        slots=scenario.slots,
+        slots_lease_ns=round(scenario.slots_lease_s * SECOND_NS),
         start_ns=record.start_ns,
         load_end_ns=record.load_end_ns,
         end_ns=record.end_ns,
