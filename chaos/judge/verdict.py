@@ -134,6 +134,7 @@ def case_of(record: Record, who: str) -> Case:
         mute=scenario.mute,
         loses_data=scenario.loses_data,
         slots=scenario.slots,
+        slots_beyond=scenario.slots_beyond,
         slots_lease_ns=round(scenario.slots_lease_s * SECOND_NS),
         start_ns=record.start_ns,
         load_end_ns=record.load_end_ns,

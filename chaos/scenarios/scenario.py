@@ -117,6 +117,8 @@ class Scenario:
     beyond: int = 0
     """Over-admission that the promises exclude, on top of the declared bound; `beyond_why` says by which words."""
     beyond_why: str = ""
+    slots_beyond: int = 0
+    """In progress beyond the limit, for the same reason."""
     outage: bool = True
     """While it goes wrong nobody can exchange, so nobody may try more often than in good times."""
     mute: bool = False
