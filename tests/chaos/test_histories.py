@@ -192,6 +192,8 @@ def test_a_plan_travels_unchanged() -> None:
         keys_max=10,
         flooded=(Limit(2, 1.0),),
         third_party=True,
+        slots=6,
+        slots_lease_s=1.2,
         seed=7,
         obeys=True,
         agents=1,
