@@ -130,9 +130,11 @@ class Scenario:
     def slots(self) -> int:
         """How much may be in progress at once; 0 where nodes take no slots.
 
-        A lease is judged by a node's exchanges, so there is one shard, and what the hub says is true.
+        A lease is judged by a node's exchanges, so there is one shard, and what the hub says is true. Where nodes are
+        flooded, how soon a customer is admitted is judged, and no other work stands beside that.
         """
-        takes = self.program == THREAD and self.deployment != CLUSTER and self.ground != LIES and not self.third_party
+        true = self.ground != LIES and not self.third_party
+        takes = self.program == THREAD and self.deployment != CLUSTER and true and not self.flooded
         return SLOTS if takes else 0
 
     @property

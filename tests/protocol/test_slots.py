@@ -124,8 +124,9 @@ class SlotMachine(RuleBasedStateMachine):
 class PlanWorld(SlotWorld):
     """The same with two plans, of which each key has one on each node; the larger one is the bound."""
 
-    def __init__(self, seed: int) -> None:
-        self.on_smaller: set[tuple[int, str]] = set()
+    def __init__(self, seed: int, on_smaller: set[tuple[int, str]]) -> None:
+        self.on_smaller = on_smaller
+        """Which keys are on the smaller one, on which nodes."""
         super().__init__(seed)
 
     def declare(self, node: Member) -> Table:
@@ -142,18 +143,17 @@ class PlanWorld(SlotWorld):
 class SlotsOnPlans(SlotMachine):
     """Changes the plan of a key, on one node or on all."""
 
-    world: PlanWorld
-
-    def make(self, seed: int) -> PlanWorld:
+    def make(self, seed: int) -> SlotWorld:
         """See `SlotMachine.make`."""
-        return PlanWorld(seed)
+        self.on_smaller: set[tuple[int, str]] = set()
+        return PlanWorld(seed, self.on_smaller)
 
     @rule(number=NODES, everywhere=st.booleans(), asked=st.booleans())
     def a_plan_changes(self, number: int, everywhere: bool, asked: bool) -> None:
         """What waits goes on waiting where it has asked; the next request asks on the other plan."""
         key = self.world.keys[0]
         for node in self.world.nodes if everywhere else [self._node(number)]:
-            self.world.on_smaller ^= {(node.index, key)}
+            self.on_smaller ^= {(node.index, key)}
             if asked:
                 self.world.asks(node, key, 1, 0)
 
@@ -161,7 +161,7 @@ class SlotsOnPlans(SlotMachine):
 def test_a_request_that_waits_moves_its_key_back_to_the_plan_on_which_it_has_asked() -> None:
     """Nothing is lost by that, no more runs than the larger plan allows, and the next request is on the new plan."""
     seed = next(seed for seed in count() if _is_one_node_with_eight_slots(seed))
-    world = PlanWorld(seed)
+    world = PlanWorld(seed, set())
     node, key = world.nodes[0], world.keys[0]
     until_ns = world.now_ns + world.settled_ns
     while world.now_ns < until_ns:
@@ -190,7 +190,7 @@ def test_a_request_that_waits_moves_its_key_back_to_the_plan_on_which_it_has_ask
 
 
 def _is_one_node_with_eight_slots(seed: int) -> bool:
-    world = PlanWorld(seed)
+    world = PlanWorld(seed, set())
     return (1, 8, 0) == (len(world.nodes), world.limit.capacity, world.policy.overshoot_milli)
 
 
