@@ -134,7 +134,7 @@ class Scenario:
         flooded, how soon a customer is admitted is judged, and no other work stands beside that.
         """
         true = self.ground != LIES and not self.third_party
-        takes = self.program == THREAD and self.deployment != CLUSTER and true and not self.flooded
+        takes = self.program == THREAD and self.deployment != CLUSTER and true and not (self.flooded or self.more_keys)
         return SLOTS if takes else 0
 
     @property
