@@ -168,6 +168,8 @@ class Supervisor:
                 keys_max=scenario.keys_max,
                 flooded=scenario.flooded,
                 third_party=scenario.third_party,
+                slots=scenario.slots,
+                slots_lease_s=scenario.slots_lease_s,
                 seed=self.record.seed,
                 obeys=scenario.obeys,
                 agents=scenario.agents,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -12,7 +13,7 @@ from typing import Any, Final, Protocol
 from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
 from chaos.judge.history import FAIL, OK, UNKNOWN, Recorder
-from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET
+from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET, SLOTS_KEY, SLOTS_NAME
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
@@ -194,6 +195,10 @@ class Ours:
         self._flooded = [
             self.agent.limit(f"{FLOODED_NAME}-{number}", limit) for number, limit in enumerate(plan.flooded)
         ]
+        self._slots = None
+        if plan.slots:
+            slots_policy = "naive" if name == MERGED else "strict"
+            self._slots = self.agent.concurrency(SLOTS_NAME, plan.slots, lease=plan.slots_lease_s, policy=slots_policy)
         self._keys_max = plan.keys_max
         self._keys: tuple[str, ...] = ()
 
@@ -240,6 +245,11 @@ class Ours:
         """See `Contestant.knock`."""
         return self._flooded[limit].allow(key)
 
+    def slot(self, timeout_s: float) -> AbstractContextManager[object]:
+        """See `SlotTaker.slot`."""
+        assert self._slots is not None
+        return self._slots.slot(SLOTS_KEY, timeout=timeout_s)
+
     def lie(self, *, lies: bool) -> None:
         """See `Contestant.lie`."""
         assert self._third_party is not None
@@ -284,6 +294,7 @@ class Ours:
             "keys_max": self._keys_max,
             "admitted": stats.limits[LIMIT_NAME].admitted,
             "overflowed": stats.limits[LIMIT_NAME].overflowed,
+            "slots_in_use": stats.limits[SLOTS_NAME].in_use if self._slots is not None else 0,
             "bugs": stats.bugs,
             "lies": 0 if self._third_party is None else self._third_party.told,
             "failures": dict(failures),

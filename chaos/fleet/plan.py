@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, Self
 
 from reconverge.limit import Limit
 
+THREAD: Final = "thread"
+"""An ordinary program; its nodes also take slots."""
 GEVENT: Final = "gevent"
 """The program that asks a server, in whose worker the decisions are made."""
 
@@ -47,6 +49,9 @@ class Plan:
     """Further limits, under which a stranger can flood the node with distinct keys."""
     third_party: bool
     """Whether our agents are given a hub object that can be told to answer nonsense."""
+    slots: int
+    """How much may be in progress at once, on all nodes together; 0 where nodes take no slots."""
+    slots_lease_s: float
     seed: int
     """For what a node draws by itself."""
     obeys: bool

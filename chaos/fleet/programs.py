@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chaos.fleet.contestant import Contestant, Ours
 from chaos.fleet.gevent_worker import in_gevent_worker
-from chaos.fleet.plan import GEVENT
+from chaos.fleet.plan import GEVENT, THREAD
+from chaos.fleet.slots import take_slots
 from chaos.fleet.storm import Storm
 from chaos.rivals.further import FirstLoop
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
@@ -46,6 +47,7 @@ def in_thread(node: Node) -> None:
     node.say_ready()
     node.listen()
     node.await_go()
+    take_slots(node)
     _make_requests(node, node.due_requests())
     node.wait_for_the_end()
 
@@ -285,7 +287,7 @@ def _make_requests(node: Node, requests: list[Request]) -> None:
 
 
 PROGRAMS: Final[dict[str, Callable[[Node], None]]] = {
-    "thread": in_thread,
+    THREAD: in_thread,
     "loop": in_loop,
     "asking": in_loop_that_asks,
     "loops": in_many_loops,

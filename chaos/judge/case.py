@@ -43,6 +43,11 @@ class Case:
     outage: bool = True
     mute: bool = False
     loses_data: bool = False
+    slots: int = 0
+    """How much may be in progress at once; 0 where nodes take no slots."""
+    slots_beyond: int = 0
+    """In progress beyond that, which the promises exclude."""
+    slots_lease_ns: int = SECOND_NS
     start_ns: int = 0
     load_end_ns: int = 0
     end_ns: int = 0

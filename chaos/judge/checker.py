@@ -14,6 +14,7 @@ from typing import Final
 
 from chaos.judge.case import Case, Violation
 from chaos.judge.history import OK, Exchange, Life
+from chaos.judge.slots import slot_violations
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import FIXED_WINDOW
 from reconverge.simulation.truth import Bounds, Charge, Decided, excess_by_place
@@ -55,6 +56,7 @@ def violations(case: Case) -> list[Violation]:
         *swelling(case),
         *secrets(case),
         *hanging(case),
+        *slot_violations(case),
     ]
 
 

@@ -11,6 +11,7 @@ from chaos.judge.case import Case
 from chaos.judge.checker import agreed, all_heard, excesses, least_and_most
 from chaos.judge.expectations import ages_of_others_s
 from chaos.judge.history import OK, Decide, Part
+from chaos.judge.slots import slot_figures
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 
 BIN_NS: Final = 100 * MILLISECOND_NS
@@ -46,6 +47,7 @@ def figures(case: Case) -> dict[str, Any]:
         "decisions_good": _decisions(good, _good_s(case)),
         "decisions_bad": _decisions(bad, sum(end - begin for begin, end in case.spells) / SECOND_NS),
         "asks": _asks(case),
+        "slots": slot_figures(case),
     }
 
 

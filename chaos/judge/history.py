@@ -47,6 +47,17 @@ class Decide(NamedTuple):
     """Whether it let other tasks of its loop run; only where requests ask the hub."""
 
 
+class Held(NamedTuple):
+    """One slot of a limit on what is in progress."""
+
+    asked_ns: int
+    """When the node began to ask for it."""
+    taken_ns: int
+    """When it had it; a little later than it was granted."""
+    given_ns: int | None
+    """When it began to give it back; None if the process was gone first."""
+
+
 class Beside(NamedTuple):
     """How late an application without a limiter was, which asked its loop to go on after so long as an ask may take."""
 
@@ -150,6 +161,9 @@ class Life:
     asked: list[Asked] = field(default_factory=list)
     """Only one node is asked, and only when all is quiet: asking makes a node speak."""
     late: list[Late] = field(default_factory=list)
+    slots: list[Held] = field(default_factory=list)
+    last_ns: int = 0
+    """When its process wrote its last line."""
     beside: list[Beside] = field(default_factory=list)
     """Only where requests ask the hub."""
     told: list[tuple[int, str]] = field(default_factory=list)
@@ -217,6 +231,16 @@ class Recorder:
         self.write("sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged)
         return number
 
+    def took(self, who: str, *, asked_ns: int) -> int:
+        """A slot was taken. Returns when, by which `gives` knows it again."""
+        taken_ns = self.now_ns()
+        self.write("took", who=who, t=taken_ns, asked=asked_ns)
+        return taken_ns
+
+    def gives(self, who: str, taken_ns: int) -> None:
+        """A slot is given back now."""
+        self.write("gives", who=who, t=self.now_ns(), taken=taken_ns)
+
     def heard(self, who: str, number: int, outcome: str, kind: str = "") -> None:
         """An exchange is over."""
         self.write("heard", who=who, n=number, t=self.now_ns(), outcome=outcome, kind=kind)
@@ -246,8 +270,10 @@ def _read(path: Path) -> list[Life]:
     lives: dict[str, Life] = {}
     ways: dict[int, tuple[str, dict[str, Any]]] = {}
     common: list[dict[str, Any]] = []
+    last_ns = 0
     for event in _lines(path):
         who = event.get("who")
+        last_ns = max(last_ns, event.get("t", 0))
         if who is None:
             common.append(event)
             continue
@@ -260,7 +286,7 @@ def _read(path: Path) -> list[Life]:
             case "heard":
                 _, sent = ways.pop(event["n"])
                 life.exchanges.append(_exchange(sent, event["t"], event["outcome"], event["kind"]))
-            case "view" | "ages" | "asked" | "health":
+            case "took" | "gives" | "view" | "ages" | "asked" | "health":
                 _add_look(life, event)
             case "unsure":
                 life.unsure.append(Unsure(event["t"], event["cost"]))
@@ -273,14 +299,17 @@ def _read(path: Path) -> list[Life]:
     for who, sent in ways.values():
         lives[who].exchanges.append(_exchange(sent, None, UNKNOWN, "unanswered"))
     for life in lives.values():
+        life.last_ns = last_ns
         life.exchanges.sort(key=lambda one: one.sent_ns)
         _add_common(life, common)
     return list(lives.values())
 
 
 def _add_look(life: Life, event: dict[str, Any]) -> None:
-    """What a contestant knew at that moment."""
+    """What a contestant knew or had in progress at that moment."""
     match event["e"]:
+        case "took" | "gives":
+            _add_slot(life, event)
         case "view":
             life.views.append(View(event["t"], event["total"], event["staleness_s"]))
         case "ages":
@@ -289,6 +318,15 @@ def _add_look(life: Life, event: dict[str, Any]) -> None:
             life.health.append(Health(event["t"], event["state"]))
         case _:
             life.asked.append(Asked(event["t"], event["key"], event["epoch"], event["total"]))
+
+
+def _add_slot(life: Life, event: dict[str, Any]) -> None:
+    """A slot was taken, or is given back."""
+    if event["e"] == "took":
+        life.slots.append(Held(event["asked"], event["t"], None))
+        return
+    at = next(at for at in reversed(range(len(life.slots))) if life.slots[at].taken_ns == event["taken"])
+    life.slots[at] = life.slots[at]._replace(given_ns=event["t"])
 
 
 def _add_common(life: Life, common: list[dict[str, Any]]) -> None:

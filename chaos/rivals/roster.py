@@ -8,6 +8,7 @@ from chaos.rivals.asking import Insistent, Oblivious, Trusting
 from chaos.rivals.fragile import Believing, KeyPerKey, LazyUnderLock, Mortal, PlainLock, Reserving, Uncapped
 from chaos.rivals.further import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
 from chaos.rivals.on_broker import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
+from chaos.rivals.slots import Reconnecting
 from chaos.rivals.usual import (
     Asking,
     CatchingUp,
@@ -52,6 +53,7 @@ RIVALS: Final[dict[str, type[Counting]]] = {
     "insistent": Insistent,
     "trusting": Trusting,
     "oblivious": Oblivious,
+    "reconnecting": Reconnecting,
 }
 ON_BROKER: Final[dict[str, type[Counting]]] = {
     **RIVALS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.scenarios import asking, hostile, network, other_topologies, process, server
+from chaos.scenarios import asking, hostile, network, other_topologies, process, server, slots
 from chaos.scenarios.mixed import MIX_S, draw_mix
 from chaos.scenarios.scenario import Scenario
 
@@ -17,6 +17,7 @@ ALL: Final = (
     *ON_ONE_REDIS,
     *hostile.SCENARIOS,
     *asking.SCENARIOS,
+    *slots.SCENARIOS,
     *other_topologies.SCENARIOS,
     *other_topologies.again(ON_ONE_REDIS),
 )

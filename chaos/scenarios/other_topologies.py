@@ -19,7 +19,7 @@ from chaos.judge.expectations import (
     keeps_settings,
     rejects_what_makes_no_sense,
 )
-from chaos.scenarios.scenario import PLAIN, Rival, Scenario, Spell
+from chaos.scenarios.scenario import PLAIN, SLOTS, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 MOVED: Final = (0, 2)
@@ -47,6 +47,7 @@ SCENARIOS: Final = (
         outage=False,
         beyond=200,
         beyond_why="grants lost by a failover to a lagging replica",
+        slots_beyond=SLOTS,
         expectations=(is_made_up_for_by_one_report(UNREPLICATED),),
     ),
     Scenario(

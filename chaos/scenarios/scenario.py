@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chaos.deployments.deployment import BROKER, REDIS
+from chaos.deployments.deployment import BROKER, CLUSTER, REDIS
 from chaos.faults.fault import LOSING, Fault, Fed
+from chaos.fleet.plan import THREAD
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import Policy, choose
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
+from reconverge.settings import lease_min_s
 from reconverge_sync.mqtt.election import TENURE_NS
 from reconverge_sync.mqtt.session import PAUSE_S
 
@@ -36,6 +38,8 @@ ROOMY_DEMAND: Final = 0.5
 LASTING: Final = Limit(40, 3600.0, algorithm=FIXED_WINDOW)
 """Of a window that no run outlasts, so that what was used of it is still of interest when all is quiet."""
 LASTING_DEMAND: Final = 4.0
+SLOTS: Final = 6
+"""Of which twice as many are wanted by four nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Scenario:
     ground: str = WIRES
     obeys: bool = False
     """Whether our own agents obey settings that are published."""
-    program: str = "thread"
+    program: str = THREAD
     pure_nodes: tuple[int, ...] = ()
     """Nodes whose kernel is the one in Python; all others have the compiled one."""
     third_party: bool = False
@@ -113,12 +117,30 @@ class Scenario:
     beyond: int = 0
     """Over-admission that the promises exclude, on top of the declared bound; `beyond_why` says by which words."""
     beyond_why: str = ""
+    slots_beyond: int = 0
+    """In progress beyond the limit, for the same reason."""
     outage: bool = True
     """While it goes wrong nobody can exchange, so nobody may try more often than in good times."""
     mute: bool = False
     """Nodes may go without last words; in the window in which their lease ends, what they held counts as used."""
     expectations: tuple[Expectation, ...] = ()
     """What must be seen besides the invariants."""
+
+    @property
+    def slots(self) -> int:
+        """How much may be in progress at once; 0 where nodes take no slots.
+
+        A lease is judged by a node's exchanges, so there is one shard, and what the hub says is true. Where nodes are
+        flooded, how soon a customer is admitted is judged, and no other work stands beside that.
+        """
+        true = self.ground != LIES and not self.third_party
+        takes = self.program == THREAD and self.deployment != CLUSTER and true and not (self.flooded or self.more_keys)
+        return SLOTS if takes else 0
+
+    @property
+    def slots_lease_s(self) -> float:
+        """The shortest that such a limit can have."""
+        return lease_min_s(self.interval_s, self.timeout_s)
 
     @property
     def policy(self) -> Policy:

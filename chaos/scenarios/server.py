@@ -14,6 +14,7 @@ from chaos.scenarios.scenario import (
     PLAIN,
     ROOMY,
     ROOMY_DEMAND,
+    SLOTS,
     Rival,
     Scenario,
     Spell,
@@ -86,6 +87,7 @@ SCENARIOS: Final = (
         outage=False,
         beyond=200,
         beyond_why="grants lost by a failover to a lagging replica",
+        slots_beyond=SLOTS,
     ),
     Scenario(
         name="error-replies",
@@ -130,6 +132,7 @@ SCENARIOS: Final = (
         outage=False,
         beyond=200 + EDGE,
         beyond_why="a jump of the hub's clock, clock error at window edges",
+        slots_beyond=SLOTS,
         expectations=(admits_all_the_time,),
     ),
 )

@@ -37,6 +37,8 @@ def plan_of(directory: Path, keys_max: int) -> Plan:
         keys_max=keys_max,
         flooded=(),
         third_party=False,
+        slots=0,
+        slots_lease_s=2.0,
         seed=7,
         obeys=False,
         agents=1,

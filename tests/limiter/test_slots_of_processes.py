@@ -18,6 +18,9 @@ from random import Random
 from typing import Any, Final
 
 from reconverge import Agent, Limiter, Slot
+from reconverge.clock import NEVER_NS, SECOND_NS, SystemClock
+from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.hub.report import Answer, Batch, Totals
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
@@ -32,6 +35,8 @@ TAKEN_EACH: Final = 60
 WORK_S_MAX: Final = 0.004
 LEASE_S: Final = 3.0
 SHORT_LEASE_S: Final = 1.0
+NAMESPACE: Final = "trouble"
+CLOCK: Final = SystemClock()
 
 
 class Gauge:
@@ -130,7 +135,7 @@ def test_four_processes_never_run_more_than_the_limit(redis_server: RedisServer,
 def test_slots_of_a_killed_process_are_back_when_its_lease_is_over(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
-    """Another node has none while the process lives, and all of them within twice the lease of its death."""
+    """Another node has none while the process lives; all of them within a lease and an exchange timeout of its end."""
     told = FORKED.Value("i", -1)
     process = FORKED.Process(target=_holds_all, args=(redis_server.url, told))
     process.start()
@@ -144,53 +149,95 @@ def test_slots_of_a_killed_process_are_back_when_its_lease_is_over(
         os.kill(process.pid, signal.SIGKILL)
         process.join()
 
-    eventually(lambda: _takes_all(render), "the slots of a killed process", 2 * LEASE_S)
+    eventually(lambda: _takes_all(render), "the slots of a killed process", LEASE_S + LEASE_S / 3)
 
 
 class Truth:
-    """All work in progress of all nodes of this process, and what was wrong at any moment."""
+    """All work in progress of all nodes of this process, and how much of it there was at most."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._slots: set[Slot] = set()
+        self._running: dict[Slot, HeardHub | None] = {}
+        self._apart: set[Slot] = set()
+        """What counts apart: the lease of its node has ended since it began, though it may have another one by now."""
         self.most = 0
         """How much was in progress on leases that held."""
         self.ended = 0
         """And on leases that had ended."""
-        self.apart: set[Slot] = set()
-        """What counts apart, as its lease has ended since it began, though its node may have another one by now."""
 
     @contextmanager
-    def running(self, slot: Slot) -> Iterator[None]:
-        """Count some work for as long as it takes."""
+    def running(self, slot: Slot, hub: HeardHub | None = None) -> Iterator[None]:
+        """Count some work for as long as it takes, of the node that has this hub."""
         with self._lock:
-            self._slots.add(slot)
-            past = sum(each in self.apart or each.lease_is_over for each in self._slots)
-            self.most = max(self.most, len(self._slots) - past)
-            self.ended = max(self.ended, past)
+            self._running[slot] = hub
+            ended = {each for each, of in self._running.items() if of is not None and of.lease_is_over}
+            self._apart |= ended
+            self.most = max(self.most, len(self._running) - len(self._apart))
+            self.ended = max(self.ended, len(self._apart))
         try:
             yield
         finally:
             with self._lock:
-                self._slots.remove(slot)
+                del self._running[slot]
+                self._apart.discard(slot)
+
+    def ends_before(self, hub: HeardHub) -> None:
+        """A node hears of another lease, after the one on which its work began has ended."""
+        with self._lock:
+            self._apart |= {each for each, of in self._running.items() if of is hub}
 
 
-def _works(render: Limiter, truth: Truth, stop: threading.Event, random: Random) -> None:
+class HeardHub:
+    """A hub by way of a relay, whose answers tell when the lease of its node ends.
+
+    To ask a slot whether its lease is over is no proof: an answer may come between two looks, and work that the hub has
+    taken for gone goes on under the next lease.
+    """
+
+    def __init__(self, relay: Relay, truth: Truth) -> None:
+        self._hub = open_hub(relay.url, HubSettings(NAMESPACE, SHORT_LEASE_S / 4))
+        self._truth = truth
+        self._until_ns = NEVER_NS
+        self.shards = self._hub.shards
+
+    @property
+    def lease_is_over(self) -> bool:
+        """Whether it is, unless an answer comes just now."""
+        return CLOCK.monotonic_ns() > self._until_ns
+
+    async def exchange(self, batch: Batch) -> Answer:
+        """Pass a batch on; the lease begins when it is sent, if it is answered."""
+        sent_ns = CLOCK.monotonic_ns()
+        answer = await self._hub.exchange(batch)
+        if self.lease_is_over:
+            self._truth.ends_before(self)
+        self._until_ns = sent_ns + round(SHORT_LEASE_S * SECOND_NS)
+        return answer
+
+    async def totals(self) -> dict[str, Totals]:
+        """See `Hub.totals`."""
+        return await self._hub.totals()
+
+    async def close(self) -> None:
+        """See `Hub.close`."""
+        await self._hub.close()
+
+
+def _works(render: Limiter, truth: Truth, stop: threading.Event, random: Random, hub: HeardHub | None = None) -> None:
     """Take slots for a moment each, until told to stop."""
     while not stop.is_set():
         with render.slot("ada", timeout=0.05) as slot:
             if slot:
-                with truth.running(slot):
+                with truth.running(slot, hub):
                     stop.wait(random.random() * 0.02)
 
 
-def _outlives_its_lease(render: Limiter, relay: Relay, truth: Truth) -> None:
+def _outlives_its_lease(render: Limiter, relay: Relay, truth: Truth, hub: HeardHub) -> None:
     """Work goes on until its node was cut off for longer than a lease, and other nodes have begun something since."""
-    with render.slot("ada", timeout=30.0) as slot, truth.running(slot):
+    with render.slot("ada", timeout=30.0) as slot, truth.running(slot, hub):
         assert slot
         relay.lose_requests = 1.0
         eventually(lambda: slot.lease_is_over, "the end of a lease")
-        truth.apart.add(slot)
         truth.ended = 0
         eventually(lambda: truth.ended, "work of other nodes, which go on")
         relay.heal()
@@ -219,22 +266,23 @@ def test_trouble_lets_no_more_run_than_the_limit_and_what_ended_leases_left(
     """Three nodes are cut off and lose messages, and the server its data; in the end each can have all slots."""
     truth, stop = Truth(), threading.Event()
     with Relay(own_redis.port) as one, Relay(own_redis.port) as two, Relay(own_redis.port) as three:
+        hubs = [HeardHub(relay, truth) for relay in (one, two, three)]
         limiters = [
-            make_agent(relay.url, exchange_timeout=SHORT_LEASE_S / 4).concurrency(
+            make_agent(hub, namespace=NAMESPACE, exchange_timeout=SHORT_LEASE_S / 4).concurrency(
                 "render", LIMIT, lease=SHORT_LEASE_S, policy="strict"
             )
-            for relay in (one, two, three)
+            for hub in hubs
         ]
         threads = [
-            threading.Thread(target=_works, args=(render, truth, stop, Random(f"{number} {thread}")))
-            for number, render in enumerate(limiters)
+            threading.Thread(target=_works, args=(render, truth, stop, Random(f"{number} {thread}"), hub))
+            for number, (render, hub) in enumerate(zip(limiters, hubs, strict=True))
             for thread in range(4)
         ]
         for each in threads:
             each.start()
         try:
-            for render, relay in zip(limiters, (one, two, three), strict=True):
-                _outlives_its_lease(render, relay, truth)
+            for render, relay, hub in zip(limiters, (one, two, three), hubs, strict=True):
+                _outlives_its_lease(render, relay, truth, hub)
                 two.lose_replies = 0.3
                 _loses_its_data(own_redis, limiters)
                 two.heal()

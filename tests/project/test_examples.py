@@ -118,6 +118,22 @@ def test_four_workers_charge_their_budget_of_tokens_exactly(
     assert (tmp_path / "llm_tokens.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize(("hub", "peak_max"), [("embedded", 4), ("redis", 4), ("memory", 8)])
+def test_the_example_in_flight_renders_all_reports(
+    hub: str, peak_max: int, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """Never more than four at once on both nodes together, or four on each where they have no hub; none is refused."""
+    hubs = {"embedded": None, "redis": redis_server.url, "memory": "memory://"}
+    ran = run("in_flight.py", tmp_path, hubs[hub])
+
+    assert (0, "") == (ran.returncode, ran.stderr)
+    one, two, refused = numbers(r"(\d+) \+ (\d+) reports, (\d+) refused", ran.stdout)
+    assert (40, 0) == (one + two, refused)
+    (peak,) = numbers(r"at most (\d+) of 4 at once", ran.stdout)
+    assert 1 < peak <= peak_max
+    assert [0] == numbers(r"(\d+) slots in use in the end", ran.stdout)
+
+
 def test_the_load_shedding_example_serves_what_is_critical(tmp_path: Path) -> None:
     """All 42 critical requests are served, and of 160 of test traffic some are refused, by the layer that is named."""
     ran = run("load_shedding.py", tmp_path)

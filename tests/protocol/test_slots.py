@@ -2,19 +2,26 @@
 
 Method: a state machine that drives the fleet of the simulator: real syncers, kernels and the real merge rule, under
 cuts, lost messages, kills, forks, farewells, lost data and a hub that is down. What runs is what the machine has begun
-and not ended, but for what counts apart because the lease of its node has ended since.
+and not ended, but for what counts apart because the lease of its node has ended since. A second one has two plans, and
+moves the key between them while slots are held and waited for.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from reconverge.simulation.in_progress.world import Member, SlotWorld
+from reconverge.kernel import Table
+from reconverge.simulation.in_progress.world import NAME, Member, SlotWorld
 from tests.support.effort import tried
 
 NODES = st.integers(0, 7)
+WARM_INTERVALS = 10
+LARGER, SMALLER = f"{NAME}@larger", f"{NAME}@smaller"
 
 
 class SlotMachine(RuleBasedStateMachine):
@@ -22,10 +29,24 @@ class SlotMachine(RuleBasedStateMachine):
 
     world: SlotWorld
 
-    @initialize(seed=st.integers(0, 10**6))
-    def begins(self, seed: int) -> None:
-        """The number draws the limit, its lease, the fleet and its network."""
-        self.world = SlotWorld(seed)
+    def make(self, seed: int) -> SlotWorld:
+        """The world of the machine."""
+        return SlotWorld(seed)
+
+    @initialize(seed=st.integers(0, 10**6), cold=st.sampled_from([False, False, False, True]))
+    def begins(self, seed: int, cold: bool) -> None:
+        """The number draws the limit, its lease, the fleet and its network.
+
+        Mostly the hub grants by then, and each node has asked for a while: a strict node begins nothing before that.
+        """
+        self.world = world = self.make(seed)
+        if cold:
+            return
+        world.pass_until(world.settled_ns)
+        for _ in range(WARM_INTERVALS):
+            for node in world.nodes:
+                world.asks(node, world.keys[0], 1, 0)
+            world.pass_until(world.now_ns + world.interval_ns)
 
     def _node(self, number: int) -> Member:
         return self.world.nodes[number % len(self.world.nodes)]
@@ -37,9 +58,11 @@ class SlotMachine(RuleBasedStateMachine):
 
     @rule(number=NODES)
     def work_ends(self, number: int) -> None:
-        """The oldest of a node."""
-        for work in self._node(number).work[:1]:
-            self.world.ends(work)
+        """The oldest of a node, or of the next one that has any."""
+        for node in (self._node(number + each) for each in range(len(self.world.nodes))):
+            if node.work:
+                self.world.ends(node.work[0])
+                return
 
     @rule(percent=st.sampled_from([1, 10, 50, 100, 300, 1000]))
     def time_passes(self, percent: int) -> None:
@@ -111,6 +134,79 @@ class SlotMachine(RuleBasedStateMachine):
             assert [] == self.world.left_behind()
 
 
+class PlanWorld(SlotWorld):
+    """The same with two plans, of which each key has one on each node; the larger one is the bound."""
+
+    def __init__(self, seed: int, on_smaller: set[tuple[int, str]]) -> None:
+        self.on_smaller = on_smaller
+        """Which keys are on the smaller one, on which nodes."""
+        super().__init__(seed)
+
+    def declare(self, node: Member) -> Table:
+        """See `SlotWorld.declare`."""
+        smaller = replace(self.limit, quota=max(1, self.limit.capacity * 2 // 5))
+        node.kernel.tier(SMALLER, smaller, self.policy, reported_as=NAME)
+        return node.kernel.tier(LARGER, self.limit, self.policy, reported_as=NAME)
+
+    def table_of(self, node: Member, key: str) -> Table:
+        """See `SlotWorld.table_of`."""
+        return node.kernel.tables[SMALLER if (node.index, key) in self.on_smaller else LARGER]
+
+
+class SlotsOnPlans(SlotMachine):
+    """Changes the plan of a key, on one node or on all."""
+
+    def make(self, seed: int) -> SlotWorld:
+        """See `SlotMachine.make`."""
+        self.on_smaller: set[tuple[int, str]] = set()
+        return PlanWorld(seed, self.on_smaller)
+
+    @rule(number=NODES, everywhere=st.booleans(), asked=st.booleans())
+    def a_plan_changes(self, number: int, everywhere: bool, asked: bool) -> None:
+        """What waits goes on waiting where it has asked; the next request asks on the other plan."""
+        key = self.world.keys[0]
+        for node in self.world.nodes if everywhere else [self._node(number)]:
+            self.on_smaller ^= {(node.index, key)}
+            if asked:
+                self.world.asks(node, key, 1, 0)
+
+
+def test_a_request_that_waits_moves_its_key_back_to_the_plan_on_which_it_has_asked() -> None:
+    """Nothing is lost by that, no more runs than the larger plan allows, and the next request is on the new plan."""
+    seed = next(seed for seed in count() if _is_one_node_with_eight_slots(seed))
+    world = PlanWorld(seed, set())
+    node, key = world.nodes[0], world.keys[0]
+    until_ns = world.now_ns + world.settled_ns
+    while world.now_ns < until_ns:
+        world.asks(node, key, 1, 0)
+        world.pass_until(world.now_ns + world.interval_ns)
+    larger, smaller = node.kernel.tables[LARGER], node.kernel.tables[SMALLER]
+    running = [len(node.work)]
+    world.asks(node, key, 1, world.settled_ns)
+    world.on_smaller.add((node.index, key))
+    world.asks(node, key, 1, 0)
+    where = [[key in table.cells for table in (larger, smaller)]]
+    while node.waiting and node.work and world.now_ns < until_ns + world.settled_ns:
+        world.ends(node.work[0])
+        world.pass_until(world.now_ns + world.interval_ns)
+    running.append(len(node.work))
+    where.append([key in table.cells for table in (larger, smaller)])
+    world.asks(node, key, 1, 0)
+    where.append([key in table.cells for table in (larger, smaller)])
+
+    assert [8, 1] == [running[0], sum(work not in node.work[:-1] for work in node.work)]
+    assert [] == node.waiting
+    assert [[False, True], [True, False], [False, True]] == where
+    for work in list(node.work):
+        world.ends(work)
+    assert [] == world.left_behind() + world.problems
+
+
+def _is_one_node_with_eight_slots(seed: int) -> bool:
+    world = PlanWorld(seed, set())
+    return (1, 8, 0) == (len(world.nodes), world.limit.capacity, world.policy.overshoot_milli)
+
+
 def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
     """One slot of those that it has in use beyond its part; else it would take each of them again for ever."""
     world = SlotWorld(0)
@@ -131,3 +227,5 @@ def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
 
 TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=tried(60, long=1500), stateful_step_count=60)
+TestSlotsOnPlans = SlotsOnPlans.TestCase
+TestSlotsOnPlans.settings = settings(max_examples=tried(40, long=1500), stateful_step_count=60)

@@ -67,6 +67,8 @@ class Waiting:
     key: str
     cost: int
     until_ns: int
+    table: Table
+    """Where it has asked; its key may be in the table of another plan by now."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
@@ -150,12 +152,20 @@ class SlotWorld:
             key_bytes_max=256,
             lease_ns=self.node_lease_ns,
         )
-        node.table = node.kernel.declare(NAME, self.limit, self.policy)
+        node.table = self.declare(node)
         random = Random(self.random.random())
         now_ns = node.clock.monotonic_ns()
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=now_ns)
         node.alive, node.stopping, node.batch = True, False, None
         self._plan(node, self.now_ns)
+
+    def declare(self, node: Member) -> Table:
+        """The limit on a node; of several plans, the largest."""
+        return node.kernel.declare(NAME, self.limit, self.policy)
+
+    def table_of(self, node: Member, key: str) -> Table:  # noqa: ARG002  # plans differ by key
+        """Where a request about a key asks now."""
+        return node.table
 
     def kill(self, node: Member) -> None:
         """End a process at once, and with it all that it has in progress."""
@@ -166,18 +176,20 @@ class SlotWorld:
 
     def asks(self, node: Member, key: str, cost: int, patience_ns: int) -> None:
         """A request comes: it goes at once if it may, and else waits for so long."""
-        if not node.alive or node.stopping or cost > self.limit.capacity:
+        if not node.alive or node.stopping:
             return
-        now_ns = node.clock.monotonic_ns()
+        now_ns, table = node.clock.monotonic_ns(), self.table_of(node, key)
+        if cost > table.capacity:
+            return
         work = Work(node, key, cost, None, 0)
-        if node.table.take_at_once(key, cost, work):
+        if table.take_at_once(key, cost, work):
             self._note(work)
-        elif node.table.decide(key, cost, now_ns).allowed:
+        elif table.decide(key, cost, now_ns).allowed:
             self._begins(node, key, cost)
         elif patience_ns > 0:
-            waiting = Waiting(key, cost, self.now_ns + patience_ns)
-            node.table.asks = node.table.policy.keeps_at_hub
-            gate_of(node.table).queue_up(key, (cost,), waiting.cells)
+            waiting = Waiting(key, cost, self.now_ns + patience_ns, table)
+            table.asks = table.policy.keeps_at_hub
+            gate_of(table).queue_up(key, (cost,), waiting.cells)
             node.waiting.append(waiting)
         self._look_at(node)
 
@@ -210,7 +222,7 @@ class SlotWorld:
             gone = self.now_ns >= waiting.until_ns
             turn = None
             if waiting.key not in blocked and not gone:
-                turn = gate_of(node.table).try_turn(waiting.key, (waiting.cost,), again=True)
+                turn = gate_of(waiting.table).try_turn(waiting.key, (waiting.cost,), again=True)
             if turn is not None and turn.decision is not None:
                 self._begins(node, waiting.key, waiting.cost)
                 gone = True
@@ -218,12 +230,12 @@ class SlotWorld:
                 blocked.add(waiting.key)
             if gone:
                 node.waiting.remove(waiting)
-                gate_of(node.table).step_out(waiting.cells, (waiting.cost,))
+                gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
 
     def nothing_waits(self, node: Member) -> None:
         """All requests of a node that wait give up."""
         for waiting in node.waiting:
-            gate_of(node.table).step_out(waiting.cells, (waiting.cost,))
+            gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
         node.waiting.clear()
 
     def notice_leases(self) -> None:
@@ -349,7 +361,13 @@ class SlotWorld:
 
     def left_behind(self) -> list[str]:
         """What is still in use when no work is in progress."""
-        used = Counter({node.index: node.table.slots_in_use()[0] for node in self.nodes if node.alive})
+        used = Counter(
+            {
+                node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())
+                for node in self.nodes
+                if node.alive
+            }
+        )
         return [
             f"node {index} has {count} slots in use, and nothing in progress" for index, count in used.items() if count
         ]

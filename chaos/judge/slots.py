@@ -1,0 +1,157 @@
+"""What must hold of limits on what is in progress: computed from when slots were taken and given back."""
+
+# Theory of operation.
+#
+# A node's lease lasts from when it sent the last batch that was answered. A hub counts it from when it took that batch,
+# so it gives nothing away before the node's own lease is over, by any clock. So the judge needs neither what the node
+# said of its lease nor what the hub did: the exchanges that were written down tell when a lease was over, and until
+# which answer.
+#
+#     answers   sent ---- heard                        sent ---- heard
+#     lease     |............................|(lapse)...........|.....
+#     a slot             taken ------------- apart ---------------- given
+#
+# A slot that is in use when its node's lease ends counts apart from then on until it is given back, also when the node
+# has another lease by then: the hub may have granted it to others meanwhile, and is told of it again as a debt.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, Final
+
+from chaos.judge.case import Case, Violation
+from chaos.judge.history import OK, Held, Life
+from reconverge.clock import NEVER_NS, SECOND_NS
+
+IN_PROGRESS: Final = "in progress"
+PAST_LEASE: Final = "past lease"
+LEFT_IN_USE: Final = "left in use"
+KEPT: Final = "kept"
+
+Span = tuple[int, int]
+
+
+def slot_violations(case: Case) -> list[Violation]:
+    """All that is wrong with what was in progress."""
+    return [*too_many(case), *begun_past_leases(case), *left_in_use(case)] if case.slots else []
+
+
+def too_many(case: Case) -> Iterator[Violation]:
+    """On leases that hold, no more is in progress than the limit."""
+    most, moment_ns = _most(case)
+    allowed = case.slots + case.slots_beyond
+    if most > allowed:
+        moment_s = (moment_ns - case.start_ns) / SECOND_NS
+        yield Violation(
+            IN_PROGRESS,
+            f"at {moment_s:.2f} s {most} were in progress on leases that held, and {allowed} are allowed",
+        )
+
+
+def begun_past_leases(case: Case) -> Iterator[Violation]:
+    """A node whose lease is over begins nothing."""
+    late = [
+        (held.taken_ns, life.node)
+        for life in case.lives
+        for begin_ns, end_ns in lapses(life, case.slots_lease_ns)
+        for held in life.slots
+        if begin_ns <= held.asked_ns and held.taken_ns < end_ns
+    ]
+    if late:
+        taken_ns, node = min(late)
+        moment_s = (taken_ns - case.start_ns) / SECOND_NS
+        yield Violation(
+            PAST_LEASE, f"at {moment_s:.2f} s node {node} began something on a lease that was over, as {len(late)} did"
+        )
+
+
+def left_in_use(case: Case) -> Iterator[Violation]:
+    """When nothing is in progress any more, no slot is in use."""
+    for life in case.survivors:
+        left = (life.facts or {}).get("slots_in_use", 0)
+        if left:
+            yield Violation(
+                LEFT_IN_USE, f"in the end node {life.node} had {left} slots in use, and nothing in progress"
+            )
+
+
+def come_back_from_the_killed(case: Case) -> Iterator[Violation]:
+    """Within a lease and one exchange of a node's death, the others have all slots in use.
+
+    What the machine made processes wait is added.
+    """
+    levels = list(_levels(case))
+    for life in case.lives:
+        if life.facts is not None:
+            continue
+        until_ns = life.last_ns + case.slots_lease_ns + case.interval_ns + case.timeout_ns
+        until_ns += 2 * case.late_ns(after_ns=life.last_ns)
+        most = max((level for moment_ns, level in levels if life.last_ns < moment_ns <= until_ns), default=0)
+        if most < case.slots:
+            moment_s = (life.last_ns - case.start_ns) / SECOND_NS
+            words = f"after node {life.node} was killed at {moment_s:.2f} s, {most} of {case.slots} slots were used"
+            yield Violation(KEPT, f"{words} within its lease")
+
+
+def slot_figures(case: Case) -> dict[str, Any]:
+    """What there is to say of what was in progress."""
+    if not any(life.slots for life in case.lives):
+        return {}
+    apart = [
+        (life, held)
+        for life in case.lives
+        for held in life.slots
+        if _covered(life, held, lapses(life, case.slots_lease_ns))[1] < _end_ns(life, held)
+    ]
+    return {
+        "at_once_max": case.slots,
+        "taken": sum(len(life.slots) for life in case.lives),
+        "at_once": _most(case)[0],
+        "outlived_lease": len(apart),
+    }
+
+
+def lapses(life: Life, lease_ns: int) -> list[Span]:
+    """When a node had no lease, after its first."""
+    spans: list[Span] = []
+    until_ns: int | None = None
+    answered = ((one.heard_ns, one.sent_ns) for one in life.exchanges if one.outcome == OK and one.heard_ns)
+    for heard_ns, sent_ns in sorted(answered):
+        if until_ns is not None and heard_ns > until_ns:
+            spans.append((until_ns, heard_ns))
+        until_ns = max(until_ns or 0, sent_ns + lease_ns)
+    return spans if until_ns is None else [*spans, (until_ns, NEVER_NS)]
+
+
+def _covered(life: Life, held: Held, spans: list[Span]) -> Span:
+    """For how long a slot was in use on a lease that held; empty if it was taken when there was none."""
+    end_ns = _end_ns(life, held)
+    for begin_ns, over_ns in spans:
+        if held.taken_ns < over_ns and begin_ns < end_ns:
+            return held.taken_ns, max(held.taken_ns, begin_ns)
+    return held.taken_ns, end_ns
+
+
+def _end_ns(life: Life, held: Held) -> int:
+    """What a process has in progress ends with it, and it wrote its last line before that."""
+    return held.given_ns if held.given_ns is not None else max(held.taken_ns, life.last_ns)
+
+
+def _levels(case: Case) -> Iterator[tuple[int, int]]:
+    """How much was in progress on leases that held, from each moment at which that changed."""
+    changes: list[tuple[int, int]] = []
+    for life in case.lives:
+        spans = lapses(life, case.slots_lease_ns)
+        for held in life.slots:
+            begin_ns, end_ns = _covered(life, held, spans)
+            if begin_ns < end_ns:
+                changes += [(begin_ns, 1), (end_ns, -1)]
+    changes.sort()  # of one moment, what ends before what begins
+    levels = accumulate(change for _, change in changes)
+    return zip((moment_ns for moment_ns, _ in changes), levels, strict=True)
+
+
+def _most(case: Case) -> tuple[int, int]:
+    """How much was in progress at most on leases that held, and when."""
+    return max(((level, moment_ns) for moment_ns, level in _levels(case)), default=(0, case.start_ns))
