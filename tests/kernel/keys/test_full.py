@@ -141,6 +141,33 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
     assert (remembered, remembered) == (table.evicted.recall("ada", now_ns), now_ns == table.cells.let_go_ns)
 
 
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_key_whose_report_waits_for_its_answer_stays_on_a_full_node(*, answered: bool) -> None:
+    """The answer is about it; once that is in, the key leaves for one that is asked about."""
+    clock = ManualClock(START_S)
+    hub, node = MemoryHub(clock=clock), Node(clock)
+    table = node.limit(Limit(1000, 2.0, algorithm=SLIDING_WINDOW), BALANCED)
+    for key in ("ada", "bob"):
+        table.allow(key)
+    for _ in range(40):
+        node.exchanges_with(hub)
+        clock.advance_ns(INTERVAL_NS)
+    node.kernel.keys_max = 2
+    now_ns = clock.monotonic_ns()
+    for key in ("ada", "bob"):
+        cell = table.cells[key]
+        cell.line = cell.base = cell.overdraft = 0  # all of its line is given back, in the report that is under way
+        cell.held = False
+        cell.touched_ns, cell.reported_ns = now_ns - 3 * SECOND_NS, now_ns - INTERVAL_NS
+    if not answered:
+        table.cells["ada"].shard.under_way_ns = now_ns - INTERVAL_NS
+
+    table.allow("eve")
+
+    assert answered == ("eve" in table.cells)
+    assert answered == ("ada" not in table.cells or "bob" not in table.cells)
+
+
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 def test_a_key_finds_room_as_soon_as_another_one_is_idle(*, alone: bool) -> None:
     """Two windows later nothing counts of the keys that were there."""
