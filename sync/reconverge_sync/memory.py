@@ -28,6 +28,7 @@ from reconverge.hub.usage import (
 )
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.merge.adopting import adopt, data_of
+from reconverge_sync.merge.board import Board
 from reconverge_sync.merge.erasing import Orders, drop_keys, erase_keys
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
@@ -56,6 +57,7 @@ class MemoryHub:
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._orders = Orders()
+        self._board = Board()
         self._mark = ("", 0)
         """Likewise."""
         self._index: tuple[bytes, int] | None = None
@@ -205,6 +207,22 @@ class MemoryHub:
         self._mark = mark, now_ns + round(keep_s * SECOND_NS)
         return mark
 
+    async def watch(self, *, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`; never fails."""
+        self._board.watch(keep_s, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`; never fails."""
+        return self._board.watched_s(self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        return self._board.leave(name, payload, keep_s, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """See `SnapshotBoard.snapshots`; never fails."""
+        return self._board.snapshots(self._clock.wall_ns() // MICROSECOND_NS)
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
@@ -214,6 +232,7 @@ class MemoryHub:
         self._posted = None
         self._usage.lose_data()
         self._orders = Orders()
+        self._board = Board()
         self._mark = ("", 0)
         self._index = None
         self._pages = {}
