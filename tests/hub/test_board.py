@@ -39,7 +39,7 @@ class TestHashed(BoardContract):
     def make_board(self, clock: ManualClock) -> BoardHub:
         """See `BoardContract`."""
         hub = hashing(MemoryHub(clock=clock), KeyHasher(SECRET, namespace="shop"), clock)
-        assert isinstance(hub, BoardHub)
+        assert isinstance(hub, SnapshotBoard)
         return hub
 
 
@@ -56,11 +56,11 @@ class TestOnRedis(BoardContract):
         self.clock = clock
         return RedisHub(self.url, HubSettings("shop", 5.0), clock=clock)
 
-    def join_board(self, hub: BoardHub) -> BoardHub:  # noqa: ARG002  # it is the same server
+    def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same server
         """See `BoardContract`."""
         return RedisHub(self.url, HubSettings("shop", 5.0), clock=self.clock)
 
-    def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # noqa: ARG002  # likewise
+    def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
         """See `BoardContract`."""
         return RedisHub(self.url, HubSettings("other", 5.0), clock=self.clock)
 
