@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from reconverge import Agent
-from reconverge.agent.snapshot import Denial, KeyUse, LimitSnapshot, NodeSnapshot, decoded, encoded
+from reconverge.agent.snapshot import Denial, KeyUse, LimitSnapshot, decoded, encoded
 from reconverge.agent.top_keys import SCANNED_MAX, TopKeys
 from reconverge.clock import ManualClock
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX
 from reconverge.limit.limit import Limit
-
-START_S = 1_750_000_000.0
+from tests.support.snapshots import LIMIT, START_S, some_snapshot
 
 
 @pytest.fixture
@@ -138,46 +136,6 @@ def test_a_node_without_an_answer_does_not_dare(agent: Agent) -> None:
     dares = {each.name: each.dares for each in agent.snapshot().limits}
 
     assert {"strict": False, "balanced": False, "available": True} == dares
-
-
-def some_snapshot(**changes: Any) -> NodeSnapshot:
-    """A node that is well."""
-    made = NodeSnapshot(
-        host="web-1",
-        pid=7,
-        at=START_S,
-        hub="redis://localhost",
-        kernel="c",
-        state="ready",
-        grounds=(),
-        keys=3,
-        staleness=0.1,
-        lease=30.0,
-        round_trip=0.001,
-        exchanges=10,
-        failures=0,
-        settings_version=0,
-        switch="on",
-    )
-    return replace(made, **changes)
-
-
-LIMIT = LimitSnapshot(
-    name="login",
-    said="3/minute",
-    declared={"quota": 3, "window": 60.0},
-    policy="balanced",
-    overshoot=0.1,
-    capacity=3,
-    cost_max=1,
-    dares=True,
-    switch="on",
-    admitted=1,
-    refused=2,
-    would_refuse=0,
-    overadmitted=0,
-    keys=1,
-)
 
 
 def test_a_snapshot_is_read_as_it_was_written() -> None:

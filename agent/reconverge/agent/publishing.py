@@ -132,7 +132,7 @@ class Publishing:
             pid=os.getpid(),
             at=self._clock.wall_ns() / SECOND_NS,
             switch=agent.switched,
-            hashed=str if self._hasher is None else self._hasher.hashed,
+            hashed=None if self._hasher is None else self._hasher.hashed,
         )
         tables = dict(self._kernel.tables)
         return snapshot_of(

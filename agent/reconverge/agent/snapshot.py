@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from math import isfinite, isinf
 from typing import Any, Final, TypeVar
 
@@ -111,6 +111,8 @@ class NodeSnapshot:
     """Of the published settings in force; 0 if there are none."""
     switch: str
     """The agent's own."""
+    hashed: bool = False
+    """Whether keys are told as hashes, as the hub sees them."""
     limits: tuple[LimitSnapshot, ...] = ()
     left_out: int = 0
     """So many limits there was no room for."""
@@ -127,8 +129,8 @@ class Place:
     pid: int
     at: float
     switch: str
-    hashed: Callable[[str], str] = field(default=lambda key: key)
-    """What stands for a key outside of the node."""
+    hashed: Callable[[str], str] | None = None
+    """What stands for a key outside of the node, if that is not the key."""
 
 
 def snapshot_of(
@@ -146,6 +148,7 @@ def snapshot_of(
     newest = min((shard.staleness for shard in shards), default=float("inf"))
     lease = min((shard.lease for shard in shards), default=float("inf"))
     most_asked = sorted(stats.limits.items(), key=lambda item: -(item[1].admitted + item[1].refused))
+    hashed = place.hashed or str
     told = [(tables[name], each) for name, each in most_asked if name in tables]
     limits = tuple(_limit_of(table, each, newest) for table, each in told[:LIMITS_MAX])
     return NodeSnapshot(
@@ -164,10 +167,11 @@ def snapshot_of(
         failures=sum(sum(shard.failures.values()) for shard in shards),
         settings_version=0 if stats.orders is None else stats.orders.version,
         switch=place.switch,
+        hashed=place.hashed is not None,
         limits=limits,
         left_out=len(told) - len(limits),
-        top=tuple(KeyUse(each.limit, place.hashed(each.key), each.used, each.capacity) for each in top)[:KEYS_MAX],
-        denials=tuple(_with_hashes(each, place.hashed) for each in denials[-DENIALS_MAX:]),
+        top=tuple(KeyUse(each.limit, hashed(each.key), each.used, each.capacity) for each in top)[:KEYS_MAX],
+        denials=tuple(_with_hashes(each, hashed) for each in denials[-DENIALS_MAX:]),
     )
 
 
