@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 import pytest
@@ -25,6 +25,7 @@ from tests.support.console import READER, READS, TOKENS, Browser
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.waiting import eventually
 
+T = TypeVar("T")
 LINKS = re.compile(r'(?:href|src|action)="([^"#]+)"')
 
 
@@ -188,8 +189,8 @@ def test_without_a_hub_this_process_is_shown_and_that_is_said() -> None:
 def test_a_hub_that_does_not_answer_is_told_and_names_no_host(agent: Agent) -> None:
     """The page stays, with the nodes that were known."""
 
-    async def ask_hub(_question: Callable[[Hub], Any]) -> Any:
-        raise HubUnavailable("timeout", "redis://:secret@host did not answer")
+    async def ask_hub(question: Callable[[Hub], Awaitable[T]]) -> T:  # as the agent has it
+        raise HubUnavailable("timeout", f"redis://:secret@host did not answer {question}")
 
     agent.ask_hub = ask_hub  # type: ignore[method-assign]  # a fault, planted
 
@@ -237,7 +238,7 @@ def test_however_many_pages_are_open_the_hub_is_read_once_in_a_second(agent: Age
     asked: list[float] = []
     ask = agent.ask_hub
 
-    async def counting(question: Callable[[Hub], Any]) -> Any:
+    async def counting(question: Callable[[Hub], Awaitable[T]]) -> T:
         asked.append(0.0)
         return await ask(question)
 

@@ -6,6 +6,7 @@ Method: a console at a hub in memory, with nodes that follow published settings.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,6 +33,11 @@ def turn(client: Browser, **said: Any) -> Any:
     return response.json()
 
 
+def obeyed(agents: list[Agent], switch: str) -> bool:
+    """Whether a limit is switched so on all of these nodes."""
+    return in_force(agents) == {switch}
+
+
 def in_force(agents: list[Agent], name: str = "login") -> set[str]:
     """The switches of a limit on all of these nodes."""
     return {agent.stats().limits[name].switch for agent in agents}
@@ -51,7 +57,7 @@ def test_the_kill_switch_is_obeyed_by_every_node_and_taken_back(
         response = client.post("/switch", json={"to": to, "limit": None}, headers=fields)
         assert 200 == response.status_code
         assert to == client.get("/switches").json()["switch"]
-        eventually(lambda then=then: in_force(agents) == {then}, f"all nodes to be {then}")
+        eventually(partial(obeyed, agents, then), f"all nodes to be {then}")
 
 
 def test_one_limit_is_switched_by_itself(client: Browser, agent: Agent) -> None:

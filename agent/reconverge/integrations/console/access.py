@@ -9,8 +9,8 @@
 # whatever prefix a proxy has added or taken away.
 #
 # What changes something is asked for by the script of the page alone: as JSON, with a field that no form of another
-# site can send, which holds a word made of the session; and the browser must say that the request comes from the same site.
-# Behind the application's own authentication there is no session here, and the rest of this holds all the same.
+# site can send, which holds a word made of the session; and the browser must say that the request comes from the
+# same site. Behind the application's own authentication there is no session here, and the rest holds all the same.
 #
 # Programs send the token with each request, as to the API of contracts. No browser does that by itself, so no other
 # site can have it done.
