@@ -21,6 +21,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
+from tests.support.searched import stored
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -218,6 +219,29 @@ class Board:
                 await hub.close()
 
         return read(asyncio.run(run()))
+
+
+def test_an_identity_that_is_erased_is_in_no_snapshot(make_agent: MakeAgent, redis_server: RedisServer) -> None:
+    """Neither among the fullest keys nor among denials, nor in what the hub keeps of them."""
+    redis_server.command("FLUSHALL")
+    agent = make_agent(redis_server.url, namespace="shop")
+    login = agent.limit("login", "1/hour", policy="strict")
+    board = Board(redis_server.url)
+    board.watch()
+
+    def denied() -> bool:
+        login.hit("ada.lovelace")
+        return any(node.top and any(each.keys for each in node.denials) for node in board.read())
+
+    eventually(denied, "a denial")
+    assert b"lovelace" in stored(redis_server.url)
+
+    done = asyncio.run(agent.forget("ada.lovelace", wait=20.0))
+
+    assert done.complete
+    eventually(lambda: b"lovelace" not in stored(redis_server.url), "the name to go")
+    eventually(lambda: any(node.denials for node in board.read()), "a snapshot that still tells of denials")
+    assert not any(each.keys for node in board.read() for each in node.denials)
 
 
 def test_a_node_with_keys_looks_once_in_a_second(make_agent: MakeAgent) -> None:

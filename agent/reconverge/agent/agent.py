@@ -251,6 +251,7 @@ class Agent:
         self._erasing.forget_keys = self._forget_keys
         self._past_tiers = PastTiers(self._kernel, self._clock, self._limiters, self._overrides.lock)
         self._publishing = Publishing(self, parts.kernel, self._clock, parts.hasher)
+        self._erasing.listen(self._publishing.forget)
         if not self._kernel.alone:
             self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)

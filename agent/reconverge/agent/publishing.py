@@ -8,6 +8,8 @@ import os
 import platform
 import weakref
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,7 @@ from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hooks import Refused, SilentHooks
 from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
+from reconverge.hub.erasing import names_in
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
@@ -49,6 +52,13 @@ class DenialFeed(SilentHooks):
         keys = tuple(key for key in event.keys if len(key) <= TEXT_MAX)[:KEYS_OF_DENIAL_MAX]
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Name no key any more that bears the name of an identity which is erased."""
+        for place, denial in enumerate(list(self.denials)):
+            kept = tuple(key for key in denial.keys if not any(map(is_named, names_in(key))))
+            if len(kept) < len(denial.keys):
+                self.denials[place] = replace(denial, keys=kept)
+
 
 class Publishing:
     """What one node tells consoles, and when. See `Follower`."""
@@ -68,7 +78,6 @@ class Publishing:
         """Be a node of another name that no console has seen, as in a forked child."""
         self.name = token_hex(NAME_BYTES)
         self._close()
-        self._top = TopKeys()
         self._hubs = 1
         self.start_over()
 
@@ -121,9 +130,16 @@ class Publishing:
     def _close(self) -> None:
         """No console is open any more: have hooks tell nothing."""
         feed, self._feed = self._feed, None
+        self._top = TopKeys()
         agent = self._agent()
         if feed is not None and agent is not None:
             agent.remove_hooks(feed)
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Know nothing of an identity that is erased; see `Erasing.listen`."""
+        self._top = TopKeys()
+        if self._feed is not None:
+            self._feed.forget(is_named)
 
     def snapshot(self, agent: Agent) -> NodeSnapshot:
         """How the node stands."""

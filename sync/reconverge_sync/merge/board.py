@@ -48,5 +48,6 @@ class Board:
         return True
 
     def snapshots(self, hub_us: int) -> dict[str, bytes]:
-        """See `SnapshotBoard.snapshots`."""
-        return {name: kept.payload for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
+        """See `SnapshotBoard.snapshots`. What is over goes: it bears keys."""
+        self._kept = {name: kept for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
+        return {name: kept.payload for name, kept in self._kept.items()}

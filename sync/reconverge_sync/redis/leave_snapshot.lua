@@ -22,5 +22,5 @@ if not call('HGET', KEYS[1], ARGV[1]) then
 end
 call('HSET', KEYS[1], ARGV[1], string.format('%.0f', hub_us + tonumber(ARGV[3])))
 call('HSET', KEYS[2], ARGV[1], ARGV[2])
-call('PEXPIRE', KEYS[2], math.ceil((open_us + tonumber(ARGV[3])) / 1000) + 60000)
+call('PEXPIRE', KEYS[2], math.ceil((open_us + tonumber(ARGV[3])) / 1000) + 1000)
 return { told, 1 }

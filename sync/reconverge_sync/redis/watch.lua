@@ -4,5 +4,5 @@
 local hub_us, keep_us = now_us(ARGV[2]), tonumber(ARGV[1])
 local until_us = math.max(tonumber(redis.call('HGET', KEYS[1], '#') or 0), hub_us + keep_us)
 redis.call('HSET', KEYS[1], '#', string.format('%.0f', until_us))
-redis.call('PEXPIRE', KEYS[1], math.ceil((until_us - hub_us) / 1000) + 60000)
+redis.call('PEXPIRE', KEYS[1], math.ceil((until_us - hub_us) / 1000) + 1000)
 return 1
