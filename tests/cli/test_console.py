@@ -100,13 +100,14 @@ def test_a_fleet_of_processes_is_shown_from_beside_it(redis_server: RedisServer)
         with httpx.stream("GET", f"{url}stream", headers=READS, timeout=30.0) as stream:
             assert "text/event-stream" == stream.headers["content-type"].partition(";")[0]
             for line in stream.iter_lines():
-                events += [json.loads(line.removeprefix("data: "))] if line else []
+                events += [json.loads(line.removeprefix("data: "))] if line.startswith("data: ") else []
                 if len(events) == 3:
                     break
         assert [3, 3, 3] == [len(each["nodes"]) for each in events]
         assert events[0]["at"] < events[1]["at"] < events[2]["at"]
         console.send_signal(signal.SIGTERM)
-        console.wait(PROCESS_S_MAX)
+        _, complaint = console.communicate(timeout=PROCESS_S_MAX)
+        assert "Traceback" not in complaint
 
 
 def test_a_token_is_made_where_none_is_named(redis_server: RedisServer) -> None:

@@ -20,6 +20,8 @@ TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
 """The variable that names tokens, one a line, as "name: token, role"."""
 TIMEOUT_S: Final = 3.0
 """How long one answer of the hub may take: longer than for an agent, as no request waits for it."""
+END_S: Final = 5
+"""How long the end of the command waits for responses; a page that is followed ends within a second."""
 
 
 def console(
@@ -55,7 +57,11 @@ def console(
         typer.echo(f"there are no switches, as {VARIABLE} is not set", err=True)
     sys.stdout.flush()
     try:
-        uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(
+            uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=END_S)
+        )
+        app.state.pages.going_on = lambda: not server.should_exit
+        server.run()
     finally:
         agent.stop()
 

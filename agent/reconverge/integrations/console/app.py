@@ -59,8 +59,11 @@ STREAM_S: Final = 1.0
 """Between two events of a stream."""
 STREAMS_MAX: Final = 100
 """Pages that are followed at once; a further one is told to ask now and then instead."""
-STREAM_EVENTS_MAX: Final = 600
-"""After so many events a stream ends, and the page begins another one, for which it has to be let in again."""
+STREAM_EVENTS_MAX: Final = 15
+"""After so many events a stream ends, and the page begins another one, for which it has to be let in again; so a server
+that waits for responses before it ends does not wait for long."""
+STREAM_AGAIN: Final = b"retry: 250\n"
+"""How soon a browser begins another one, in milliseconds."""
 BODY_BYTES_MAX: Final = 4096
 STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
 UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence
@@ -96,7 +99,9 @@ def console(
     if settings_secret is not None:
         switches = FleetSwitches(agent, Secrets(settings_secret), agent.clock)
     pages = _Console(agent, access, switches)
-    return Starlette(routes=[_EveryPath(pages.answer)], exception_handlers={Exception: _failed})
+    app = Starlette(routes=[_EveryPath(pages.answer)], exception_handlers={Exception: _failed})
+    app.state.pages = pages
+    return app
 
 
 def _own(agent: object) -> Agent:
@@ -139,6 +144,8 @@ class _Console:
         self._access = access
         self._switches = switches
         self._live = Live(agent)
+        self.going_on: Callable[[], bool] = lambda: True
+        """Whether streams go on; a server that ends can say no."""
         self._streams = 0
         self._files = {name: _file(name) for name in (*STATIC, "console.html", "sign_in.html")}
         self._places = {
@@ -247,8 +254,10 @@ class _Console:
         try:
             for _ in range(STREAM_EVENTS_MAX):
                 said = json.dumps(await self._live.view(), separators=(",", ":"))
-                yield f"data: {said}\n\n".encode("ascii")
+                yield STREAM_AGAIN + f"data: {said}\n\n".encode("ascii")
                 await asyncio.sleep(STREAM_S)
+                if not self.going_on():
+                    return
         finally:
             self._streams -= 1
 

@@ -58,14 +58,22 @@ def sentence_of(usage: FleetUsage) -> str:
     """Why a request is refused now, or how much is left, and when the next one fits."""
     if usage.learning > 0:
         return (
-            f"The hub has lost data and grants nothing more of this key for {usage.learning:.0f} s: nodes have the"
+            f"The hub has lost data and grants nothing more of this key for {_written(usage.learning)}: nodes have the"
             " lines that they had."
         )
     if usage.left <= 0:
-        free = f"one fits in {usage.next_free:.1f} s" if usage.next_free > 0 else "one fits again at any moment"
+        free = f"one fits in {_written(usage.next_free)}" if usage.next_free > 0 else "one fits again at any moment"
         beyond = f", {usage.used - usage.limit} more than the limit" if usage.used > usage.limit else ""
         return f"Requests are refused: {usage.used} of {usage.limit} are used{beyond}; {free}, if nothing more is used."
     where = (
         f"{usage.lines} of them lie on lines of {usage.nodes} nodes" if usage.lines else "none of them is granted yet"
     )
     return f"{usage.left} of {usage.limit} are left; {where}."
+
+
+def _written(seconds: float) -> str:
+    """A duration as a person reads it, with two digits or more."""
+    for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f} {word}"
+    return f"{seconds:.1f} s"

@@ -193,7 +193,10 @@ function showSwitches() {
   }), 4, "");
 }
 
-async function turn(one, to) {
+let pending = null; // what is about to be switched, while that is asked about
+
+function sayImpact() {
+  const { one, to } = pending;
   const touched = fleet.limits.filter((each) => one.limit === null || each.name.split("#")[0] === one.limit);
   const nodes = fleet.nodes.length;
   const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
@@ -201,9 +204,15 @@ async function turn(one, to) {
   const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more; now that is ${number(refused)} requests a second.` : "";
   byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
   byId("confirm-yes").textContent = to ? `Switch ${to}` : "Take it back";
+}
+
+function turn(one, to) {
+  pending = { one, to };
+  sayImpact();
   const dialog = byId("confirm");
   dialog.returnValue = "";
   dialog.onclose = async () => {
+    pending = null;
     if (dialog.returnValue !== "yes") return;
     try {
       published = await ask("switch", { to, limit: one.limit });
@@ -263,6 +272,7 @@ function take(view) {
   for (const name of charts.keys()) if (!view.limits.some((each) => each.name === name)) charts.delete(name);
   say(view.problem);
   show();
+  if (pending) sayImpact();
 }
 
 // A page that is not looked at follows nothing: the stream ends, and with it the snapshots of all nodes.
