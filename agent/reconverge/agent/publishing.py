@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from reconverge.agent.snapshot import (
     DENIALS_MAX,
@@ -26,18 +26,41 @@ from reconverge.agent.snapshot import (
 from reconverge.agent.top_keys import TopKeys
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge.hooks import Refused, SilentHooks
+from reconverge.hooks import Hooks, Refused, SilentHooks
 from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
 from reconverge.hub.erasing import names_in
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
 from reconverge.kernel import Kernel
-
-if TYPE_CHECKING:
-    from reconverge.agent.agent import Agent
+from reconverge.stats import AgentStats, Health
 
 NAME_BYTES: Final = 8
+
+
+class Published(Protocol):
+    """What is told of; an agent is one."""
+
+    @property
+    def switched(self) -> str:
+        """See `Agent.switched`."""
+        ...
+
+    def stats(self) -> AgentStats:
+        """See `Agent.stats`."""
+        ...
+
+    def health(self) -> Health:
+        """See `Agent.health`."""
+        ...
+
+    def add_hooks(self, hooks: Hooks) -> None:
+        """See `Agent.add_hooks`."""
+        ...
+
+    def remove_hooks(self, hooks: Hooks) -> None:
+        """See `Agent.remove_hooks`."""
+        ...
 
 
 class DenialFeed(SilentHooks):
@@ -63,7 +86,7 @@ class DenialFeed(SilentHooks):
 class Publishing:
     """What one node tells consoles, and when. See `Follower`."""
 
-    def __init__(self, agent: Agent, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
+    def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
         self._agent = weakref.ref(agent)  # what is driven must not keep an agent that is otherwise unused
         self._kernel = kernel
         self._clock = clock
@@ -141,7 +164,7 @@ class Publishing:
         if self._feed is not None:
             self._feed.forget(is_named)
 
-    def snapshot(self, agent: Agent) -> NodeSnapshot:
+    def snapshot(self, agent: Published) -> NodeSnapshot:
         """How the node stands."""
         place = Place(
             host=platform.node(),

@@ -215,7 +215,7 @@ def _with_hashes(denial: Denial, hashed: Callable[[str], str]) -> Denial:
 
 def encoded(snapshot: NodeSnapshot) -> bytes:
     """A snapshot as it travels, without what is too much: old denials, keys that have used little, then limits."""
-    said = {"version": VERSION, **asdict(snapshot)}
+    said: dict[str, Any] = {"version": VERSION, **asdict(snapshot)}
     while True:
         payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
         if len(payload) <= SNAPSHOT_BYTES_MAX:
@@ -248,22 +248,23 @@ def _no_number(name: str) -> Any:
 
 
 def _snapshot(said: dict[str, Any]) -> NodeSnapshot:
-    made = NodeSnapshot(
-        **said
-        | {
-            "grounds": tuple(_listed(said["grounds"], str)),
-            "limits": tuple(LimitSnapshot(**each) for each in _listed(said["limits"], dict)),
-            "top": tuple(KeyUse(**each) for each in _listed(said["top"], dict)),
-            "denials": tuple(
-                Denial(**each | {"keys": tuple(_listed(each["keys"], str))}) for each in _listed(said["denials"], dict)
-            ),
-        }
-    )
+    inner: dict[str, Any] = {
+        "grounds": tuple(_listed(said["grounds"], str)),
+        "limits": tuple(LimitSnapshot(**each) for each in _listed(said["limits"], dict)),
+        "top": tuple(KeyUse(**each) for each in _listed(said["top"], dict)),
+        "denials": tuple(map(_denial, _listed(said["denials"], dict))),
+    }
+    made = NodeSnapshot(**said | inner)
     for each in (made, *made.limits, *made.top, *made.denials):
         _check_members(each)
     if made.state not in STATES:
         raise ValueError(made.state)
     return made
+
+
+def _denial(said: dict[str, Any]) -> Denial:
+    keys: dict[str, Any] = {"keys": tuple(_listed(said["keys"], str))}
+    return Denial(**said | keys)
 
 
 def _listed(said: object, kind: type[T]) -> list[T]:

@@ -36,8 +36,10 @@ def usage(**changes: Any) -> FleetUsage:
         ),
         (
             {"used": 12, "left": 0, "next_free": 7200.0},
-            "Requests are refused: 12 of 10 are used, 2 more than the limit; one fits in 2.0 hours, if nothing more is"
-            " used.",
+            (
+                "Requests are refused: 12 of 10 are used, 2 more than the limit; one fits in 2.0 hours, if nothing more is"
+                " used."
+            ),
         ),
         (
             {"used": 10, "left": 0},
@@ -45,8 +47,10 @@ def usage(**changes: Any) -> FleetUsage:
         ),
         (
             {"learning": 200.0},
-            "The hub has lost data and grants nothing more of this key for 3.3 minutes: nodes have the lines that they"
-            " had.",
+            (
+                "The hub has lost data and grants nothing more of this key for 3.3 minutes: nodes have the lines that they"
+                " had."
+            ),
         ),
     ],
 )
