@@ -1,7 +1,7 @@
 """Goal: an operator with a browser sees why a request is refused, flips the kill switch and back, and is let in or not.
 
 Method: Chromium without a screen, at a console that uvicorn serves under a prefix, with real nodes at a hub in memory.
-With RECONVERGE_SCREENSHOTS, pictures of the pages are left in that folder, to be looked at.
+With RECONVERGE_TEST_SCREENSHOTS, pictures of the pages are left in that folder, to be looked at.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def sign_in(page: Page, address: str, token: str) -> None:
 
 def picture(page: Page, name: str) -> None:
     """Leave a picture, if they are wanted."""
-    folder = os.environ.get("RECONVERGE_SCREENSHOTS")
+    folder = os.environ.get("RECONVERGE_TEST_SCREENSHOTS")
     if folder:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 

@@ -25,33 +25,22 @@ def usage(**changes: Any) -> FleetUsage:
     return FleetUsage(**said | changes)
 
 
+REFUSED = "Requests are refused: {}, if nothing more is used."
+LOST = "The hub has lost data and grants nothing more of this key for {}: nodes have the lines that they had."
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({}, "5 of 10 are left; none of them is granted yet."),
         ({"lines": 3}, "5 of 10 are left; 3 of them lie on lines of 2 nodes."),
-        (
-            {"used": 10, "left": 0, "next_free": 7.25},
-            "Requests are refused: 10 of 10 are used; one fits in 7.2 s, if nothing more is used.",
-        ),
+        ({"used": 10, "left": 0, "next_free": 7.25}, REFUSED.format("10 of 10 are used; one fits in 7.2 s")),
         (
             {"used": 12, "left": 0, "next_free": 7200.0},
-            (
-                "Requests are refused: 12 of 10 are used, 2 more than the limit; one fits in 2.0 hours, if nothing more is"
-                " used."
-            ),
+            REFUSED.format("12 of 10 are used, 2 more than the limit; one fits in 2.0 hours"),
         ),
-        (
-            {"used": 10, "left": 0},
-            "Requests are refused: 10 of 10 are used; one fits again at any moment, if nothing more is used.",
-        ),
-        (
-            {"learning": 200.0},
-            (
-                "The hub has lost data and grants nothing more of this key for 3.3 minutes: nodes have the lines that they"
-                " had."
-            ),
-        ),
+        ({"used": 10, "left": 0}, REFUSED.format("10 of 10 are used; one fits again at any moment")),
+        ({"learning": 200.0}, LOST.format("3.3 minutes")),
     ],
 )
 def test_a_sentence_says_how_a_key_stands(changes: dict[str, Any], sentence: str) -> None:
