@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from reconverge.agent import Agent
-from reconverge.cli.asking import HubOption, NamespaceOption
+from reconverge.cli.options import HubOption, NamespaceOption
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
 from reconverge.remote_settings.signed import VARIABLE

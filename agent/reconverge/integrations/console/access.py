@@ -84,8 +84,8 @@ class Access:
         credentials = request.headers.getlist("authorization")
         if credentials:
             name = self._tokens.name_of(credentials, "read")
-            role = next(token.role for token in self._tokens if token.name == name)
-            return Visitor(name, self._role(role), "")
+            found = next(token for token in self._tokens if token.name == name)
+            return Visitor(name, self._role(found.role), "")
         session = _COOKIE.fullmatch(_cookie_of(request))
         if session is not None and int(session[1]) > self._now_s():
             for token in self._tokens:
