@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from reconverge.agent import Agent
-from reconverge.agent.snapshot import decoded
+from reconverge.agent.snapshot import NodeSnapshot, decoded
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
 from reconverge.hub.board import SNAPSHOTS_MAX, WATCH_S
@@ -44,15 +44,17 @@ class Live:
         async with self._lock:
             now_ns = self._clock.monotonic_ns()
             if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_NS:
-                self._take(await self._read(now_ns), now_ns)
+                # In a thread: to read 200 snapshots takes a tenth of a second, and the loop has requests to answer.
+                self._take(await asyncio.to_thread(self._decoded, await self._read(now_ns)), now_ns)
                 self._looked_ns = self._clock.monotonic_ns()
             return [seen for seen, _ in self._seen.values()]
 
     async def view(self) -> dict[str, Any]:
         """What the pages show."""
         nodes = await self.nodes()
+        view = await asyncio.to_thread(view_of, nodes)
         wall_s = self._clock.wall_ns() / SECOND_NS
-        return {"at": wall_s, "scope": self.scope, "problem": self.problem, **view_of(nodes)}
+        return {"at": wall_s, "scope": self.scope, "problem": self.problem, **view}
 
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
         """The snapshots that are at the hub; of this process alone, under the empty name, if none can be."""
@@ -81,12 +83,18 @@ class Live:
             return {"": None}
         return found or {}
 
-    def _take(self, found: dict[str, bytes | None], now_ns: int) -> None:
-        """Take in what was read, and forget nodes that have been silent for long."""
+    def _decoded(self, found: dict[str, bytes | None]) -> dict[str, NodeSnapshot]:
+        """What can be read of it."""
+        told: dict[str, NodeSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:
             snapshot = self._agent.snapshot() if payload is None else decoded(payload)
-            if snapshot is None:
-                continue
+            if snapshot is not None:
+                told[name] = snapshot
+        return told
+
+    def _take(self, found: dict[str, NodeSnapshot], now_ns: int) -> None:
+        """Take in what was read, and forget nodes that have been silent for long."""
+        for name, snapshot in found.items():
             known = self._seen.get(name)
             before = None if known is None else known[0].newest
             if known is not None and before == snapshot:
