@@ -64,6 +64,7 @@ test-fast: $(with_test) ## run what says within a minute whether a change of the
 
 test-all: $(with_test)
 	@.ci/programs redis-server openssl mosquitto
+	@.ci/programs chromium || echo "Tests in a browser are left out." >&2
 	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2
 	@$(chaos_tools)
 	@.ci/valkey || echo "Tests with Valkey are left out." >&2

@@ -28,6 +28,7 @@ from reconverge.hub.usage import (
 )
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.merge.adopting import adopt, data_of
+from reconverge_sync.merge.board import Board
 from reconverge_sync.merge.erasing import Orders, drop_keys, erase_keys
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, Shard
@@ -49,6 +50,8 @@ class MemoryHub:
         max_cells: int = CELLS_MAX,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._lock = RLock()
+        """Held while its data change: each agent of a process exchanges in a thread of its own."""
         self._new_name = new_name
         self._max_cells = max_cells
         self._shards = [Shard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
@@ -56,6 +59,7 @@ class MemoryHub:
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._orders = Orders()
+        self._board = Board()
         self._mark = ("", 0)
         """Likewise."""
         self._index: tuple[bytes, int] | None = None
@@ -76,8 +80,9 @@ class MemoryHub:
 
     def merge(self, batch: Batch) -> Answer:
         """`exchange` without the waiting."""
-        hub_us = self._clock.wall_ns() // MICROSECOND_NS
-        return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
+        with self._lock:
+            hub_us = self._clock.wall_ns() // MICROSECOND_NS
+            return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`; never fails."""
@@ -86,8 +91,9 @@ class MemoryHub:
     def sums(self) -> dict[str, Totals]:
         """`totals` without the waiting."""
         sums: dict[str, Totals] = {}
-        for shard in self._shards:
-            add_totals(sums, shard.totals())
+        with self._lock:
+            for shard in self._shards:
+                add_totals(sums, shard.totals())
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
@@ -146,7 +152,8 @@ class MemoryHub:
 
     def tell_wishes(self, shard: int) -> Wishes:
         """`wishes` without the waiting."""
-        return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
+        with self._lock:
+            return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
         """See `Region.lend`; never fails."""
@@ -154,7 +161,8 @@ class MemoryHub:
 
     def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
         """`lend` without the waiting."""
-        return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
+        with self._lock:
+            return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
 
     @property
     def usage(self) -> MemoryUsage:
@@ -167,7 +175,8 @@ class MemoryHub:
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         """`read_keys` without the waiting."""
-        return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
+        with self._lock:
+            return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def data(self, shard: int) -> HubData:
         """See `Adoptable.data`; never fails."""
@@ -175,7 +184,8 @@ class MemoryHub:
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
         """See `Adoptable.adopt`; never fails."""
-        return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
+        with self._lock:
+            return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         """See `Eraser.order_erasure`; never fails."""
@@ -189,11 +199,13 @@ class MemoryHub:
         """See `Eraser.drop_keys`; fails for too many questions alone."""
         check_questions(questions)
         identities = [identity_of(limit, key) for limit, key in questions]
-        return drop_keys(self._shards[shard], identities, self._clock.wall_ns() // MICROSECOND_NS)[1]
+        with self._lock:
+            return drop_keys(self._shards[shard], identities, self._clock.wall_ns() // MICROSECOND_NS)[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:  # noqa: ARG002
         """See `Eraser.erase`; takes one step, and never fails."""
-        done = erase_keys(self._shards[shard], names, self._clock.wall_ns() // MICROSECOND_NS)
+        with self._lock:
+            done = erase_keys(self._shards[shard], names, self._clock.wall_ns() // MICROSECOND_NS)
         return done._replace(rows=self._usage.erase(shard, identity))
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
@@ -205,6 +217,24 @@ class MemoryHub:
         self._mark = mark, now_ns + round(keep_s * SECOND_NS)
         return mark
 
+    async def watch(self, *, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`; never fails."""
+        self._board.watch(keep_s, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`; never fails."""
+        return self._board.watched_s(self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        with self._lock:
+            return self._board.leave(name, payload, keep_s, self._clock.wall_ns() // MICROSECOND_NS)
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """See `SnapshotBoard.snapshots`; never fails."""
+        with self._lock:
+            return self._board.snapshots(self._clock.wall_ns() // MICROSECOND_NS)
+
     async def close(self) -> None:
         """See `Hub.close`; there is nothing to let go of."""
 
@@ -214,6 +244,7 @@ class MemoryHub:
         self._posted = None
         self._usage.lose_data()
         self._orders = Orders()
+        self._board = Board()
         self._mark = ("", 0)
         self._index = None
         self._pages = {}

@@ -27,6 +27,7 @@ COMMANDS: Any = typer.main.get_command(app)
 PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text()
 WITHOUT_JSON = {
     "bridge": "runs until it is stopped",
+    "console": "runs until it is stopped",
     "completion": "prints a script for a shell",
     "contracts export": "prints contracts in the language of --to",
     "contracts import": "prints contracts, or writes them to a file",

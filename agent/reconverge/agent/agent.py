@@ -8,20 +8,22 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
 from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
-from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
+from reconverge.agent.fleet_usage import ANSWERS, FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
+from reconverge.agent.publishing import Publishing
+from reconverge.agent.snapshot import NodeSnapshot
 from reconverge.arguments import told
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
@@ -58,6 +60,7 @@ logger = logging.getLogger("reconverge")
 
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 AnyFollower = TypeVar("AnyFollower", bound=Follower)
+T = TypeVar("T")
 
 AWAITING: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 """Of a function's code: it may await."""
@@ -247,8 +250,10 @@ class Agent:
         )
         self._erasing.forget_keys = self._forget_keys
         self._past_tiers = PastTiers(self._kernel, self._clock, self._limiters, self._overrides.lock)
+        self._publishing = Publishing(self, parts.kernel, self._clock, parts.hasher)
+        self._erasing.listen(self._publishing.forget)
         if not self._kernel.alone:
-            self._lifecycle.followers += (self._erasing, self._past_tiers)
+            self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits
@@ -760,6 +765,27 @@ class Agent:
         """How well it can decide now, for a readiness probe: true while it can be sent requests."""
         return health_of(self.stats(), keys_max=self._kernel.keys_max)
 
+    def snapshot(self) -> NodeSnapshot:
+        """How this node stands, as a console shows it: what `stats` says, and the keys that have used most."""
+        return self._publishing.snapshot(self)
+
+    def hide_from_consoles(self) -> None:
+        """Leave no snapshots at the hub: this agent is part of a console, and none of the fleet that it shows."""
+        self._publishing.hidden = True
+
+    async def ask_hub(self, question: Callable[[Hub], Awaitable[T]]) -> T:
+        """Put a question to the hub, over this agent's connections; waits for two exchange timeouts at most.
+
+        Raises HubUnavailable: the hub does not answer, or there is none.
+        """
+        if self._kernel.alone:
+            raise HubUnavailable("unsupported", f"{self._hub_name} is no hub", applied=False)
+        timeout_s = ANSWERS * self._settings.exchange_timeout
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self._lifecycle.ask(question)), timeout_s)
+        except TimeoutError:
+            raise HubUnavailable("timeout", f"no answer within {timeout_s:g} s") from None
+
     @property
     def watch(self) -> AnswerStats:
         """What the answers of the hub told beside the lines."""
@@ -817,6 +843,7 @@ class Agent:
             self._pacing.forget_published()
             self._apply(self._reader.in_force)
         self._hook_dispatcher.start_over()
+        self._publishing.begin()  # after that: the parent's thread may hold what the hooks wait with
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Say the last words; the process ends, and no further decision brings the exchanges back."""

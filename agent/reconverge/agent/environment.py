@@ -34,6 +34,7 @@ KNOWN: Final = frozenset(
         "ASKS_MAX",
         "COLD_ALLOWANCE",
         "CONFIG",
+        "CONSOLE_TOKENS",
         "CONTRACTS_MIN_VERSION",
         "EXCHANGE_TIMEOUT",
         "FALLBACK",
@@ -66,6 +67,7 @@ KNOWN: Final = frozenset(
 OF_AGENT: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
+        "CONSOLE_TOKENS",
         "CONTRACTS_MIN_VERSION",
         "HUB",
         "KEY_SECRET",

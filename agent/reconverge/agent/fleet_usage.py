@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reconverge.agent.lifecycle import Lifecycle
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.opening import key_reader_at
 from reconverge.hub.port import Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.kernel import Kernel, Table
+from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
+from reconverge.policies import STRICT
 
 SECOND_US: Final = 1_000_000
+KEY_BYTES_MAX: Final = 1 << 12
+"""Of a key that is read and counted nowhere here."""
 ANSWERS: Final = 2
 """So many times as long as an exchange may take the answer is waited for: the runner may be in the midst of one."""
 
@@ -93,6 +98,21 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
             for place, reading in zip(batch, readings.keys, strict=True):
                 told[place] = _told(asked[place][0], reading, readings.hub_us)
     return [told[place] for place in range(len(asked))]
+
+
+async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
+    """What a hub knows of a key of limits that other nodes declare, by the name of each. Raises HubUnavailable."""
+    kernel = Kernel(
+        SystemClock(),
+        namespace=namespace,
+        interval_ns=SECOND_NS,
+        interval_min_ns=SECOND_NS,
+        keys_max=1,
+        key_bytes_max=KEY_BYTES_MAX,
+        shards=hub.shards,
+    )
+    asked = [(kernel.table(name, limit, STRICT), key) for name, limit in limits.items()]
+    return dict(zip(limits, await read_fleet(asked, kernel, hub, repr(hub)), strict=True))
 
 
 def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:

@@ -9,6 +9,7 @@ import typer
 
 from reconverge.cli.bridge import bridge
 from reconverge.cli.completion import completion
+from reconverge.cli.console import console
 from reconverge.cli.contracts.group import contracts
 from reconverge.cli.demo import demo
 from reconverge.cli.doctor.doctor import doctor
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.command(epilog=example("bridge --region a --local redis://a --wide redis://b --movable .6"))(bridge)
 app.command(epilog=example("completion bash"))(completion)
+app.command(epilog=example("console --hub redis://localhost:6379/0 --namespace shop"))(console)
 app.add_typer(contracts)
 app.command(epilog=example("demo"))(demo)
 app.command(epilog=example("doctor --hub redis://localhost:6379/0 --namespace shop"))(doctor)

@@ -20,14 +20,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, overload
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.erasing import Erased, Erasures
-from reconverge.hub.port import ContractStore, Eraser, Hub, KeyMarker, KeyReader, SettingsStore, Working
+from reconverge.hub.port import (
+    ContractStore,
+    Eraser,
+    Hub,
+    KeyMarker,
+    KeyReader,
+    SettingsStore,
+    SnapshotBoard,
+    Working,
+)
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, CellReport, Rows, Totals
 
@@ -250,6 +259,31 @@ class _Contracting(HashedHub):
         return self._hub
 
 
+class _Watched(HashedHub):
+    """One that keeps snapshots; nodes hash the keys in them before they leave them, see `KeyHasher`."""
+
+    async def watch(self, *, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`."""
+        await self._board.watch(keep_s=keep_s)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`."""
+        return await self._board.watched_s()
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        return await self._board.leave_snapshot(name, payload, keep_s=keep_s)
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """See `SnapshotBoard.snapshots`."""
+        return await self._board.snapshots()
+
+    @property
+    def _board(self) -> SnapshotBoard:
+        assert isinstance(self._hub, SnapshotBoard)
+        return self._hub
+
+
 class _Working(HashedHub):
     """One that has work of its own."""
 
@@ -267,6 +301,7 @@ def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
         (Eraser, _Erasing),
         (SettingsStore, _Publishing),
         (ContractStore, _Contracting),
+        (SnapshotBoard, _Watched),
         (Working, _Working),
     )
     kinds = tuple(kind for port, kind in able if isinstance(hub, port))

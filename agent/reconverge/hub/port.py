@@ -409,6 +409,36 @@ class KeyMarker(Protocol):
 
 
 @runtime_checkable
+class SnapshotBoard(Protocol):
+    """A hub at which nodes leave snapshots of themselves while a console is open; not every hub need be one.
+
+    See `hub/board.py`. Promises: a snapshot is taken only while a console is open; the newest of a name is what is
+    read, whole, until it has been kept for its time; of one name more than `SNAPSHOTS_MAX` none is taken; looking
+    whether a console is open is cheap; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    Does not promise: that a snapshot comes from a node, or is true; to remember anything when it loses its data.
+    """
+
+    async def watch(self, *, keep_s: float) -> None:
+        """Have nodes leave snapshots for so many seconds from now, or longer. Raises HubUnavailable."""
+        ...
+
+    async def watched_s(self) -> float:
+        """For how many seconds nodes are to leave snapshots; 0.0 if no console is open. Raises HubUnavailable."""
+        ...
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """Keep a node's snapshot for so many seconds, and return whether it was taken.
+
+        Raises HubUnavailable, and ValueError for what `check_snapshot` refuses.
+        """
+        ...
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """All snapshots that are kept, by name, each of at most `SNAPSHOT_BYTES_MAX`. Raises HubUnavailable."""
+        ...
+
+
+@runtime_checkable
 class Working(Protocol):
     """A hub that has something to do between exchanges, too: answering others, say. Not every hub need be one.
 

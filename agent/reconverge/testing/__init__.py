@@ -1,8 +1,8 @@
 """For tests: a clock that moves when told to, and what every hub has to keep its promises about.
 
 `HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there, and
-`ReaderContract` if readers are told of keys, `ContractStoreContract` if it keeps contracts; `ManualClock` is for the
-tests of any application, see `reconverge.Agent`.
+`ReaderContract` if readers are told of keys, `ContractStoreContract` if it keeps contracts, `BoardContract` if nodes
+leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ import sys
 if (_pytest := sys.modules.get("pytest")) is not None:
     for _part in ("scene", "lines", "repeats", "names", "keys", "windows", "data", "uses", "fleets"):
         _pytest.register_assert_rewrite(f"{__name__}._{_part}")
-    _pytest.register_assert_rewrite(f"{__name__}.bulletin_contract", f"{__name__}.contract_store_contract")
+    for _part in ("board_contract", "bulletin_contract", "contract_store_contract"):
+        _pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from reconverge.clock import ManualClock
+from reconverge.testing.board_contract import BoardContract
 from reconverge.testing.bulletin_contract import BulletinContract
 from reconverge.testing.contract_store_contract import ContractStoreContract
 from reconverge.testing.hub_contract import HubContract
 from reconverge.testing.reader_contract import ReaderContract
 
-__all__ = ["BulletinContract", "ContractStoreContract", "HubContract", "ManualClock", "ReaderContract"]
+__all__ = [
+    "BoardContract",
+    "BulletinContract",
+    "ContractStoreContract",
+    "HubContract",
+    "ManualClock",
+    "ReaderContract",
+]

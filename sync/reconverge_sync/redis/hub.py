@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha1
 from secrets import token_hex
@@ -38,6 +38,7 @@ from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.redis.adopting import adopt_loss, read_data
+from reconverge_sync.redis.board import RedisBoard
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.contracts import (
     GET,
@@ -296,6 +297,26 @@ class RedisHub:
         meta = f"{_prefix(self._settings.namespace, 0)}meta"
         reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._told_time())
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
+
+    async def watch(self, *, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`."""
+        await self._board.watch(keep_s)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`."""
+        return await self._board.watched_s()
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        return await self._board.leave(name, payload, keep_s)
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """See `SnapshotBoard.snapshots`."""
+        return await self._board.snapshots()
+
+    @property
+    def _board(self) -> RedisBoard:
+        return RedisBoard(self._asking(0), _prefix(self._settings.namespace, 0), self._told_time())
 
     def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
         """Asks whichever server has the keys of that shard."""

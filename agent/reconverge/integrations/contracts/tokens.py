@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
@@ -106,6 +106,14 @@ class TokenTable:
             problem = f"the token {token.name!r} may read, and this needs one that may write"
             raise Problem(403, problem, fields=_challenge(error="insufficient_scope", scope="write"))
         return token.name
+
+    def __iter__(self) -> Iterator[Token]:
+        """The tokens."""
+        return iter(self._tokens.values())
+
+    def find(self, secret: str) -> Token | None:
+        """The token with that secret, in a time that does not depend on how much of it is right."""
+        return self._find(secret) if _SECRET.fullmatch(secret) else None
 
     def _find(self, secret: str) -> Token | None:
         digest = _digest(secret)

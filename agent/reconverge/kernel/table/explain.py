@@ -95,6 +95,21 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
     )
 
 
+def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
+    """As `usage_at`, but the hub is asked nothing, and no cell is made where there is none."""
+    cell = table.cells.get(key)
+    if cell is None:
+        return None
+    table.edges.advance(cell, now_ns)
+    return Usage(
+        own=-(-table.meter.used(cell, now_ns) // table.unit),
+        total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
+        limit=min(table.nominal, cell.capacity) // table.unit,
+        line=usable_line(cell, now_ns) // table.unit,
+        staleness=_staleness_s(cell, now_ns),
+    )
+
+
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
     """How long until the line lets it through, or until the next exchange may bring what the fleet has left.
 

@@ -1,0 +1,184 @@
+"""Leaves snapshots of this node at the hub while a console is open, and does next to nothing otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from secrets import token_hex
+from typing import Final, Protocol
+
+from reconverge.agent.snapshot import (
+    DENIALS_MAX,
+    KEYS_OF_DENIAL_MAX,
+    TEXT_MAX,
+    Denial,
+    NodeSnapshot,
+    Place,
+    encoded,
+    snapshot_of,
+)
+from reconverge.agent.top_keys import TopKeys
+from reconverge.clock import NEVER_NS, SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hooks import Hooks, Refused, SilentHooks
+from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
+from reconverge.hub.erasing import names_in
+from reconverge.hub.hashing import KeyHasher
+from reconverge.hub.opening import hubs_in
+from reconverge.hub.port import Hub, SnapshotBoard
+from reconverge.kernel import Kernel
+from reconverge.stats import AgentStats, Health
+
+NAME_BYTES: Final = 8
+
+
+class Published(Protocol):
+    """What is told of; an agent is one."""
+
+    @property
+    def switched(self) -> str:
+        """See `Agent.switched`."""
+        ...
+
+    def stats(self) -> AgentStats:
+        """See `Agent.stats`."""
+        ...
+
+    def health(self) -> Health:
+        """See `Agent.health`."""
+        ...
+
+    def add_hooks(self, hooks: Hooks) -> None:
+        """See `Agent.add_hooks`."""
+        ...
+
+    def remove_hooks(self, hooks: Hooks) -> None:
+        """See `Agent.remove_hooks`."""
+        ...
+
+
+class DenialFeed(SilentHooks):
+    """The last denials on one node, as hooks tell them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.denials: deque[Denial] = deque(maxlen=DENIALS_MAX)
+
+    def refused(self, event: Refused, /) -> None:
+        """See `Hooks.refused`."""
+        keys = tuple(key for key in event.keys if len(key) <= TEXT_MAX)[:KEYS_OF_DENIAL_MAX]
+        self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Name no key any more that bears the name of an identity which is erased."""
+        for place, denial in enumerate(list(self.denials)):
+            kept = tuple(key for key in denial.keys if not any(map(is_named, names_in(key))))
+            if len(kept) < len(denial.keys):
+                self.denials[place] = replace(denial, keys=kept)
+
+
+class Publishing:
+    """What one node tells consoles, and when. See `Follower`."""
+
+    def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
+        self._agent = weakref.ref(agent)  # what is driven must not keep an agent that is otherwise unused
+        self._kernel = kernel
+        self._clock = clock
+        self._hasher = hasher
+        self._feed: DenialFeed | None = None
+        """While a console is open."""
+        self.hidden = False
+        """Whether this node leaves no snapshots: it is part of a console."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Be a node of another name that no console has seen, as in a forked child."""
+        self.name = token_hex(NAME_BYTES)
+        self._close()
+        self._hubs = 1
+        self.start_over()
+
+    def start_over(self) -> None:
+        """See `Follower.start_over`."""
+        self._next_ns = self._clock.monotonic_ns()
+
+    @property
+    def brief(self) -> bool:
+        """See `Follower.brief`. A second hub may be the one that does not answer, and must not hold up the first."""
+        return self._hubs == 1
+
+    def due_ns(self) -> int:
+        """See `Follower.due_ns`."""
+        return self._next_ns
+
+    async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
+        """See `Follower.follow`."""
+        boards = [each for each in hubs_in(hub) if isinstance(each, SnapshotBoard)]
+        if self.hidden or not boards:
+            self._next_ns = NEVER_NS
+            return
+        in_use = self._kernel.keys or self._feed is not None
+        self._next_ns = self._clock.monotonic_ns() + (LOOK_NS if in_use else IDLE_LOOK_NS)
+        if cut_off:
+            return
+        self._hubs, opened = len(boards), False
+        for board in boards:
+            # Exchanges tell of a hub that does not answer, and the next look is soon.
+            with contextlib.suppress(HubUnavailable, TimeoutError):
+                opened |= await asyncio.wait_for(self._look(board), timeout_s)
+        if not opened:
+            self._close()
+
+    async def part(self, timeout_s: float) -> None:  # noqa: ARG002  # see `Parting`
+        """See `Parting.part`."""
+        self._close()
+
+    async def _look(self, board: SnapshotBoard) -> bool:
+        """Leave a snapshot if a console is open there, and return whether one is. Raises HubUnavailable."""
+        agent = self._agent()
+        if agent is None or await board.watched_s() <= 0:
+            return False
+        if self._feed is None:
+            self._feed = DenialFeed(self._clock)
+            agent.add_hooks(self._feed)
+        await board.leave_snapshot(self.name, encoded(self.snapshot(agent)), keep_s=SNAPSHOT_S)
+        return True
+
+    def _close(self) -> None:
+        """No console is open any more: have hooks tell nothing."""
+        feed, self._feed = self._feed, None
+        self._top = TopKeys()
+        agent = self._agent()
+        if feed is not None and agent is not None:
+            agent.remove_hooks(feed)
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:
+        """Know nothing of an identity that is erased; see `Erasing.listen`."""
+        self._top = TopKeys()
+        if self._feed is not None:
+            self._feed.forget(is_named)
+
+    def snapshot(self, agent: Published) -> NodeSnapshot:
+        """How the node stands."""
+        place = Place(
+            host=platform.node(),
+            pid=os.getpid(),
+            at=self._clock.wall_ns() / SECOND_NS,
+            switch=agent.switched,
+            hashed=None if self._hasher is None else self._hasher.hashed,
+        )
+        tables = dict(self._kernel.tables)
+        return snapshot_of(
+            place,
+            agent.stats(),
+            agent.health(),
+            tables,
+            top=self._top.look(tables, self._clock.monotonic_ns()),
+            denials=() if self._feed is None else list(self._feed.denials),
+        )

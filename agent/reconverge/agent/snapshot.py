@@ -1,0 +1,298 @@
+"""How one node stands, as a console shows it: made of what the agent says of itself, and read with suspicion."""
+
+# Theory of operation.
+#
+# A snapshot is JSON of a bounded size. What makes it is a pure function of `Agent.stats()`, of what is declared, of the
+# keys that use most of their limits, and of what hooks have told; so nothing here asks anything of a decision.
+#
+# It travels through the hub, where each client could have written another one. So the reader takes nothing for granted:
+# each member has its type and its bound, one that does not fit makes all of it unreadable, and text is shown as text.
+#
+# A node that may go beyond its lines at this moment says so (`dares`), which is what the live exposure of a limit is
+# made of: a node that does not hear of its hub has its lines, and no more.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from math import isfinite, isinf
+from typing import Any, Final, TypeVar
+
+from reconverge.clock import SECOND_NS
+from reconverge.hub.board import SNAPSHOT_BYTES_MAX
+from reconverge.kernel import Table
+from reconverge.limit.limit import Limit
+from reconverge.policies import FRESH_INTERVALS
+from reconverge.stats import STATES, AgentStats, Health, LimitStats
+
+T = TypeVar("T")
+
+VERSION: Final = 1
+"""Of the form; a console shows nodes with another one as nodes that it cannot read."""
+LIMITS_MAX: Final = 100
+"""So many limits are told of, those with most decisions first, if the bytes suffice."""
+KEYS_MAX: Final = 20
+DENIALS_MAX: Final = 20
+KEYS_OF_DENIAL_MAX: Final = 3
+TEXT_MAX: Final = 512
+"""Characters of any text."""
+COSTS_MAX: Final = 20
+NUMBER_MAX: Final = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSnapshot:
+    """One quota of a limit, as one node declares it, and what it has decided about it. In requests."""
+
+    name: str
+    said: str
+    """The limit in words."""
+    declared: Mapping[str, Any]
+    """The fields of `Limit` that are not as usual."""
+    policy: str
+    overshoot: float | None
+    """The `max_overshoot` of the policy; None if it has none."""
+    capacity: int
+    cost_max: int
+    """The largest cost of one request of a known kind."""
+    dares: bool
+    """Whether the node may go beyond its line at this moment."""
+    switch: str
+    admitted: int
+    refused: int
+    would_refuse: int
+    overadmitted: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """What a key has used of one quota on all nodes, as far as this node knows."""
+
+    limit: str
+    key: str
+    used: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Requests that one quota has refused on one node, within a second or so."""
+
+    at: float
+    """Seconds since 1970."""
+    limit: str
+    count: int
+    keys: tuple[str, ...]
+    """Some of the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """How one node stands. Times are in seconds."""
+
+    host: str
+    pid: int
+    at: float
+    """When it was made, since 1970, by the node's clock."""
+    hub: str
+    kernel: str
+    state: str
+    grounds: tuple[str, ...]
+    keys: int
+    staleness: float | None
+    """The age of the oldest last answer of any shard; None before the first, and without a hub."""
+    lease: float | None
+    round_trip: float
+    exchanges: int
+    failures: int
+    settings_version: int
+    """Of the published settings in force; 0 if there are none."""
+    switch: str
+    """The agent's own."""
+    hashed: bool = False
+    """Whether keys are told as hashes, as the hub sees them."""
+    limits: tuple[LimitSnapshot, ...] = ()
+    left_out: int = 0
+    """So many limits there was no room for."""
+    top: tuple[KeyUse, ...] = ()
+    denials: tuple[Denial, ...] = ()
+    """The newest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is, and what a snapshot says beside its statistics."""
+
+    host: str
+    pid: int
+    at: float
+    switch: str
+    hashed: Callable[[str], str] | None = None
+    """What stands for a key outside of the node, if that is not the key."""
+
+
+def snapshot_of(
+    place: Place,
+    stats: AgentStats,
+    health: Health,
+    tables: Mapping[str, Table],
+    *,
+    top: Iterable[KeyUse] = (),
+    denials: Sequence[Denial] = (),
+) -> NodeSnapshot:
+    """A node as it stands. Changes nothing, and asks nothing."""
+    shards = stats.exchanges
+    oldest = max((shard.staleness for shard in shards), default=float("inf"))
+    newest = min((shard.staleness for shard in shards), default=float("inf"))
+    lease = min((shard.lease for shard in shards), default=float("inf"))
+    most_asked = sorted(stats.limits.items(), key=lambda item: -(item[1].admitted + item[1].refused))
+    hashed = place.hashed or str
+    told = [(tables[name], each) for name, each in most_asked if name in tables]
+    limits = tuple(_limit_of(table, each, newest) for table, each in told[:LIMITS_MAX])
+    return NodeSnapshot(
+        host=place.host[:TEXT_MAX],
+        pid=place.pid,
+        at=place.at,
+        hub=stats.hub[:TEXT_MAX],
+        kernel=stats.kernel,
+        state=health.state,
+        grounds=tuple(each[:TEXT_MAX] for each in health.grounds[:10]),
+        keys=stats.keys,
+        staleness=oldest if isfinite(oldest) else None,
+        lease=lease if isfinite(lease) else None,
+        round_trip=max((shard.round_trip for shard in shards), default=0.0),
+        exchanges=sum(shard.exchanges for shard in shards),
+        failures=sum(sum(shard.failures.values()) for shard in shards),
+        settings_version=0 if stats.orders is None else stats.orders.version,
+        switch=place.switch,
+        hashed=place.hashed is not None,
+        limits=limits,
+        left_out=len(told) - len(limits),
+        top=tuple(KeyUse(each.limit, hashed(each.key), each.used, each.capacity) for each in top)[:KEYS_MAX],
+        denials=tuple(_with_hashes(each, hashed) for each in denials[-DENIALS_MAX:]),
+    )
+
+
+def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnapshot:
+    policy, limit = table.policy, table.limit
+    unbounded = isinf(policy.max_overshoot)
+    fresh = staleness_s * SECOND_NS <= FRESH_INTERVALS * table.interval_ns
+    costs = sorted((limit.costs or {}).values())
+    return LimitSnapshot(
+        name=table.name,
+        said=str(limit)[:TEXT_MAX],
+        declared=_declared(limit),
+        policy=policy.name,
+        overshoot=None if unbounded else policy.max_overshoot,
+        capacity=table.capacity // table.unit,
+        cost_max=costs[-1] if costs else 1,
+        dares=unbounded or (policy.max_overshoot > 0 and fresh),
+        switch=stats.switch,
+        admitted=stats.admitted,
+        refused=stats.refused,
+        would_refuse=stats.would_refuse,
+        overadmitted=stats.overadmitted,
+        keys=stats.keys,
+    )
+
+
+def _declared(limit: Limit) -> dict[str, Any]:
+    """What makes this limit again, as far as its keys are counted by it; costs and debts are no matter of counting."""
+    aside = ("name", "costs", "max_debt")
+    said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
+    usual = {each.name: each.default for each in fields(limit)}
+    return {name: value for name, value in said.items() if name == "quota" or value != usual[name]}
+
+
+def _with_hashes(denial: Denial, hashed: Callable[[str], str]) -> Denial:
+    return Denial(denial.at, denial.limit, denial.count, tuple(map(hashed, denial.keys[:KEYS_OF_DENIAL_MAX])))
+
+
+# ---------------------------------------------------------------- as bytes
+
+
+def encoded(snapshot: NodeSnapshot) -> bytes:
+    """A snapshot as it travels, without what is too much: old denials, keys that have used little, then limits."""
+    said: dict[str, Any] = {"version": VERSION, **asdict(snapshot)}
+    while True:
+        payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
+        if len(payload) <= SNAPSHOT_BYTES_MAX:
+            return payload
+        if len(said["denials"]) > 1:
+            said["denials"] = said["denials"][(len(said["denials"]) + 1) // 2 :]
+        elif len(said["top"]) > 1:
+            said["top"] = said["top"][: len(said["top"]) // 2]
+        elif said["limits"]:
+            kept = len(said["limits"]) // 2
+            said["left_out"] += len(said["limits"]) - kept
+            said["limits"] = said["limits"][:kept]
+        else:
+            said["grounds"] = said["denials"] = said["top"] = ()
+
+
+def decoded(payload: bytes) -> NodeSnapshot | None:
+    """The snapshot in what was read; None for what is none, or is of another version."""
+    if len(payload) > SNAPSHOT_BYTES_MAX:
+        return None
+    try:
+        said = json.loads(payload, parse_constant=_no_number)
+        return _snapshot(said) if isinstance(said, dict) and said.pop("version", None) == VERSION else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _snapshot(said: dict[str, Any]) -> NodeSnapshot:
+    inner: dict[str, Any] = {
+        "grounds": tuple(_listed(said["grounds"], str)),
+        "limits": tuple(LimitSnapshot(**each) for each in _listed(said["limits"], dict)),
+        "top": tuple(KeyUse(**each) for each in _listed(said["top"], dict)),
+        "denials": tuple(map(_denial, _listed(said["denials"], dict))),
+    }
+    made = NodeSnapshot(**said | inner)
+    for each in (made, *made.limits, *made.top, *made.denials):
+        _check_members(each)
+    if made.state not in STATES:
+        raise ValueError(made.state)
+    return made
+
+
+def _denial(said: dict[str, Any]) -> Denial:
+    keys: dict[str, Any] = {"keys": tuple(_listed(said["keys"], str))}
+    return Denial(**said | keys)
+
+
+def _listed(said: object, kind: type[T]) -> list[T]:
+    if not isinstance(said, list) or len(said) > LIMITS_MAX or not all(isinstance(each, kind) for each in said):
+        raise TypeError(type(said))
+    return said
+
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "Mapping[str, Any]": (dict,),
+}
+
+
+def _check_members(made: Any) -> None:
+    """Raise TypeError or ValueError for a member that is not what its annotation says, or is beyond all bounds."""
+    for each in fields(made):
+        value = getattr(made, each.name)
+        kinds = _KINDS.get(str(each.type))
+        if kinds is None:  # a tuple, whose members are looked at themselves
+            continue
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise TypeError(each.name)
+        if isinstance(value, str) and len(value) > TEXT_MAX:
+            raise ValueError(each.name)
+        if isinstance(value, int | float) and not abs(value) <= NUMBER_MAX:
+            raise ValueError(each.name)

@@ -1,0 +1,75 @@
+"""`reconverge console`: shows a whole fleet in a browser, from beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from secrets import token_urlsafe
+from typing import Annotated, Final
+
+import typer
+
+from reconverge.agent import Agent
+from reconverge.cli.options import HubOption, NamespaceOption
+from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.hub.registry import MEMORY, redacted, scheme_of
+from reconverge.remote_settings.signed import VARIABLE
+
+TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
+"""The variable that names tokens, one a line, as "name: token, role"."""
+TIMEOUT_S: Final = 3.0
+"""How long one answer of the hub may take: longer than for an agent, as no request waits for it."""
+END_S: Final = 5
+"""How long the end of the command waits for responses; a page that is followed ends within a second."""
+
+
+def console(
+    hub: HubOption,
+    namespace: NamespaceOption = "default",
+    host: Annotated[str, typer.Option(help="The address to listen at.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen at.", metavar="PORT", min=1, max=65535)] = 8200,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token may.")] = False,
+) -> None:
+    """Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, and switches.
+
+    Without RECONVERGE_CONSOLE_TOKENS, a token is made for this once and printed. With RECONVERGE_SETTINGS_SECRET there
+    are switches for the whole fleet. Runs until it is interrupted.
+    """
+    if scheme_of(hub) == MEMORY:
+        raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so no fleet can be shown")
+    try:
+        import uvicorn  # noqa: PLC0415  # it may not be installed
+
+        from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # likewise
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the command `reconverge console`", error.name or "uvicorn", "console") from None
+    tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
+    agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)
+    agent.hide_from_consoles()
+    secret = os.environ.get(VARIABLE) or None
+    app = make_console(agent, tokens=tokens, settings_secret=secret, read_only=read_only)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    typer.echo(f"the console of namespace {namespace} at {redacted(hub)}: {address}")
+    if once:
+        typer.echo(f"token: {once}")
+    if secret is None:
+        typer.echo(f"there are no switches, as {VARIABLE} is not set", err=True)
+    sys.stdout.flush()
+    try:
+        server = uvicorn.Server(
+            uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=END_S)
+        )
+        app.state.pages.going_on = lambda: not server.should_exit
+        server.run()
+    finally:
+        agent.stop()
+
+
+def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
+    """Tokens in the variable, one a line; else one that is made for this once, which comes back beside them."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines:
+        return lines, ""
+    once = token_urlsafe()
+    return [f"console: {once}, write"], once

@@ -1,0 +1,48 @@
+"""What nodes and consoles say to each other by way of a hub: that a console is open, and how each node stands."""
+
+# Theory of operation.
+#
+# The problem. A console is opened on one worker, or beside all of them, and is to show the whole fleet. Nodes know
+# nothing of each other, and what the hub knows of them is lines and counts, not health or what a node has refused.
+#
+# Why nodes do not simply tell it all the time. A fleet without a console would pay for a page that is not looked at:
+# of 200 nodes the hub would take 200 snapshots a second.
+#
+# How it works. An open console leaves a mark with an end at the hub, and renews it. Each node looks for the mark once
+# in a second, which is one field of the hub; while it is there, and not a second longer, nodes leave snapshots:
+#
+#     console   watch ─────────── watch ─────────── (closed) ··· the mark ends
+#     node 1    look  look  snapshot  snapshot  snapshot  snapshot ··· look  look
+#     node 2    look  look  snapshot  snapshot  (cut off) ··· its last snapshot ends
+#
+# Everything is bounded: a snapshot in bytes, snapshots in number, and both in time. Nothing that decides or grants
+# depends on any of it, and what is read there is believed no more than any text from outside: each client of the hub
+# could have written it.
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from reconverge.clock import SECOND_NS
+
+LOOK_NS: Final = SECOND_NS
+"""How often a node looks whether a console is open, and leaves a snapshot while one is."""
+IDLE_LOOK_NS: Final = 10 * SECOND_NS
+"""How often a node looks that has no keys."""
+WATCH_S: Final = 15.0
+"""For so long a console marks itself as open; a node without keys looks at least once in that time."""
+SNAPSHOT_S: Final = 5.0
+"""For so long a snapshot is kept: a node that has left none in that time is cut off, or gone."""
+SNAPSHOT_BYTES_MAX: Final = 16_384
+"""Of one snapshot."""
+SNAPSHOTS_MAX: Final = 1000
+"""So many nodes have a snapshot at a hub; those of further ones are not taken. Together they have at most 16 MB."""
+_NAME: Final = re.compile(r"[0-9a-f]{1,32}")
+
+
+def check_snapshot(name: str, payload: bytes) -> None:
+    """Raise ValueError for what no hub takes: both come from this package, and not from a user."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a snapshot: 1 to 32 hexadecimal digits")
+    if len(payload) > SNAPSHOT_BYTES_MAX:
+        raise ValueError(f"a snapshot has {len(payload)} bytes, and may have {SNAPSHOT_BYTES_MAX}")

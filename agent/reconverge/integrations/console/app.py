@@ -1,0 +1,325 @@
+"""The console as an ASGI application, to be mounted anywhere: console(agent, tokens=["ops: ..., read"])."""
+
+# Theory of operation.
+#
+# One page, one style sheet and one script are served from the package, and all they name is relative: so the console
+# works offline, and under whatever prefix an application or a proxy puts it. The script asks for JSON and follows a
+# stream of server-sent events; the server renders nothing, and what comes from nodes is only ever shown as text. The
+# content security policy lets no inline script or style run, so a name with a tag in it stays a name.
+#
+# The fleet is read once in a second for all viewers (`live.py`), and while no page is open nothing is read at all.
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from reconverge.agent import Agent
+from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
+from reconverge.remote_settings.publisher import UnverifiedSettings
+from reconverge.remote_settings.signed import InvalidFleetSettings, Secrets
+
+try:
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import RedirectResponse, Response, StreamingResponse
+    from starlette.routing import BaseRoute, Match, NoMatchFound
+except ModuleNotFoundError as error:
+    raise MissingExtra("the console", error.name or "starlette", "console") from error
+
+from reconverge.integrations.console.access import Access, Visitor, check_origin, sign_out
+from reconverge.integrations.console.fleet import limits_named
+from reconverge.integrations.console.key_page import key_standing
+from reconverge.integrations.console.live import Live
+from reconverge.integrations.console.switches import FleetSwitches, word_of
+from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
+from reconverge.integrations.contracts.reading import json_of, members_of, query_of, route_path
+from reconverge.integrations.contracts.tokens import Tokens
+
+logger = logging.getLogger("reconverge")
+
+FIELDS: Final = {
+    "Cache-Control": "private, no-cache",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every response."""
+STREAM_S: Final = 1.0
+"""Between two events of a stream."""
+STREAMS_MAX: Final = 100
+"""Pages that are followed at once; a further one is told to ask now and then instead."""
+STREAM_EVENTS_MAX: Final = 15
+"""After so many events a stream ends, and the page begins another one, for which it has to be let in again; so a server
+that waits for responses before it ends does not wait for long."""
+STREAM_AGAIN: Final = b"retry: 250\n"
+"""How soon a browser begins another one, in milliseconds."""
+BODY_BYTES_MAX: Final = 4096
+STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
+UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence
+
+
+def console(
+    agent: Agent,
+    *,
+    tokens: Tokens | None = None,
+    behind_authentication: bool = False,
+    settings_secret: str | bytes | None = None,
+    read_only: bool = False,
+) -> Starlette:
+    """Make the application that shows the fleet of an agent; mount it under any prefix.
+
+    Opened on any worker it shows all nodes of the agent's namespace, where the hub keeps snapshots of nodes, as
+    memory and Redis do; else the process that it is opened on.
+
+    Args:
+        agent: one of the fleet, or one made for the console.
+        tokens: what lets a person or a program in: a mapping of tokens to "read" or "write", or a list of `Token` or
+            of text as "name: token, role". A token has 16 bytes or more.
+        behind_authentication: the application lets only operators through to the console, so it needs no tokens.
+        settings_secret: what published settings are signed with. With it the console has switches for the whole fleet.
+        read_only: nothing can be changed, whatever a token may.
+
+    Raises:
+        InvalidSetting: there is neither a token nor `behind_authentication`, or both are there; a token or the secret
+            is wrong; the agent is none.
+    """
+    access = Access(tokens, behind_authentication=behind_authentication, read_only=read_only, clock=_own(agent).clock)
+    switches = None
+    if settings_secret is not None:
+        switches = FleetSwitches(agent, Secrets(settings_secret), agent.clock)
+    pages = _Console(agent, access, switches)
+    app = Starlette(routes=[_EveryPath(pages.answer)], exception_handlers={Exception: _failed})
+    app.state.pages = pages
+    return app
+
+
+def _own(agent: object) -> Agent:
+    if not isinstance(agent, Agent):
+        raise InvalidSetting("agent", agent, "is no Agent; pass the one that your limits are declared with")
+    return agent
+
+
+class _EveryPath(BaseRoute):
+    """The one route of the console: its own table says what is where."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    def matches(self, scope: Any) -> tuple[Match, Any]:
+        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
+
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        response = await self._answer(Request(scope, receive))
+        response.headers.update(FIELDS)
+        await response(scope, receive, send)
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        raise NoMatchFound(name, path_params)
+
+
+class _Place(NamedTuple):
+    """What is at a path."""
+
+    method: str
+    serve: Callable[[Request, Visitor], Awaitable[Response]]
+    changes: bool = False
+
+
+class _Console:
+    """Answers the requests of one mounted console."""
+
+    def __init__(self, agent: Agent, access: Access, switches: FleetSwitches | None) -> None:
+        self._agent = agent
+        self._access = access
+        self._switches = switches
+        self._live = Live(agent)
+        self.going_on: Callable[[], bool] = lambda: True
+        """Whether streams go on; a server that ends can say no."""
+        self._streams = 0
+        self._files = {name: _file(name) for name in (*STATIC, "console.html", "sign_in.html")}
+        self._places = {
+            "/session": _Place("GET", self.session),
+            "/state": _Place("GET", self.state),
+            "/stream": _Place("GET", self.stream),
+            "/key": _Place("GET", self.key),
+        }
+        if switches is not None:
+            self._places["/switches"] = _Place("GET", self.read_switches)
+            self._places["/switch"] = _Place("POST", self.turn_switch, changes=True)
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request, whatever it is."""
+        try:
+            return await self._served(request)
+        except Problem as problem:
+            return response_of(problem)
+        except HubUnavailable as error:
+            fields = {"Retry-After": str(RETRY_AFTER_S)}
+            said = f"the hub does not answer ({error.kind})"
+            return response_of(Problem(503, said, fields=fields, kind=error.kind, applied=error.applied))
+        except ClientDisconnect:
+            return Response(status_code=400)  # it goes nowhere
+
+    async def _served(self, request: Request) -> Response:
+        path = route_path(request.scope)
+        reads = request.method in ("GET", "HEAD")
+        if path == "" and reads:  # what the page names is relative to its own path, which has to end with a slash
+            last = request.scope["path"].rstrip("/").rpartition("/")[2]
+            return RedirectResponse(f"{last}/" if last else "./", 307)
+        if path.lstrip("/") in STATIC and reads:
+            name = path.lstrip("/")
+            return Response(self._files[name], media_type=STATIC[name])
+        if self._access.has_sessions and path in ("/sign-in", "/sign-out") and request.method == "POST":
+            return await self._sign_in(request) if path == "/sign-in" else self._sign_out(request)
+        try:
+            visitor = self._access.visitor(request)
+        except Problem:
+            if path == "/" and reads:
+                return self._sign_in_page()
+            raise
+        if path == "/" and reads:
+            return Response(self._files["console.html"], media_type="text/html")
+        place = self._places.get(path)
+        if place is None:
+            raise Problem(404, "there is nothing at this path")
+        if request.method != place.method:
+            raise Problem(405, f"this path takes {place.method}", fields={"Allow": place.method})
+        if place.changes:
+            self._access.check_change(request, visitor)
+        return await place.serve(request, visitor)
+
+    # ------------------------------------------------------------ signing in
+
+    def _sign_in_page(self, problem: str = "") -> Response:
+        page = self._files["sign_in.html"].replace(b"<!-- problem -->", problem.encode())
+        return Response(page, 401 if problem else 200, media_type="text/html")
+
+    async def _sign_in(self, request: Request) -> Response:
+        raw = b""
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > BODY_BYTES_MAX:
+                raise Problem(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
+        fields = dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=8))
+        cookie = self._access.sign_in(request, fields.get("token", "").strip())
+        if cookie is None:
+            return self._sign_in_page(UNKNOWN_TOKEN)
+        return RedirectResponse("./", 303, {"Set-Cookie": cookie})
+
+    def _sign_out(self, request: Request) -> Response:
+        check_origin(request)
+        return RedirectResponse("./", 303, {"Set-Cookie": sign_out(request)})
+
+    # ------------------------------------------------------------ what is read
+
+    async def session(self, request: Request, visitor: Visitor) -> Response:
+        """GET /session: what this visitor may do."""
+        query_of(request, ())
+        return _told(
+            {
+                "name": visitor.name,
+                "namespace": self._agent.namespace,
+                "word": visitor.word,
+                "signs_out": self._access.has_sessions,
+                "switches": self._switches is not None,
+                "changes": visitor.role == "write",
+            }
+        )
+
+    async def state(self, request: Request, _visitor: Visitor) -> Response:
+        """GET /state: the fleet as it is."""
+        query_of(request, ())
+        return _told(await self._live.view())
+
+    async def stream(self, request: Request, _visitor: Visitor) -> Response:
+        """GET /stream: the fleet as it is, and again once in a second."""
+        query_of(request, ())
+        if self._streams >= STREAMS_MAX:
+            raise Problem(503, "too many pages follow the fleet", fields={"Retry-After": "5"})
+        return StreamingResponse(self._events(), media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            for _ in range(STREAM_EVENTS_MAX):
+                said = json.dumps(await self._live.view(), separators=(",", ":"))
+                yield STREAM_AGAIN + f"data: {said}\n\n".encode("ascii")
+                await asyncio.sleep(STREAM_S)
+                if not self.going_on():
+                    return
+        finally:
+            self._streams -= 1
+
+    async def key(self, request: Request, _visitor: Visitor) -> Response:
+        """GET /key?limit=...&key=...: how a key stands."""
+        query = query_of(request, ("limit", "key"))
+        for name in ("limit", "key"):
+            if not query.get(name):
+                raise Problem(400, f"the request names no {name}; add ?limit=...&key=...", parameter=name)
+        named = query["limit"].partition("#")[0]
+        limits = limits_named(await self._live.nodes(), named)
+        if not limits:
+            raise Problem(404, f"no node has told of a limit {named[:100]!r}", parameter="limit")
+        try:
+            return _told(await key_standing(self._agent, limits, named, query["key"]))
+        except InvalidKey as error:
+            raise Problem(422, str(error), parameter="key") from None
+
+    async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
+        """GET /switches: what is published of switches."""
+        query_of(request, ())
+        assert self._switches is not None  # the place is not served without
+        return _told(await self._switches.read())
+
+    # ------------------------------------------------------------ what is changed
+
+    async def turn_switch(self, request: Request, visitor: Visitor) -> Response:
+        """POST /switch: publish a switch for all limits, or for one."""
+        assert self._switches is not None  # the place is not served without
+        said = members_of(await json_of(request, bytes_max=BODY_BYTES_MAX), "to", "limit")
+        try:
+            to = word_of(said.get("to"))
+        except ValueError as error:
+            raise wrong_field(422, str(error), ("to",)) from None
+        limit = said.get("limit")
+        if limit is not None and not isinstance(limit, str):
+            raise wrong_field(422, "must be the name of a limit, or null for all of them", ("limit",))
+        try:
+            table = await self._switches.turn(to, limit)
+        except UnverifiedSettings as error:
+            raise Problem(409, str(error)) from None
+        except (InvalidFleetSettings, InvalidSetting) as error:
+            raise Problem(422, str(error)) from None
+        logger.warning(
+            "reconverge: %s has switched %s to %s by the console",
+            visitor.name,
+            "all limits" if limit is None else limit,
+            to or "what each node says",
+        )
+        return _told(table)
+
+
+def _told(said: dict[str, Any]) -> Response:
+    return Response(json.dumps(said).encode("ascii"), media_type="application/json")
+
+
+def _file(name: str) -> bytes:
+    return files("reconverge.integrations.console").joinpath("static", name).read_bytes()
+
+
+async def _failed(_request: Request, _error: Exception) -> Response:
+    """What a client is told of a bug, after which Starlette raises it for the server to log."""
+    response = response_of(Problem(500, "this is a bug of the console, which the server has logged"))
+    response.headers.update(FIELDS)
+    return response

@@ -1,0 +1,209 @@
+"""What a console shows of a fleet, made of the snapshots of its nodes: nodes, limits, keys and denials."""
+
+# Theory of operation.
+#
+# Live exposure. A limit has a declared bound on what a window may admit beyond it, for one key and all nodes together.
+# How much of that is possible at this moment depends on which nodes may go beyond their lines now:
+#
+#     policy      declared bound      possible at this moment
+#     strict      0                   0
+#     balanced    s*C + N*c           s*C + F*c, as overdrafts are granted to all nodes together; 0 if F is 0
+#     available   (N-1)*C             the same: a node that is cut off goes on
+#
+# with the capacity C, the overshoot s of the policy, the largest cost c of a request, N nodes that have the limit, and
+# F of them that have heard of the hub within three intervals. A node that has left no snapshot for a while counts among
+# N and not among F: the hub that it does not reach is the one that would have granted it something. A limit that a node
+# has switched off or to shadow has no bound, which is told as none.
+#
+# New keys are beside this, as they are in the table of bounds: until the hub's first answer about a key each node goes
+# by its `cold_allowance`.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconverge.agent.snapshot import LimitSnapshot, NodeSnapshot
+from reconverge.errors import InvalidLimit
+from reconverge.limit.limit import Limit
+from reconverge.limiter.switches import ON
+
+NODES_SHOWN_MAX: Final = 1000
+LIMITS_SHOWN_MAX: Final = 500
+KEYS_SHOWN_MAX: Final = 50
+DENIALS_SHOWN_MAX: Final = 50
+SILENT: Final = "silent"
+"""The state of a node that has left no snapshot for a while: it is cut off from the hub, or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node, and when a console has heard of it."""
+
+    name: str
+    newest: NodeSnapshot
+    before: NodeSnapshot | None = None
+    """The snapshot before that, if it is another one."""
+    silent_s: float = 0.0
+    """For how long no snapshot has been there; 0 while there is one."""
+
+
+def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
+    """How much may be admitted beyond a limit: at this moment, and at all. None where nothing bounds it.
+
+    `limits` is what each node says of the limit, and whether that is of this moment.
+    """
+    if any(each.switch != ON for each, _ in limits):
+        return None, None
+    capacity = max(each.capacity for each, _ in limits)
+    cost = max(each.cost_max for each, _ in limits)
+    overshoots = [each.overshoot for each, _ in limits]
+    if None in overshoots:
+        bound = float(capacity * (len(limits) - 1))
+        return bound, bound
+    most = max(each for each in overshoots if each is not None)
+    if most == 0:
+        return 0.0, 0.0
+    daring = sum(each.dares and now for each, now in limits)
+    return (most * capacity + daring * cost if daring else 0.0), most * capacity + len(limits) * cost
+
+
+def view_of(nodes: Sequence[Seen]) -> dict[str, Any]:
+    """All that the pages of a fleet show, as JSON."""
+    nodes = sorted(nodes, key=lambda node: (node.newest.host, node.newest.pid, node.name))[:NODES_SHOWN_MAX]
+    return {
+        "nodes": [_table_of_node(node) for node in nodes],
+        "limits": _tables_of_limits(nodes)[:LIMITS_SHOWN_MAX],
+        "keys": _top(nodes),
+        "denials": _denials(nodes),
+        "left_out": sum(node.newest.left_out for node in nodes),
+        "hashed": any(node.newest.hashed for node in nodes),
+    }
+
+
+def _table_of_node(node: Seen) -> dict[str, Any]:
+    newest = node.newest
+    admitted, refused = _rates(node)
+    return {
+        "name": node.name,
+        "host": newest.host,
+        "pid": newest.pid,
+        "state": SILENT if node.silent_s else newest.state,
+        "grounds": [_silence(node.silent_s), *newest.grounds] if node.silent_s else list(newest.grounds),
+        "staleness": newest.staleness,
+        "round_trip": newest.round_trip,
+        "lease": newest.lease,
+        "exchanges": newest.exchanges,
+        "failures": newest.failures,
+        "keys": newest.keys,
+        "kernel": newest.kernel,
+        "switch": newest.switch,
+        "settings": newest.settings_version,
+        "policies": sorted({each.policy for each in newest.limits}),
+        "admitted_per_s": admitted,
+        "refused_per_s": refused,
+    }
+
+
+def _silence(silent_s: float) -> str:
+    return f"nothing has been heard of it for {silent_s:.0f} s: it is cut off from the hub, or has ended"
+
+
+def _rates(node: Seen, name: str | None = None) -> tuple[float, float]:
+    """How many requests were admitted and refused per second between two snapshots; of one limit, or of all."""
+    before, newest = node.before, node.newest
+    if before is None or node.silent_s or newest.at <= before.at:
+        return 0.0, 0.0
+    counted = {each.name: each for each in before.limits}
+    admitted = refused = 0
+    for each in newest.limits:
+        known = counted.get(each.name)
+        if known is not None and name in (None, each.name):
+            admitted += max(0, each.admitted - known.admitted)
+            refused += max(0, each.refused - known.refused)
+    passed_s = newest.at - before.at
+    return admitted / passed_s, refused / passed_s
+
+
+def _tables_of_limits(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
+    by_name: dict[str, list[tuple[LimitSnapshot, Seen]]] = {}
+    for node in nodes:
+        for each in node.newest.limits:
+            by_name.setdefault(each.name, []).append((each, node))
+    tables = [_table_of_limit(name, told) for name, told in sorted(by_name.items())]
+    return sorted(tables, key=lambda table: (-table["refused_per_s"], -table["admitted_per_s"], table["name"]))
+
+
+def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Seen]]) -> dict[str, Any]:
+    limits = [each for each, _ in told]
+    live, bound = exposure([(each, not node.silent_s) for each, node in told])
+    rates = [_rates(node, name) for _, node in told]
+    return {
+        "name": name,
+        "said": _most_common(each.said for each in limits),
+        "policy": _most_common(each.policy for each in limits),
+        "switch": _most_common(each.switch for each in limits),
+        "declared_alike": len({(each.said, each.policy, each.switch) for each in limits}) == 1,
+        "nodes": len(limits),
+        "keys": max(each.keys for each in limits),
+        "capacity": max(each.capacity for each in limits),
+        "admitted": sum(each.admitted for each in limits),
+        "refused": sum(each.refused for each in limits),
+        "would_refuse": sum(each.would_refuse for each in limits),
+        "overadmitted": max(each.overadmitted for each in limits),
+        "admitted_per_s": sum(admitted for admitted, _ in rates),
+        "refused_per_s": sum(refused for _, refused in rates),
+        "exposure": live,
+        "bound": bound,
+    }
+
+
+def _most_common(words: Iterable[str]) -> str:
+    return Counter(words).most_common(1)[0][0]
+
+
+def _top(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
+    """The keys that have used most, each as the node knows it that knows of most use."""
+    most: dict[tuple[str, str], tuple[int, int]] = {}
+    for node in nodes:
+        for each in node.newest.top if not node.silent_s else ():
+            place = each.limit, each.key
+            most[place] = max(most.get(place, (0, 0)), (each.used, each.capacity))
+    fullest = sorted(most.items(), key=lambda item: (-item[1][0] / max(1, item[1][1]), item[0]))
+    return [
+        {"limit": limit, "key": key, "used": used, "capacity": capacity}
+        for (limit, key), (used, capacity) in fullest[:KEYS_SHOWN_MAX]
+    ]
+
+
+def _denials(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
+    """The newest denials on all nodes, the newest first."""
+    found: list[dict[str, Any]] = [
+        {"at": each.at, "limit": each.limit, "count": each.count, "keys": list(each.keys), "node": node.name}
+        for node in nodes
+        for each in node.newest.denials
+    ]
+    return sorted(found, key=lambda denial: -denial["at"])[:DENIALS_SHOWN_MAX]
+
+
+def limits_named(nodes: Sequence[Seen], name: str) -> Mapping[str, Limit]:
+    """The quotas of a limit, by name, as most nodes declare them; none if no node has told of it.
+
+    A declaration that makes no limit is left out: it comes from a snapshot, which each client of the hub can write.
+    """
+    declared: dict[str, list[LimitSnapshot]] = {}
+    for node in nodes:
+        for each in node.newest.limits:
+            if each.name == name or each.name.startswith(f"{name}#"):
+                declared.setdefault(each.name, []).append(each)
+    made: dict[str, Limit] = {}
+    for quota, told in sorted(declared.items()):
+        said = _most_common(each.said for each in told)
+        fields = next(each.declared for each in told if each.said == said)
+        try:
+            made[quota] = Limit(**fields)
+        except (InvalidLimit, TypeError, ValueError):
+            continue
+    return made

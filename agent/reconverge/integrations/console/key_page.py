@@ -1,0 +1,79 @@
+"""How one key stands with each quota of a limit, on all nodes together, in numbers and in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reconverge.agent import Agent
+from reconverge.agent.fleet_usage import FleetUsage, read_declared
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import Hub
+from reconverge.limit.limit import Limit
+
+
+async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
+    """How a key stands with quotas that nodes declare. Raises InvalidKey.
+
+    Asked of the hub; where that does not answer, as far as this process knows, if the limit is one of its own.
+    """
+
+    async def read(hub: Hub) -> dict[str, FleetUsage]:
+        return await read_declared(limits, key, hub, agent.namespace)
+
+    problem = ""
+    usages: Mapping[str, FleetUsage] = {}
+    try:
+        usages = await agent.ask_hub(read)
+    except HubUnavailable as error:
+        problem = f"the hub cannot be asked ({error.kind}); this is what this process knows"
+        limiter = agent.limiters.get(name)
+        if limiter is not None:
+            usages = await agent.fleet_usages(limiter, key)
+    return {
+        "limit": name,
+        "key": key,
+        "problem": problem,
+        "quotas": [_table(quota, limits[quota], usage) for quota, usage in usages.items() if quota in limits],
+    }
+
+
+def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
+    return {
+        "name": quota,
+        "said": str(limit),
+        "used": usage.used,
+        "left": usage.left,
+        "lines": usage.lines,
+        "limit": usage.limit,
+        "nodes": usage.nodes,
+        "next_free_s": usage.next_free,
+        "learning_s": usage.learning,
+        "fleetwide": usage.fleetwide,
+        "sentence": sentence_of(usage),
+    }
+
+
+def sentence_of(usage: FleetUsage) -> str:
+    """Why a request is refused now, or how much is left, and when the next one fits."""
+    if usage.learning > 0:
+        return (
+            f"The hub has lost data and grants nothing more of this key for {_written(usage.learning)}: nodes have the"
+            " lines that they had."
+        )
+    if usage.left <= 0:
+        free = f"one fits in {_written(usage.next_free)}" if usage.next_free > 0 else "one fits again at any moment"
+        beyond = f", {usage.used - usage.limit} more than the limit" if usage.used > usage.limit else ""
+        return f"Requests are refused: {usage.used} of {usage.limit} are used{beyond}; {free}, if nothing more is used."
+    where = (
+        f"{usage.lines} of them lie on lines of {usage.nodes} nodes" if usage.lines else "none of them is granted yet"
+    )
+    return f"{usage.left} of {usage.limit} are left; {where}."
+
+
+def _written(seconds: float) -> str:
+    """A duration as a person reads it, with two digits or more."""
+    for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.1f} {word}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,111 @@
+"""What a console knows of the fleet: it asks nodes for snapshots, and reads them once for all viewers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from reconverge.agent import Agent
+from reconverge.agent.snapshot import NodeSnapshot, decoded
+from reconverge.clock import SECOND_NS
+from reconverge.errors import HubUnavailable
+from reconverge.hub.board import SNAPSHOTS_MAX, WATCH_S
+from reconverge.hub.opening import hubs_in
+from reconverge.hub.port import Hub, SnapshotBoard
+from reconverge.integrations.console.fleet import Seen, view_of
+
+LOOK_NS: Final = SECOND_NS
+"""How often snapshots are read at most, however many pages are open."""
+RENEW_NS: Final = 5 * SECOND_NS
+"""How often the console marks itself as open; a third of the time for which it does."""
+REMEMBERED_S: Final = 60.0
+"""For so long a node is shown that leaves no snapshots any more, unless there are too many nodes."""
+FLEET: Final = "fleet"
+PROCESS: Final = "process"
+
+
+class Live:
+    """The fleet of one agent, as far as its nodes have told."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._clock = agent.clock
+        self._lock = asyncio.Lock()
+        self._looked_ns: int | None = None
+        self._renewed_ns: int | None = None
+        self._seen: dict[str, tuple[Seen, int]] = {}
+        """By name, with the moment at which a snapshot was last there."""
+        self.problem = ""
+        """Why the fleet cannot be shown, in a sentence; empty if it is."""
+        self.scope = FLEET
+
+    async def nodes(self) -> list[Seen]:
+        """All nodes that are known, those that have fallen silent among them."""
+        async with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_NS:
+                # In a thread: to read 200 snapshots takes a tenth of a second, and the loop has requests to answer.
+                self._take(await asyncio.to_thread(self._decoded, await self._read(now_ns)), now_ns)
+                self._looked_ns = self._clock.monotonic_ns()
+            return [seen for seen, _ in self._seen.values()]
+
+    async def view(self) -> dict[str, Any]:
+        """What the pages show."""
+        nodes = await self.nodes()
+        view = await asyncio.to_thread(view_of, nodes)
+        wall_s = self._clock.wall_ns() / SECOND_NS
+        return {"at": wall_s, "scope": self.scope, "problem": self.problem, **view}
+
+    async def _read(self, now_ns: int) -> dict[str, bytes | None]:
+        """The snapshots that are at the hub; of this process alone, under the empty name, if none can be."""
+        renews = self._renewed_ns is None or now_ns - self._renewed_ns >= RENEW_NS
+
+        async def read(hub: Hub) -> dict[str, bytes | None] | None:
+            boards = [each for each in hubs_in(hub) if isinstance(each, SnapshotBoard)]
+            found: dict[str, bytes | None] = {}
+            for board in boards:
+                if renews:
+                    await board.watch(keep_s=WATCH_S)
+                found |= await board.snapshots()
+            return found if boards else None
+
+        try:
+            found = await self._agent.ask_hub(read)
+        except HubUnavailable as error:
+            self.problem = "" if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
+            found = None
+            self.scope = PROCESS if error.kind == "unsupported" else FLEET
+        else:
+            self.scope, self.problem = (PROCESS, "") if found is None else (FLEET, "")
+            self._renewed_ns = now_ns if renews else self._renewed_ns
+        if self.scope == PROCESS:
+            self.problem = "this hub keeps no snapshots of nodes, so this process is shown, and no other"
+            return {"": None}
+        return found or {}
+
+    def _decoded(self, found: dict[str, bytes | None]) -> dict[str, NodeSnapshot]:
+        """What can be read of it."""
+        told: dict[str, NodeSnapshot] = {}
+        for name, payload in list(found.items())[:SNAPSHOTS_MAX]:
+            snapshot = self._agent.snapshot() if payload is None else decoded(payload)
+            if snapshot is not None:
+                told[name] = snapshot
+        return told
+
+    def _take(self, found: dict[str, NodeSnapshot], now_ns: int) -> None:
+        """Take in what was read, and forget nodes that have been silent for long."""
+        for name, snapshot in found.items():
+            known = self._seen.get(name)
+            before = None if known is None else known[0].newest
+            if known is not None and before == snapshot:
+                before = known[0].before
+            self._seen[name] = Seen(name, snapshot, before), now_ns
+        for name, (seen, there_ns) in list(self._seen.items()):
+            silent_s = (now_ns - there_ns) / SECOND_NS
+            if silent_s > REMEMBERED_S:
+                del self._seen[name]
+            elif silent_s:
+                self._seen[name] = Seen(name, seen.newest, seen.before, silent_s), there_ns
+        silent = sorted((there_ns, name) for name, (seen, there_ns) in self._seen.items() if seen.silent_s)
+        for _, name in silent[: max(0, len(self._seen) - SNAPSHOTS_MAX)]:
+            del self._seen[name]

@@ -1,0 +1,320 @@
+// The console's page. Names and keys come from nodes, so they are only ever set as text; the policy lets nothing else run.
+"use strict";
+
+const HISTORY = 60; // seconds of charts that are kept, for at most LINES limits
+const LINES = 500;
+const PAGES = ["nodes", "limits", "keys", "key", "switches"];
+const STALE_MS = 5000;
+const byId = (id) => document.getElementById(id);
+
+let session = null;
+let fleet = null;
+let published = null;
+let stream = null;
+let heardAt = 0;
+const charts = new Map();
+
+function element(tag, text, className) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = String(text);
+  if (className) made.className = className;
+  return made;
+}
+
+function row(...cells) {
+  const made = document.createElement("tr");
+  for (const [content, className] of cells) {
+    const cell = element("td", null, className);
+    cell.append(...[content].flat());
+    made.append(cell);
+  }
+  return made;
+}
+
+// Rows are replaced in place, so that the focus stays where it is and nothing jumps.
+function fill(id, rows, columns, nothing) {
+  const body = byId(id);
+  const focused = body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+  if (!rows.length) {
+    const cell = element("td", nothing, "quiet");
+    cell.colSpan = columns;
+    const empty = document.createElement("tr");
+    empty.append(cell);
+    rows = [empty];
+  }
+  body.replaceChildren(...rows);
+  if (focused) for (const each of body.querySelectorAll("[data-focus]")) if (each.dataset.focus === focused) each.focus();
+}
+
+function link(text, limit, key) {
+  const made = element("a", text);
+  made.href = `#key?${new URLSearchParams({ limit, key })}`;
+  made.dataset.focus = made.href;
+  return made;
+}
+
+const number = (value) => (value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1));
+const seconds = (value) => (value === null ? "–" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`);
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+
+// ---------------------------------------------------------------- pages
+
+function showNodes() {
+  const states = {};
+  for (const each of fleet.nodes) states[each.state] = (states[each.state] || 0) + 1;
+  const sum = (name) => fleet.nodes.reduce((total, each) => total + each[name], 0);
+  const figures = [
+    ["Nodes", fleet.nodes.length],
+    ["Ready", states.ready || 0],
+    ["Admitted/s", number(sum("admitted_per_s"))],
+    ["Refused/s", number(sum("refused_per_s"))],
+  ];
+  byId("figures").replaceChildren(...figures.map(([name, value]) => {
+    const made = document.createElement("div");
+    made.append(element("dt", name), element("dd", value));
+    return made;
+  }));
+  fill("rows-nodes", fleet.nodes.map((each) => {
+    const health = [element("span", each.state, each.state)];
+    for (const ground of each.grounds) health.push(element("small", ground));
+    const name = [element("span", `${each.host}:${each.pid}`), element("small", each.name)];
+    return row([name, "name"], [health], [seconds(each.staleness), "number"], [seconds(each.round_trip), "number"],
+      [number(each.keys), "number"], [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"],
+      [each.policies.join(", ")]);
+  }), 8, "No node has told of itself yet. Nodes without keys take up to ten seconds.");
+}
+
+function chart(points) {
+  const space = "http://www.w3.org/2000/svg";
+  const made = document.createElementNS(space, "svg");
+  made.setAttribute("class", "spark");
+  made.setAttribute("viewBox", "0 0 100 20");
+  made.setAttribute("preserveAspectRatio", "none");
+  made.setAttribute("role", "img");
+  const last = points[points.length - 1] || [0, 0];
+  made.setAttribute("aria-label", `admitted ${number(last[0])} and refused ${number(last[1])} per second`);
+  const most = Math.max(1, ...points.flat());
+  ["admitted", "refused"].forEach((name, place) => {
+    const line = document.createElementNS(space, "polyline");
+    line.setAttribute("class", name);
+    const at = points.map((each, index) => `${(100 * (index + HISTORY - points.length)) / (HISTORY - 1)},${19 - (18 * each[place]) / most}`);
+    line.setAttribute("points", at.join(" "));
+    made.append(line);
+  });
+  return made;
+}
+
+function showLimits() {
+  fill("rows-limits", fleet.limits.map((each) => {
+    const name = [element("strong", each.name), element("small", each.said)];
+    if (!each.declared_alike) name.push(element("small", "nodes declare it differently", "problem"));
+    const live = each.exposure === null ? "no bound" : `${number(each.exposure)} of ${number(each.bound)}`;
+    const exposed = [element("span", live)];
+    if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
+    const refused = [element("span", number(each.refused))];
+    if (each.would_refuse) refused.push(element("small", `${number(each.would_refuse)} in shadow`));
+    return row([name, "name"], [each.policy], [each.switch], [each.nodes, "number"], [number(each.admitted_per_s), "number"],
+      [number(each.refused_per_s), "number"], [refused, "number"], [chart(charts.get(each.name) || [])], [exposed, "number"]);
+  }), 9, "No node has told of a limit yet.");
+}
+
+function bar(used, most, text) {
+  const made = document.createElement("progress");
+  made.max = Math.max(1, most);
+  made.value = Math.min(used, made.max);
+  if (used >= most) made.className = "full";
+  made.setAttribute("aria-label", text);
+  return made;
+}
+
+function showKeys() {
+  byId("hashed").hidden = !fleet.hashed;
+  const chosen = byId("find-limit");
+  const names = [...new Set(fleet.limits.map((each) => each.name.split("#")[0]))].sort();
+  if (names.join() !== [...chosen.options].map((each) => each.value).join()) {
+    const before = chosen.value;
+    chosen.replaceChildren(...names.map((each) => element("option", each)));
+    if (names.includes(before)) chosen.value = before;
+  }
+  const named = (limit, key) => (fleet.hashed ? element("span", key) : link(key, limit, key));
+  fill("rows-keys", fleet.keys.map((each) => {
+    const text = `${number(each.used)} of ${number(each.capacity)}`;
+    return row([named(each.limit, each.key), "key"], [each.limit, "name"], [[element("span", text), bar(each.used, each.capacity, text)]]);
+  }), 3, "No key has used anything of a limit just now.");
+  fill("rows-denials", fleet.denials.map((each) => {
+    const keys = each.keys.flatMap((key, place) => (place ? [", ", named(each.limit, key)] : [named(each.limit, key)]));
+    return row([new Date(each.at * 1000).toLocaleTimeString(), "number"], [each.limit, "name"], [number(each.count), "number"],
+      [keys.length ? keys : element("span", "not known", "quiet"), "key"]);
+  }), 4, "Nothing was refused since the console was opened.");
+}
+
+async function showKey(asked) {
+  const limit = asked.get("limit") || "";
+  const key = asked.get("key") || "";
+  byId("title-key").textContent = `${key} under ${limit}`;
+  try {
+    const told = await ask(`key?${new URLSearchParams({ limit, key })}`);
+    if (current().page !== "key" || current().asked.get("key") !== key) return;
+    byId("key-problem").textContent = told.problem;
+    byId("quotas").replaceChildren(...told.quotas.map((each) => {
+      const made = element("div", null, "quota");
+      const text = `${number(each.used)} of ${number(each.limit)} used`;
+      made.append(element("h3", each.said), bar(each.used, each.limit, text), element("p", text), element("p", each.sentence));
+      return made;
+    }));
+  } catch (problem) {
+    byId("key-problem").textContent = problem.message;
+    byId("quotas").replaceChildren();
+  }
+}
+
+function showSwitches() {
+  if (!published) return;
+  const until = published.expires ? ` It holds until ${new Date(published.expires * 1000).toLocaleString()}.` : "";
+  byId("switches-said").textContent = published.problem || (published.version
+    ? `Version ${published.version} is published for all nodes.${until}`
+    : "No switch is published: each node goes by its own.");
+  const all = { name: "all limits", limit: null, published: published.switch, force: [...new Set(fleet.limits.map((each) => each.switch))].join(", ") };
+  const each = fleet.limits.filter((one) => !one.name.includes("#")).map((one) => ({
+    name: one.name, limit: one.name, published: published.limits[one.name] || null, force: one.switch,
+  }));
+  fill("rows-switches", [all, ...each].map((one) => {
+    const buttons = ["on", "shadow", "off", null].map((to) => {
+      const made = element("button", to || "as nodes say");
+      made.type = "button";
+      made.disabled = !session.changes;
+      made.dataset.focus = `${one.limit}-${to}`;
+      made.setAttribute("aria-pressed", String(one.published === to));
+      made.setAttribute("aria-label", `switch ${one.name} ${to || "as nodes say"}`);
+      made.addEventListener("click", () => turn(one, to));
+      return made;
+    });
+    return row([element("strong", one.name), "name"], [one.published || "–"], [one.force || "–"], [buttons.flatMap((made) => [made, " "])]);
+  }), 4, "");
+}
+
+let pending = null; // what is about to be switched, while that is asked about
+
+function sayImpact() {
+  const { one, to } = pending;
+  const touched = fleet.limits.filter((each) => one.limit === null || each.name.split("#")[0] === one.limit);
+  const nodes = fleet.nodes.length;
+  const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
+  byId("confirm-title").textContent = `Switch ${one.name} ${to || "back to what each node says"}?`;
+  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more; now that is ${number(refused)} requests a second.` : "";
+  byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
+  byId("confirm-yes").textContent = to ? `Switch ${to}` : "Take it back";
+}
+
+function turn(one, to) {
+  pending = { one, to };
+  sayImpact();
+  const dialog = byId("confirm");
+  dialog.returnValue = "";
+  dialog.onclose = async () => {
+    pending = null;
+    if (dialog.returnValue !== "yes") return;
+    try {
+      published = await ask("switch", { to, limit: one.limit });
+      say("");
+    } catch (problem) {
+      say(problem.message);
+    }
+    show();
+  };
+  dialog.showModal();
+}
+
+// ---------------------------------------------------------------- what is shown, and when
+
+function current() {
+  const [page, asked] = location.hash.replace(/^#/, "").split("?");
+  return { page: PAGES.includes(page) ? page : "nodes", asked: new URLSearchParams(asked || "") };
+}
+
+function say(problem) {
+  byId("problem").hidden = !problem;
+  byId("problem").textContent = problem;
+}
+
+function show() {
+  const { page, asked } = current();
+  for (const each of PAGES) byId(`page-${each}`).hidden = each !== page;
+  for (const each of document.querySelectorAll("nav a")) {
+    const here = each.hash === `#${page}` || (page === "key" && each.hash === "#keys");
+    if (here) each.setAttribute("aria-current", "page"); else each.removeAttribute("aria-current");
+  }
+  if (!fleet) return;
+  if (page === "nodes") showNodes();
+  if (page === "limits") showLimits();
+  if (page === "keys") showKeys();
+  if (page === "key") showKey(asked);
+  if (page === "switches") showSwitches();
+}
+
+async function ask(path, change) {
+  const fields = change ? { "content-type": "application/json", "x-reconverge-console": session.word } : {};
+  const response = await fetch(path, { method: change ? "POST" : "GET", headers: fields, body: change ? JSON.stringify(change) : undefined });
+  if (response.status === 401) location.reload();
+  const told = await response.json();
+  if (!response.ok) throw new Error(told.detail || `status ${response.status}`);
+  return told;
+}
+
+function take(view) {
+  fleet = view;
+  heardAt = Date.now();
+  for (const each of view.limits.slice(0, LINES)) {
+    const points = charts.get(each.name) || [];
+    points.push([each.admitted_per_s, each.refused_per_s]);
+    charts.set(each.name, points.slice(-HISTORY));
+  }
+  for (const name of charts.keys()) if (!view.limits.some((each) => each.name === name)) charts.delete(name);
+  say(view.problem);
+  show();
+  if (pending) sayImpact();
+}
+
+// A page that is not looked at follows nothing: the stream ends, and with it the snapshots of all nodes.
+function follow() {
+  if (document.hidden) {
+    if (stream) stream.close();
+    stream = null;
+    return;
+  }
+  if (stream && stream.readyState !== EventSource.CLOSED) return;
+  if (stream) ask("session").catch(() => {}); // which has the page signed in again, if that is what is wrong
+  stream = new EventSource("stream");
+  stream.onmessage = (event) => take(JSON.parse(event.data));
+}
+
+function tick() {
+  const age = Date.now() - heardAt;
+  byId("live").textContent = document.hidden ? "paused" : heardAt && age < STALE_MS ? "live" : "waiting for the console";
+  follow();
+}
+
+async function begin() {
+  try {
+    session = await ask("session");
+    byId("namespace").textContent = session.namespace;
+    byId("sign-out").hidden = !session.signs_out;
+    byId("switches-link").hidden = !session.switches;
+    if (session.switches) published = await ask("switches").catch((problem) => { say(problem.message); return null; });
+  } catch (problem) {
+    say(problem.message);
+    return;
+  }
+  addEventListener("hashchange", () => { show(); byId("main").focus(); });
+  document.addEventListener("visibilitychange", tick);
+  byId("find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = `key?${new URLSearchParams({ limit: byId("find-limit").value, key: byId("find-key").value })}`;
+  });
+  setInterval(tick, 1000);
+  if (session.switches) setInterval(async () => { if (!document.hidden && current().page === "switches") published = await ask("switches").catch(() => published); }, 3000);
+  show();
+  tick();
+}
+
+begin();

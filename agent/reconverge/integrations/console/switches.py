@@ -1,0 +1,110 @@
+"""Switches of the fleet, as a console turns them: through settings that are published and signed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from reconverge.agent import Agent
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable
+from reconverge.hub.port import Hub, SettingsStore
+from reconverge.remote_settings.publisher import UnverifiedSettings, publish
+from reconverge.remote_settings.signed import (
+    PAYLOAD_BYTES_MAX,
+    WORDS,
+    FleetSettings,
+    LimitOverride,
+    Rejection,
+    Secrets,
+    Word,
+    opened,
+)
+
+KEPT_S: Final = 86_400
+"""For so long a switch holds that is published where nothing was; what is published already keeps its end."""
+EXTENDED_S: Final = 3600
+"""What ends sooner than this is kept for so long."""
+
+
+class FleetSwitches:
+    """Reads and turns the switches that are published for the fleet of an agent. Raises what `publish` does."""
+
+    def __init__(self, agent: Agent, secrets: Secrets, clock: Clock) -> None:
+        self._agent = agent
+        self._secrets = secrets
+        self._clock = clock
+
+    async def read(self) -> dict[str, Any]:
+        """What is published of switches. Raises HubUnavailable."""
+
+        async def read(hub: Hub) -> bytes | None:
+            return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX)
+
+        payload = await self._agent.ask_hub(read)
+        found = None if payload is None else opened(payload, self._secrets)
+        if isinstance(found, Rejection):
+            return {"problem": f"what is published {found.problem}", **_table(None)}
+        valid = found is not None and found.expires > self._now_s()
+        return {"problem": "", **_table(found if valid else None)}
+
+    async def turn(self, to: Word | None, limit: str | None) -> dict[str, Any]:
+        """Publish a switch for all limits, or for one; None leaves it to each node again.
+
+        Raises HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
+        """
+
+        async def turn(hub: Hub) -> FleetSettings:
+            store = _store(hub)
+            payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
+            before = None if payload is None else opened(payload, self._secrets)
+            if isinstance(before, Rejection):
+                raise UnverifiedSettings(before)
+            changed = self._changed(before, to, limit)
+            return await publish(store, changed, self._secrets, raise_version=True)
+
+        return {"problem": "", **_table(await self._agent.ask_hub(turn))}
+
+    def _changed(self, before: FleetSettings | None, to: Word | None, limit: str | None) -> FleetSettings:
+        now_s = self._now_s()
+        version = self._clock.wall_ns() // 1_000_000
+        if before is None or before.expires <= now_s:
+            before = FleetSettings(self._agent.namespace, version, now_s, now_s + KEPT_S)
+        expires = max(before.expires, now_s + EXTENDED_S)
+        changed = replace(before, version=max(version, before.version + 1), issued=now_s, expires=expires)
+        if limit is None:
+            return replace(changed, switch=to)
+        override = replace(changed.limits.get(limit, LimitOverride()), switch=to)
+        limits = {**changed.limits, limit: override}
+        if override == LimitOverride():
+            del limits[limit]
+        return replace(changed, limits=limits)
+
+    def _now_s(self) -> int:
+        return self._clock.wall_ns() // SECOND_NS
+
+
+def word_of(said: object) -> Word | None:
+    """What a request wants a switch to be. Raises ValueError."""
+    if said is None:
+        return None
+    if not isinstance(said, str) or said not in WORDS:
+        raise ValueError(f"must be one of {', '.join(WORDS)}, or null to leave it to each node")
+    return WORDS[said]
+
+
+def _store(hub: Hub) -> SettingsStore:
+    if not isinstance(hub, SettingsStore):
+        raise HubUnavailable("unsupported", "settings cannot be published at this hub", applied=False)
+    return hub
+
+
+def _table(settings: FleetSettings | None) -> dict[str, Any]:
+    if settings is None:
+        return {"version": 0, "expires": None, "switch": None, "limits": {}}
+    return {
+        "version": settings.version,
+        "expires": settings.expires,
+        "switch": settings.switch,
+        "limits": {name: each.switch for name, each in settings.limits.items() if each.switch is not None},
+    }

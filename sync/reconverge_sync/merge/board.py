@@ -1,0 +1,53 @@
+"""The rule by which snapshots of nodes are taken and kept; the definition of the scripts of a Redis.
+
+`reconverge/hub/board.py` has the theory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from reconverge.hub.board import SNAPSHOTS_MAX, check_snapshot
+
+SECOND_US: Final = 1_000_000
+
+
+class Kept(NamedTuple):
+    """A snapshot, and until when it is kept, by the hub's clock."""
+
+    payload: bytes
+    until_us: int
+
+
+@dataclass(slots=True)
+class Board:
+    """The snapshots that a hub keeps, and until when a console is open. See `reconverge.hub.SnapshotBoard`."""
+
+    _until_us: int = 0
+    _kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
+
+    def watch(self, keep_s: float, hub_us: int) -> None:
+        """See `SnapshotBoard.watch`."""
+        self._until_us = max(self._until_us, hub_us + round(keep_s * SECOND_US))
+
+    def watched_s(self, hub_us: int) -> float:
+        """See `SnapshotBoard.watched_s`."""
+        return max(0, self._until_us - hub_us) / SECOND_US
+
+    def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:
+        """See `SnapshotBoard.leave_snapshot`. What is over goes with the first snapshot of another name."""
+        check_snapshot(name, payload)
+        if self._until_us <= hub_us:
+            return False
+        if name not in self._kept:
+            self._kept = {each: kept for each, kept in self._kept.items() if kept.until_us > hub_us}
+            if len(self._kept) >= SNAPSHOTS_MAX:
+                return False
+        self._kept[name] = Kept(payload, hub_us + round(keep_s * SECOND_US))
+        return True
+
+    def snapshots(self, hub_us: int) -> dict[str, bytes]:
+        """See `SnapshotBoard.snapshots`. What is over goes: it bears keys."""
+        self._kept = {name: kept for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
+        return {name: kept.payload for name, kept in self._kept.items()}

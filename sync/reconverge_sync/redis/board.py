@@ -1,0 +1,58 @@
+"""Snapshots of nodes at a Redis, which are kept while a console is open. See `reconverge.hub.SnapshotBoard`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from reconverge.errors import HubUnavailable
+from reconverge.hub.board import SNAPSHOT_BYTES_MAX, SNAPSHOTS_MAX, check_snapshot
+from reconverge_sync.redis.resp import script
+
+WATCH: Final = script("now", "watch")
+LEAVE: Final = script("now", "leave_snapshot")
+READ: Final = script("now", "read_snapshots")
+SECOND_US: Final = 1_000_000
+Call = Callable[..., Awaitable[Any]]
+
+
+class RedisBoard(NamedTuple):
+    """The board of one namespace. Its keys are those of shard 0."""
+
+    call: Call
+    prefix: str
+    told_time: str
+    """See `RedisHub._told_time`."""
+
+    @property
+    def _keys(self) -> tuple[str, str]:
+        return f"{self.prefix}console", f"{self.prefix}snapshots"
+
+    async def watch(self, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`."""
+        await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.told_time)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`. One field is looked at."""
+        return (await self._leave("", b"", 0.0))[0]
+
+    async def leave(self, name: str, payload: bytes, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        check_snapshot(name, payload)
+        return (await self._leave(name, payload, keep_s))[1]
+
+    async def _leave(self, name: str, payload: bytes, keep_s: float) -> tuple[float, bool]:
+        arguments = (name, payload, round(keep_s * SECOND_US), SNAPSHOTS_MAX, self.told_time)
+        reply = await self.call("EVAL", LEAVE, 2, *self._keys, *arguments)
+        match reply:
+            case [bytes(left), int(taken)] if left.isdigit():
+                return int(left) / SECOND_US, bool(taken)
+            case _:
+                raise HubUnavailable("protocol", "whether a console is open cannot be read", applied=False)
+
+    async def snapshots(self) -> dict[str, bytes]:
+        """See `SnapshotBoard.snapshots`."""
+        reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.told_time)
+        if not isinstance(reply, list) or len(reply) % 2 or not all(isinstance(each, bytes) for each in reply):
+            raise HubUnavailable("protocol", "the snapshots of nodes cannot be read", applied=False)
+        return {str(name, "utf-8", "replace"): payload for name, payload in zip(reply[::2], reply[1::2], strict=True)}

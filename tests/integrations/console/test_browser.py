@@ -1,0 +1,213 @@
+"""Goal: an operator with a browser sees why a request is refused, flips the kill switch and back, and is let in or not.
+
+Method: Chromium without a screen, at a console that uvicorn serves under a prefix, with real nodes at a hub in memory.
+With RECONVERGE_TEST_SCREENSHOTS, pictures of the pages are left in that folder, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from reconverge import Agent
+from reconverge.integrations.console import console
+from reconverge_sync.memory import MemoryHub
+from tests.integrations.console.conftest import SECRET
+from tests.support.console import READER, TOKENS, WRITER
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.servers import accepts, free_port
+from tests.support.waiting import eventually
+
+PREFIX = "/admin/limits"
+CHROMIUM = shutil.which("chromium")
+PATIENCE_MS = 30_000
+NARROW = {"width": 360, "height": 740}
+WIDE = {"width": 1280, "height": 800}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser for all tests of this file."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def fleet(hub: MemoryHub, agent: Agent, make_agent: MakeAgent) -> Iterator[list[Agent]]:
+    """Three nodes that are asked for more than they may admit."""
+    agents = [agent, *(make_agent(hub, namespace="shop", settings_secret=SECRET) for _ in range(2))]
+    for each in agents:
+        each.limit("login", "2/hour", policy="strict")
+        each.limit("search", "1000/minute")
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.02):
+            for number, each in enumerate(agents):
+                each.limiter("login").hit("ada <b>lovelace</b>")
+                each.limiter("search").hit(f"user-{number}")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield agents
+    over.set()
+    thread.join()
+
+
+@pytest.fixture
+def address(agent: Agent, fleet: list[Agent]) -> Iterator[str]:
+    """Where the console is, under a prefix."""
+    del fleet  # it works meanwhile
+    port = free_port()
+    pages = console(agent, tokens=TOKENS, settings_secret=SECRET)
+    app = Starlette(routes=[Mount(PREFIX, pages)])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+    pages.state.pages.going_on = lambda: not server.should_exit
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    eventually(lambda: accepts(port), "the server to listen")
+    yield f"http://127.0.0.1:{port}{PREFIX}/"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page without cookies, that fails its test when its script fails or its policy is broken."""
+    context = chromium.new_context(viewport=WIDE, color_scheme="light")  # type: ignore[arg-type]  # a size
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda said: problems.append(said.text) if "Content Security" in said.text else None)
+    yield page
+    context.close()
+
+    assert [] == problems
+
+
+def sign_in(page: Page, address: str, token: str) -> None:
+    """Do what an operator does."""
+    page.goto(address)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def picture(page: Page, name: str) -> None:
+    """Leave a picture, if they are wanted."""
+    folder = os.environ.get("RECONVERGE_TEST_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def check_fits(page: Page) -> None:
+    """Nothing is cut: the page is no wider than the screen, and no text stands outside of its box."""
+    wider: Any = page.evaluate(
+        """() => [document.documentElement.scrollWidth - innerWidth,
+            ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a")]
+                .filter((each) => each.offsetParent && each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+                .map((each) => each.textContent)]"""
+    )
+
+    assert [0] == [max(0, wider[0]), *wider[1:]]
+
+
+def test_a_wrong_token_is_told_and_a_right_one_opens_the_console(page: Page, address: str) -> None:
+    """Of a visitor that may read the buttons of switches do nothing."""
+    sign_in(page, address, "a-token-that-is-wrong")
+    expect(page.get_by_role("alert")).to_have_text("This token is not known here.")
+    picture(page, "sign-in")
+
+    sign_in(page, address, READER)
+
+    expect(page.locator("#rows-nodes tr")).to_have_count(3)
+    expect(page.locator("#live")).to_have_text("live")
+    page.get_by_role("link", name="Switches").click()
+    expect(page.get_by_role("button", name="switch all limits off")).to_be_disabled()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_an_operator_sees_a_refused_customer_and_why(page: Page, address: str) -> None:
+    """From the denials to the key's page, which says what is used and when there is room; a tag is text."""
+    sign_in(page, address, READER)
+    page.get_by_role("link", name="Keys", exact=True).click()
+
+    page.locator("#rows-denials").get_by_role("link", name="ada <b>lovelace</b>").first.click()
+
+    expect(page.get_by_role("heading", name="ada <b>lovelace</b> under login")).to_be_visible()
+    quota = page.locator(".quota")
+    expect(quota).to_contain_text("Requests are refused: 2 of 2 are used; one fits in ")
+    assert "2" == quota.locator("progress").get_attribute("value")
+    picture(page, "key")
+
+
+def test_the_kill_switch_is_flipped_and_taken_back(page: Page, address: str, fleet: list[Agent]) -> None:
+    """After it was said how many nodes and limits that is about; every node obeys. The keyboard is enough."""
+    sign_in(page, address, WRITER)
+    page.get_by_role("link", name="Switches").click()
+    button = page.get_by_role("button", name="switch all limits off")
+    expect(button).to_be_enabled()
+    button.click()
+    expect(page.get_by_role("dialog")).to_contain_text("This is obeyed by 3 nodes, for 2 limits.")
+    picture(page, "confirm")
+    page.keyboard.press("Escape")
+    expect(button).to_have_attribute("aria-pressed", "false")
+
+    button.click()
+    page.get_by_role("button", name="Switch off").click()
+
+    expect(button).to_have_attribute("aria-pressed", "true")
+    eventually(lambda: {"off"} == {each.stats().limits["login"].switch for each in fleet}, "all nodes to obey")
+    picture(page, "switches")
+    page.get_by_role("button", name="switch all limits as nodes say").click()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    eventually(lambda: {"on"} == {each.stats().limits["login"].switch for each in fleet}, "all nodes to go back")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_every_page_fits_the_screen(page: Page, address: str, scheme: Any, size: Any) -> None:
+    """In both colour schemes, on a wide screen and a narrow one."""
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme=scheme)
+    sign_in(page, address, WRITER)
+    expect(page.locator("#rows-nodes tr")).to_have_count(3)
+    for name, row in (("nodes", "ready"), ("limits", "login"), ("keys", "ada"), ("switches", "login")):
+        page.goto(f"{address}#{name}")
+        expect(page.locator(f"#rows-{name}")).to_contain_text(row)
+        check_fits(page)
+        picture(page, f"{name}-{scheme}-{size['width']}")
+
+
+def test_a_hidden_page_follows_nothing(page: Page, address: str) -> None:
+    """Its stream ends; when it is looked at again the page goes on."""
+    sign_in(page, address, READER)
+    expect(page.locator("#live")).to_have_text("live")
+    hide = "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+    page.evaluate(f"{hide} document.dispatchEvent(new Event('visibilitychange')); }}", True)
+    expect(page.locator("#live")).to_have_text("paused")
+    assert page.evaluate("stream === null")
+
+    page.evaluate(f"{hide} document.dispatchEvent(new Event('visibilitychange')); }}", False)
+
+    expect(page.locator("#live")).to_have_text("live")

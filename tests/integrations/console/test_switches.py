@@ -1,0 +1,133 @@
+"""Goal: switches that a console turns are obeyed by every node, and nothing else that is published is lost.
+
+Method: a console at a hub in memory, with nodes that follow published settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+from reconverge import Agent
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.integrations.console import console
+from reconverge.remote_settings.publisher import publish
+from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, FleetSettings, LimitOverride, Secrets, opened
+from reconverge_sync.memory import MemoryHub
+from tests.integrations.console.conftest import SECRET
+from tests.support.console import HOME, TOKENS, WRITER, Browser
+from tests.support.fixtures.agents import MakeAgent
+from tests.support.waiting import eventually
+
+WRITES = {"authorization": f"Bearer {WRITER}"}
+
+
+def turn(client: Browser, **said: Any) -> Any:
+    """Have the console turn a switch, and return what is published then."""
+    response = client.post("/switch", json=said, headers=WRITES)
+
+    assert 200 == response.status_code, response.text
+    return response.json()
+
+
+def obeyed(agents: list[Agent], switch: str) -> bool:
+    """Whether a limit is switched so on all of these nodes."""
+    return in_force(agents) == {switch}
+
+
+def in_force(agents: list[Agent], name: str = "login") -> set[str]:
+    """The switches of a limit on all of these nodes."""
+    return {agent.stats().limits[name].switch for agent in agents}
+
+
+def test_the_kill_switch_is_obeyed_by_every_node_and_taken_back(
+    client: Browser, agent: Agent, hub: MemoryHub, make_agent: MakeAgent
+) -> None:
+    """By the page of an operator that has signed in."""
+    agents = [agent, make_agent(hub, namespace="shop", settings_secret=SECRET)]
+    for each in agents:
+        each.limit("login", "2/hour", policy="strict").hit("ada")
+    client.sign_in(WRITER)
+    fields = {"x-reconverge-console": client.get("/session").json()["word"], "origin": HOME}
+
+    for to, then in (("off", "off"), ("shadow", "shadow"), (None, "on")):
+        response = client.post("/switch", json={"to": to, "limit": None}, headers=fields)
+        assert 200 == response.status_code
+        assert to == client.get("/switches").json()["switch"]
+        eventually(partial(obeyed, agents, then), f"all nodes to be {then}")
+
+
+def test_one_limit_is_switched_by_itself(client: Browser, agent: Agent) -> None:
+    """And left to each node again, after which nothing is published of it."""
+    agent.limit("mail", "2/hour").hit("ada")
+    agent.limiter("login").hit("ada")
+
+    assert {"login": "shadow"} == turn(client, to="shadow", limit="login")["limits"]
+    eventually(lambda: in_force([agent]) == {"shadow"}, "the limit to be in shadow")
+    assert {"on"} == in_force([agent], "mail")
+
+    assert {} == turn(client, to=None, limit="login")["limits"]
+    eventually(lambda: in_force([agent]) == {"on"}, "the limit to be on")
+
+
+def test_what_else_is_published_stays(client: Browser, hub: MemoryHub) -> None:
+    """An interval, and a quota of another limit; the end, too, and the version rises."""
+    now_s = SystemClock.wall_ns() // SECOND_NS
+    before = FleetSettings(
+        "shop", 7, now_s, now_s + 50_000, sync_interval=0.5, limits={"mail": LimitOverride(limit="9/hour")}
+    )
+    asyncio.run(publish(hub, before, Secrets(SECRET)))
+
+    turn(client, to="shadow", limit="mail")
+
+    payload = asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX))
+    assert payload is not None
+    after = opened(payload, Secrets(SECRET))
+    assert isinstance(after, FleetSettings)
+    assert (0.5, now_s + 50_000) == (after.sync_interval, after.expires)
+    assert {"mail": LimitOverride(limit="9/hour", switch="shadow")} == dict(after.limits)
+    assert after.version > 7
+
+
+def test_what_this_secret_has_not_signed_is_not_replaced(client: Browser, hub: MemoryHub) -> None:
+    """It may be what all nodes obey."""
+    now_s = SystemClock.wall_ns() // SECOND_NS
+    strange = FleetSettings("shop", 7, now_s, now_s + 50_000)
+    asyncio.run(publish(hub, strange, Secrets("another-secret-of-16-bytes")))
+
+    response = client.post("/switch", json={"to": "off"}, headers=WRITES)
+
+    assert 409 == response.status_code
+    assert "nothing was published" in response.json()["detail"]
+    assert client.get("/switches", headers=WRITES).json()["problem"]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"to": "of"}, 422),
+        ({"to": 1}, 422),
+        ({"to": "off", "limit": 7}, 422),
+        ({"to": "off", "limit": "no name{}"}, 422),
+        ({"to": "off", "more": 1}, 422),
+        (["off"], 422),
+        ({"to": "x" * 5000}, 413),
+    ],
+)
+def test_what_makes_no_sense_publishes_nothing(client: Browser, hub: MemoryHub, said: object, status: int) -> None:
+    """And says what is wrong."""
+    response = client.post("/switch", json=said, headers=WRITES)
+
+    assert (status, "application/problem+json") == (response.status_code, response.headers["content-type"])
+    assert None is asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX))
+
+
+def test_without_the_secret_there_are_no_switches(agent: Agent) -> None:
+    """The page does not name them, and nothing is at their paths."""
+    with Browser(console(agent, tokens=TOKENS)) as client:
+        assert not client.get("/session", headers=WRITES).json()["switches"]
+        assert 404 == client.get("/switches", headers=WRITES).status_code
+        assert 404 == client.post("/switch", json={"to": "off"}, headers=WRITES).status_code
