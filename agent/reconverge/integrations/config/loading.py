@@ -59,6 +59,8 @@ FILE: Final = "RECONVERGE_CONFIG"
 """The variable that names the file, where the program does not."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
 """What a reload can change."""
+FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
+"""What of a limit it cannot."""
 LIMITS: Final = "limits"
 ARGUMENTS: Final = "arguments"
 ENVIRONMENT: Final = "environment"
@@ -258,16 +260,7 @@ class Configuration:
         before = self._settings.limits.get(name)
         if before is None:  # declared by the program
             before = LimitSettings(limit=limit.limit)
-        for field in (
-            "parent",
-            "policy",
-            "max_overshoot",
-            "cold_allowance",
-            "scarce",
-            "cap",
-            "block_after",
-            "block_for",
-        ):
+        for field in FIXED:
             if getattr(before, field) != getattr(limit, field):
                 raise finding.that("cannot change while it is in use; restart", "limits", name, field)
         steps = list[Callable[[], object]]()
