@@ -93,6 +93,11 @@ class Fleet:
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
+    def heard_within_ns(self) -> int:
+        """After which a node has heard of a key that it was asked about, if all goes well."""
+        return self.longest_interval_ns + self.timeout_ns + 5 * self.round_trip_ns
+
+    @property
     def quotas(self) -> dict[str, Limit]:
         """All quotas that a request has to keep to, by name."""
         beside = {} if self.beside is None else {BESIDE: self.beside.limit}

@@ -29,8 +29,6 @@ SLOTS: Final = "slots"
 CASES: Final = (SAFETY, LIVENESS, ELECTED, REGIONS)
 """The modes whose cases are fleets of limits on a rate."""
 MODES: Final = (*CASES, SLOTS)
-LEASES_END_FRACTION_MAX: Final = 0.7
-"""Of the window. A killed node's lease that ends before that is waited for; a later one leaves no time to agree."""
 
 
 def try_case(case: Case) -> list[str]:
@@ -45,18 +43,13 @@ def try_case(case: Case) -> list[str]:
     history = world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
     problems = _exceeded(case, world.begin_ns, history, nodes=fleet.nodes + restarts(faults))
     over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
-    killed_ns = max((fault.start_ns for fault in faults if fault.kind is Kind.CRASH), default=0)
-    leases_end_ns = killed_ns + (fleet.lease_ns or 0) if killed_ns else 0
-    if case.mode == LIVENESS and leases_end_ns < LEASES_END_FRACTION_MAX * window_ns:
-        # When a lease ends, what its node may have used begins to count: that is news, too.
-        over_ns = max(over_ns, leases_end_ns)
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
     # A crash may end the member that kept the ledger, and with it the accounts.
     if case.mode != ELECTED or not any(fault.kind is Kind.CRASH for fault in faults):
         problems += world.miscounted()
     if case.mode == LIVENESS:
-        let_former_names_end(world)
+        let_leases_end(world)
         problems += world.unseen(history.decided)
         world.ask_everywhere()
         world.pass_until(world.now_ns + agreement_ns(fleet))
@@ -94,14 +87,15 @@ def _judged(case: Case, begin_ns: int, history: History) -> Iterator[tuple[int, 
             yield number, stretch.limit, [one for one in decided if stretch.includes(one.hub_ns - begin_ns)]
 
 
-def let_former_names_end(world: World) -> None:
-    """Wait for the leases of names that nodes have given up, if there is time.
+def let_leases_end(world: World) -> None:
+    """Wait until the hub has given up on the names that no process goes by any more, if the window leaves the time.
 
-    A node whose lease ended goes by another name. The lease of the former one ends at the hub as well, and then all
-    that the node may have used under it begins to count: that is news, as a killed node's is.
+    All that may have been used under such a name begins to count then, which is news; see `judging/leases.py`. A lease
+    that leaves no time to agree ends after all has been judged, in every fleet that is drawn.
     """
-    end_ns = world.now_ns + (world.fleet.lease_ns or 0)
-    if world.lapsed() and end_ns < LEASES_END_FRACTION_MAX * world.fleet.limit.window_ns:
+    end_ns = world.given_up_ns()
+    judging_ns = world.fleet.heard_within_ns + agreement_ns(world.fleet)
+    if end_ns + judging_ns < world.fleet.limit.window_ns:
         world.pass_until(end_ns)
 
 

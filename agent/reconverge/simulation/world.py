@@ -27,6 +27,7 @@ from reconverge.simulation.changing import limit_at
 from reconverge.simulation.fault import Direction, Fault, Kind
 from reconverge.simulation.fleet import Fleet, Member, NodeClock
 from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
+from reconverge.simulation.judging.leases import Leases, UnderWay
 from reconverge.simulation.pattern import Arrival
 from reconverge.simulation.truth import Decided, History, number_of
 
@@ -72,6 +73,7 @@ class World:
         self.chance = Random(f"asks {seed}")
         """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
         self._accounts = Accounts()
+        self._leases = Leases()
         self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
@@ -155,6 +157,13 @@ class World:
         """When the last fault is over."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
+    def given_up_ns(self) -> int:
+        """When the hub has given up on all names that no process goes by any more; 0 if there are none."""
+        in_use = {node.syncer.node for node in self.nodes if node.alive}
+        return self._leases.given_up_ns(
+            in_use, (UnderWay(at_ns, what) for at_ns, *_, what in self._events if isinstance(what, Batch))
+        )
+
     def miscounted(self) -> list[str]:
         """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
         alive = [(node.kernel, node.asked.tables) for node in self.nodes if node.alive]
@@ -183,9 +192,7 @@ class World:
         for key in most:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
-        self.pass_until(
-            self.now_ns + self.fleet.longest_interval_ns + self.fleet.timeout_ns + 5 * self.fleet.round_trip_ns
-        )
+        self.pass_until(self.now_ns + self.fleet.heard_within_ns)
         crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
         lapses = crashes or self.lapsed()
         problems = []
@@ -281,6 +288,7 @@ class World:
         except HubUnavailable:
             return
         self._accounts.note_answer(answer.incarnation)
+        self._leases.note_answer(batch, answer, self.now_ns)
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             if cell.epoch >= 0:
                 self._hub_windows[report.key].add(cell.epoch)

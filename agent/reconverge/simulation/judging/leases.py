@@ -1,0 +1,65 @@
+"""When the hub has given up on every name that no process goes by any more: from then on there is no news of those."""
+
+# Theory of operation.
+#
+# A process that was killed, and a node that goes by another name since its lease ended, leave a name behind. The hub
+# goes on with what it heard last under that name until the lease of the name ends, and then all that may have been used
+# under it begins to count (`Entry.depart` of the merge rule). That is news: the nodes that exchange after it know of
+# it, and those that exchanged right before it do not. Whether nodes agree can be told only after that, or before it.
+#
+# The hub counts a lease from when it merges a batch, and not from when the batch was sent. So a lease does not end one
+# length after the process was killed: a batch that is slow, or is repeated by the network, arrives when its process has
+# been dead for long, and the lease runs from there.
+#
+#     process  |--- sends the last batch --- killed
+#     network                 |------ on its way ------|
+#     hub                                              |--- merges it ------ lease ------| gives up on the name
+#
+# So the ends are noted as the hub merges, and what is still under way is reckoned with.
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from reconverge.clock import MICROSECOND_NS
+from reconverge.hub.report import Answer, Batch, Status
+
+
+class UnderWay(NamedTuple):
+    """A batch that the hub will hear, and when."""
+
+    arrives_ns: int
+    batch: Batch
+
+
+class Leases:
+    """The leases on names as the hub knows them. All moments are of one clock, the caller's."""
+
+    def __init__(self) -> None:
+        self._ends_ns: dict[str, int] = {}
+        """When the lease of each name is over, by the last batch that was merged."""
+
+    def note_answer(self, batch: Batch, answer: Answer, now_ns: int) -> None:
+        """The hub has answered a batch right now. Only one that it has merged prolongs a lease."""
+        if answer.status is Status.MERGED:
+            self._ends_ns[batch.node] = _end_ns(batch, now_ns)
+
+    def given_up_ns(self, in_use: Collection[str], under_way: Iterable[UnderWay]) -> int:
+        """When the leases are over of all names but those `in_use`; 0 if there is no other name.
+
+        A batch that is `under_way` prolongs the lease of its name, if it arrives before that is over.
+        """
+        ends_ns = {name: end_ns for name, end_ns in self._ends_ns.items() if name not in in_use}
+        for arrives_ns, batch in sorted(under_way, key=lambda one: one.arrives_ns):
+            name = batch.node
+            if name not in in_use and arrives_ns < ends_ns.get(name, arrives_ns + 1):
+                ends_ns[name] = max(ends_ns.get(name, 0), _end_ns(batch, arrives_ns))
+        return max(ends_ns.values(), default=0)
+
+
+def _end_ns(batch: Batch, merged_ns: int) -> int:
+    """The first moment at which the hub has given up on a batch's node, if it merges no later one."""
+    if batch.leaving:
+        return merged_ns
+    return merged_ns + (batch.lease_us + 1) * MICROSECOND_NS  # its clock counts microseconds, and rounds down
