@@ -15,6 +15,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.agent.snapshot import NodeSnapshot, decoded
+from reconverge.hooks import Refused
 from reconverge.hub.board import LOOK_NS
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.registry import HubSettings
@@ -238,6 +239,9 @@ def test_an_identity_that_is_erased_is_in_no_snapshot(make_agent: MakeAgent, red
 
     done = asyncio.run(agent.forget("ada.lovelace", wait=20.0))
 
+    feed = agent._publishing._feed
+    assert feed is not None
+    feed.refused(Refused("login", 1, ("ada.lovelace",)))  # as hooks tell it that are late
     assert done.complete
     eventually(lambda: b"lovelace" not in stored(redis_server.url), "the name to go")
     eventually(lambda: any(node.denials for node in board.read()), "a snapshot that still tells of denials")

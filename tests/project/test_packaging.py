@@ -31,6 +31,9 @@ URLS = {
     "redis+unix": "redis+unix:///run/redis.sock",
     "redis+sentinel": "redis+sentinel://localhost/mymaster",
     "rediss+sentinel": "rediss+sentinel://localhost/mymaster",
+    "valkey+unix": "valkey+unix:///run/valkey.sock",
+    "valkey+sentinel": "valkey+sentinel://localhost/mymaster",
+    "valkeys+sentinel": "valkeys+sentinel://localhost/mymaster",
 }
 """For schemes whose URLs name something else than a host."""
 

@@ -8,7 +8,7 @@ import os
 import platform
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from secrets import token_hex
 from typing import Final, Protocol
@@ -28,11 +28,10 @@ from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hooks import Hooks, Refused, SilentHooks
 from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
-from reconverge.hub.erasing import names_in
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
-from reconverge.kernel import Kernel
+from reconverge.kernel import Kernel, Table
 from reconverge.stats import AgentStats, Health
 
 NAME_BYTES: Final = 8
@@ -75,12 +74,18 @@ class DenialFeed(SilentHooks):
         keys = tuple(key for key in event.keys if len(key) <= TEXT_MAX)[:KEYS_OF_DENIAL_MAX]
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Name no key any more that bears the name of an identity which is erased."""
+    def known(self, tables: Mapping[str, Table]) -> list[Denial]:
+        """The denials, which name no key that this node has no more.
+
+        Hooks tell up to a second late, and later if one of them hangs: an identity may have been erased since.
+        """
         for place, denial in enumerate(list(self.denials)):
-            kept = tuple(key for key in denial.keys if not any(map(is_named, names_in(key))))
+            table = tables.get(denial.limit)
+            tiers = () if table is None else table.tiers
+            kept = tuple(key for key in denial.keys if any(key in each.cells for each in tiers))
             if len(kept) < len(denial.keys):
                 self.denials[place] = replace(denial, keys=kept)
+        return list(self.denials)
 
 
 class Publishing:
@@ -158,11 +163,9 @@ class Publishing:
         if feed is not None and agent is not None:
             agent.remove_hooks(feed)
 
-    def forget(self, is_named: Callable[[str], bool]) -> None:
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
         """Know nothing of an identity that is erased; see `Erasing.listen`."""
         self._top = TopKeys()
-        if self._feed is not None:
-            self._feed.forget(is_named)
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
         """How the node stands."""
@@ -180,5 +183,5 @@ class Publishing:
             agent.health(),
             tables,
             top=self._top.look(tables, self._clock.monotonic_ns()),
-            denials=() if self._feed is None else list(self._feed.denials),
+            denials=() if self._feed is None else self._feed.known(tables),
         )

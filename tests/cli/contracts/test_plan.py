@@ -155,7 +155,7 @@ def test_a_change_that_refuses_too_much_ends_with_a_status_of_its_own(tmp_path: 
 def test_people_get_tables_that_fit_a_review_and_are_the_same_each_time(tmp_path: Path) -> None:
     """Progress goes to the error stream; without a terminal lines have a width of their own."""
     half = contracts(tmp_path, "30/minute")
-    said = [plan(half, ACCESS, "--customer", "client", "--top", 2, "--max-newly-refused", "1%") for _ in range(2)]
+    said = [plan(half, ACCESS, "--customer", "client", "--most", 2, "--max-newly-refused", "1%") for _ in range(2)]
 
     lines = said[0].stdout.splitlines()
     assert said[0].stdout == said[1].stdout
@@ -253,7 +253,7 @@ plans:
         (["--max-newly-refused", "101%"], "is more than all requests; at most 100% can be"),
         (["--began", "noon"], "began='noon': is no moment like 2026-11-23T12:00:00Z"),
         (["--began", "1969-01-01"], "began='1969-01-01': is before 1970, or the recording ends after 2100"),
-        (["--top", "0"], "Invalid value for '--top'"),
+        (["--most", "0"], "Invalid value for '--most'"),
         (["--current", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
     ],
 )
