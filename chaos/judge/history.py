@@ -255,7 +255,7 @@ def last_view(path: Path, who: str) -> View | None:
     """What a process last wrote of what it knows; None if it has ended, or has not written any lately."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        lines = file.read().splitlines()
+        *lines, _ = file.read().split(b"\n")  # the last one may be half written
     for line in reversed(lines):
         if line.startswith(f'{{"e":"end","who":"{who}"'.encode()):
             return None

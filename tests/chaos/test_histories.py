@@ -122,6 +122,16 @@ def test_the_last_view_is_that_of_whoever_is_there(recorder: Recorder, tmp_path:
 # -------------------------------------------------------------------- what is drawn
 
 
+def test_a_view_that_is_half_written_is_no_view_yet(recorder: Recorder, tmp_path: Path) -> None:
+    """The process writes on while its history is read."""
+    recorder.write("view", who="ours", t=1, total=3, staleness_s=0.1)
+    (path,) = tmp_path.glob("*.jsonl")
+    with path.open("ab") as file:
+        file.write(b'{"e":"view","who":"ours","t":2,"tot')
+
+    assert 3 == getattr(last_view(path, "ours"), "total", None)
+
+
 def test_a_seed_draws_the_same_requests_again() -> None:
     """And another one others; all of them within the load, and in order."""
     scenario = scenario_of("hostile-keys", 1)
