@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +87,28 @@ def test_a_lock_that_was_left_behind_is_taken_over_though_many_wait(owner: str) 
 
     eventually(lambda: len(done) == WAITERS, "all of them had their turn")
     assert not lock.locked()
+
+
+def test_a_lock_is_taken_over_beside_objects_that_lie_about_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All objects are gone through for greenlets, and a lazy object of Django's loads something when it is asked."""
+    asked: list[str] = []
+
+    class Lazy:
+        """Not set up yet."""
+
+        def __getattribute__(self, name: str) -> Any:
+            asked.append(name)
+            raise RuntimeError(name)
+
+    lazy = Lazy()
+    monkeypatch.setitem(sys.modules, "greenlet", SimpleNamespace(greenlet=type("greenlet", (), {})))
+    lock = lock_of_its_own()
+    lock._inner.acquire()
+
+    lock.run(int)
+
+    assert type(lazy) is Lazy
+    assert [] == asked
 
 
 def test_a_lock_that_is_held_for_long_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
