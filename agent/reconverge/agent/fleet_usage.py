@@ -100,9 +100,9 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
     return [told[place] for place in range(len(asked))]
 
 
-async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """What a hub knows of a key of limits that other nodes declare, by the name of each. Raises HubUnavailable."""
-    kernel = Kernel(
+def asking_kernel(namespace: str, hub: Hub) -> Kernel:
+    """A kernel that decides nothing: it knows how limits are asked about at that hub."""
+    return Kernel(
         SystemClock(),
         namespace=namespace,
         interval_ns=SECOND_NS,
@@ -111,6 +111,11 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
         key_bytes_max=KEY_BYTES_MAX,
         shards=hub.shards,
     )
+
+
+async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
+    """What a hub knows of a key of limits that other nodes declare, by the name of each. Raises HubUnavailable."""
+    kernel = asking_kernel(namespace, hub)
     asked = [(kernel.table(name, limit, STRICT), key) for name, limit in limits.items()]
     return dict(zip(limits, await read_fleet(asked, kernel, hub, repr(hub)), strict=True))
 

@@ -9,11 +9,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.hub.port import SettingsStore
-from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, FleetSettings, Rejection, Secrets, opened, seal
+from reconverge.remote_settings.signed import (
+    PAYLOAD_BYTES_MAX,
+    FleetSettings,
+    LimitOverride,
+    Rejection,
+    Secrets,
+    Word,
+    opened,
+    seal,
+)
 
 
 class UnverifiedSettings(ReconvergeError):
@@ -29,6 +39,16 @@ class UnverifiedSettings(ReconvergeError):
             " would lose it. Use the secret that it was signed with, beside the new one when secrets change, replace"
             " it all the same with --force (force=True)"
         )
+
+
+def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
+    """The same settings with another switch: of all limits, or of those that are named."""
+    if not names:
+        return replace(settings, switch=word)
+    limits: dict[str, LimitOverride] = dict(settings.limits)
+    for name in names:
+        limits[name] = replace(limits.get(name, LimitOverride()), switch=word)
+    return replace(settings, limits={name: each for name, each in limits.items() if each != LimitOverride()})
 
 
 async def publish(

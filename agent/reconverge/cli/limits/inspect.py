@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from reconverge.agent.assembly import hasher_of
-from reconverge.agent.fleet_usage import FleetUsage, read_fleet
+from reconverge.agent.fleet_usage import FleetUsage, asking_kernel, read_fleet
 from reconverge.cli.asking import ask_hub
 from reconverge.cli.limits.declared import (
     FileOption,
@@ -21,12 +21,12 @@ from reconverge.cli.limits.declared import (
 )
 from reconverge.cli.options import HubOption, JsonOption
 from reconverge.cli.tables import Row, tell_table
-from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.clock import SystemClock
 from reconverge.contracts.explaining import printable, written_wait
 from reconverge.hub.hashing import hashing
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import redacted
-from reconverge.kernel import Kernel, Table
+from reconverge.kernel import Table
 from reconverge.limit.limit import Limit
 
 KEY_BYTES_MAX = 256
@@ -122,15 +122,7 @@ def inspect(
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[Standing]:
     """What the hub has of a key, by all these quotas. Raises InvalidKey, HubUnavailable."""
-    kernel = Kernel(
-        SystemClock(),
-        namespace=namespace,
-        interval_ns=SECOND_NS,
-        interval_min_ns=SECOND_NS,
-        keys_max=1,
-        key_bytes_max=KEY_BYTES_MAX,
-        shards=hub.shards,
-    )
+    kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)
     return [Standing(table.name, table.limit, usage) for table, usage in zip(asked, usages, strict=True)]

@@ -26,14 +26,13 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
-from reconverge.remote_settings.publisher import UnverifiedSettings
+from reconverge.remote_settings.publisher import UnverifiedSettings, turned
 from reconverge.remote_settings.publisher import publish as post
 from reconverge.remote_settings.signed import (
     LIFETIME_MAX_S,
     PAYLOAD_BYTES_MAX,
     WORDS,
     FleetSettings,
-    LimitOverride,
     Rejection,
     Secrets,
     Word,
@@ -95,16 +94,6 @@ def switch(
 
     found = ask_hub(hub, namespace, turn, what="nothing can be published")
     _tell(found, namespace, now_s, as_json=as_json)
-
-
-def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """The same settings with another switch: of all limits, or of those that are named."""
-    if not names:
-        return replace(settings, switch=word)
-    limits: dict[str, LimitOverride] = dict(settings.limits)
-    for name in names:
-        limits[name] = replace(limits.get(name, LimitOverride()), switch=word)
-    return replace(settings, limits={name: each for name, each in limits.items() if each != LimitOverride()})
 
 
 def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -> Word | None:

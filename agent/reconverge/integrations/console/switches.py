@@ -9,12 +9,11 @@ from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub, SettingsStore
-from reconverge.remote_settings.publisher import UnverifiedSettings, publish
+from reconverge.remote_settings.publisher import UnverifiedSettings, publish, turned
 from reconverge.remote_settings.signed import (
     PAYLOAD_BYTES_MAX,
     WORDS,
     FleetSettings,
-    LimitOverride,
     Rejection,
     Secrets,
     Word,
@@ -72,13 +71,7 @@ class FleetSwitches:
             before = FleetSettings(self._agent.namespace, version, now_s, now_s + KEPT_S)
         expires = max(before.expires, now_s + EXTENDED_S)
         changed = replace(before, version=max(version, before.version + 1), issued=now_s, expires=expires)
-        if limit is None:
-            return replace(changed, switch=to)
-        override = replace(changed.limits.get(limit, LimitOverride()), switch=to)
-        limits = {**changed.limits, limit: override}
-        if override == LimitOverride():
-            del limits[limit]
-        return replace(changed, limits=limits)
+        return turned(changed, to, () if limit is None else (limit,))
 
     def _now_s(self) -> int:
         return self._clock.wall_ns() // SECOND_NS
