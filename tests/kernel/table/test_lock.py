@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from reconverge.kernel import engine
 from reconverge.kernel import lock as _lock
 from reconverge.kernel.lock import KernelFields, Lock
+from tests.kernel.table.test_tiers import lone_tiers
 from tests.support.waiting import eventually
 
 WAITERS = 3
@@ -142,3 +144,43 @@ def test_a_lock_that_is_held_for_long_is_not_taken_over(monkeypatch: pytest.Monk
 
     assert ["first", "second"] == order
     assert {False} == set(looks)
+
+
+def test_a_thread_whose_held_lock_is_gone_waits_for_others_as_before() -> None:
+    """A lock that a forked child replaces while it is held counts no more: the next one is waited for."""
+    kernel = lone_tiers("fixed-window", "5/hour")[0].kernel
+    gone, contended = engine.Lock(kernel), engine.Lock(kernel)
+    held, answered = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        held.set()
+        return answered.wait(0.2)  # what waits for the lock does not answer meanwhile
+
+    holder = threading.Thread(target=contended.run, args=(hold,))
+    gone.acquire()
+    del gone
+    holder.start()
+    held.wait()
+    told = "ran"
+    try:
+        contended.run(int)
+    except engine.Reentry as error:
+        told = str(error)
+    answered.set()
+    holder.join()
+
+    assert "ran" == told
+
+
+@pytest.mark.skipif(not engine.COMPILED, reason="the lock in Python keeps no count of a thread's locks")
+def test_only_the_thread_that_holds_a_lock_lets_go_of_it() -> None:
+    """The count of locks that the other thread holds would be wrong for ever."""
+    lock = engine.Lock(lone_tiers("fixed-window", "5/hour")[0].kernel)
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    thread.join()
+
+    with pytest.raises(RuntimeError, match="this thread does not hold"):
+        lock.release()
+
+    assert lock.locked()

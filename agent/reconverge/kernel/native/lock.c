@@ -11,7 +11,7 @@
  */
 #include "python.h"
 
-/* How many locks of limits this thread holds. */
+/* How many locks of limits this thread holds. Its address tells threads apart. */
 static _Thread_local int holding;
 
 bool
@@ -25,7 +25,7 @@ lock_enter(Lock *lock)
         PyThread_acquire_lock(lock->inner, WAIT_LOCK);
         Py_END_ALLOW_THREADS
     }
-    lock->held = true;
+    lock->held = &holding;
     holding++;
     return true;
 }
@@ -36,7 +36,7 @@ lock_enter_if_free(Lock *lock)
     if (!PyThread_acquire_lock(lock->inner, NOWAIT_LOCK)) {
         return false;
     }
-    lock->held = true;
+    lock->held = &holding;
     holding++;
     return true;
 }
@@ -44,7 +44,7 @@ lock_enter_if_free(Lock *lock)
 void
 lock_leave(Lock *lock)
 {
-    lock->held = false;
+    lock->held = NULL;
     holding--;
     PyThread_release_lock(lock->inner);
 }
@@ -111,7 +111,11 @@ Lock_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     if (self->inner != NULL) {
-        if (self->held) {
+        if (self->held != NULL) {
+            /* Nothing will let go of it any more. Another thread's count is left to that thread, which may be over. */
+            if (self->held == &holding && holding > 0) {
+                holding--;
+            }
             PyThread_release_lock(self->inner);
         }
         PyThread_free_lock(self->inner);
@@ -144,8 +148,8 @@ static PyObject *
 Lock_release(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Lock *self = (Lock *)object;
-    if (!self->held) {
-        PyErr_SetString(PyExc_RuntimeError, "release of a lock that is not held");
+    if (self->held != &holding) {
+        PyErr_SetString(PyExc_RuntimeError, "release of a lock that this thread does not hold");
         return NULL;
     }
     lock_leave(self);
@@ -171,7 +175,7 @@ Lock_exit(PyObject *object, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUS
 static PyObject *
 Lock_locked(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(((Lock *)object)->held);
+    return PyBool_FromLong(((Lock *)object)->held != NULL);
 }
 
 static PyObject *

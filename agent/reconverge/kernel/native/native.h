@@ -45,7 +45,7 @@ typedef struct {
     PyObject_HEAD
     PyThread_type_lock inner;
     KernelFields *kernel;
-    bool held;
+    int *held; /* the count of the thread that holds it, see lock.c; NULL: it is free */
 } Lock;
 
 extern PyType_Spec Lock_spec;

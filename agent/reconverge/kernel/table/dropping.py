@@ -115,9 +115,6 @@ class Dropped:
         except Reentry:
             return False
         if gone:
-            other = next(each for each in beside if each is not table)
-            for own, its in zip(table.tallies, other.tallies, strict=True):
-                other.lock.run(its.absorb, own)
             self._forget(table.name)
             for shard in self._kernel.shards:
                 shard.voided.discard(table.name)
@@ -137,6 +134,10 @@ class Dropped:
         table.dropped = True
         table.tiers.remove(table)
         beside.remove(table)
+        # Under the same hold of the lock, which all tables of one limit share: a later one might be refused, and then
+        # this part of the account would be told by no table.
+        for own, its in zip(table.tallies, beside[0].tallies, strict=True):
+            its.absorb(own)
         self._held[table.name] = table
         del self._kernel.tables[table.name]
         table.choose_path()
