@@ -226,7 +226,7 @@ BOUNDS = answers.CellBounds(100, 100, 50)
 
 
 @given(cells=st.lists(CELL_ANSWERS, max_size=5), wide=st.booleans())
-@settings(max_examples=tried(150, long=500))
+@settings(max_examples=tried(80, long=500))
 def test_both_kernels_refuse_the_same_rows(cells: list[list[int]], wide: bool) -> None:
     """The compiled kernel finds the same odd cell in packed rows, and in tuples, as its definition does."""
     told = tuple(map(CellAnswer._make, cells))

@@ -48,6 +48,7 @@ class Environment:
 
     def __init__(self, place: Path, python: str = sys.executable) -> None:
         self.place = place
+        self._installed: tuple[Path, dict[str, str]] | None = None
         self._run([python, "-m", "venv", str(place)], {})
         self.pip("install", "setuptools>=77")
 
@@ -57,8 +58,14 @@ class Environment:
         self._run([*command, *arguments], environment)
 
     def installs(self, what: Path, **environment: str) -> None:
-        """Install that in place of what was installed before, with what is needed to build it there already."""
-        self.pip("install", "--force-reinstall", "--no-deps", "--no-build-isolation", str(what), **environment)
+        """Install that in place of what was installed before, with what is needed to build it there already.
+
+        What was installed last, in the same way, is there; and programs that run once need no bytecode of all modules.
+        """
+        if self._installed != (what, environment):
+            how = ("--force-reinstall", "--no-deps", "--no-build-isolation", "--no-compile")
+            self.pip("install", *how, str(what), **environment)
+            self._installed = what, environment
 
     def runs(self, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program, out of reach of any source tree."""

@@ -17,10 +17,11 @@ from reconverge.kernel.reporting.cell_reports import ALONE_INTERVALS_MAX, TIGHT_
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
+from tests.support.effort import tried
 from tests.support.node import INTERVAL_NS, START_S, Node
 from tests.support.servers import RedisServer
 
-KEYS = 200
+KEYS = tried(80, long=200)
 INTERVALS = 60
 """In a window of a minute: one a second."""
 WINDOWS = 2

@@ -262,7 +262,7 @@ def _difference(steps: list[Step], place: int, native: list[Any], pure: list[Any
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=tried(100, long=250))
+@settings(max_examples=tried(60, long=250))
 @given(data=st.data())
 def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on a node that meets nobody."""
@@ -271,7 +271,7 @@ def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data:
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=tried(150, long=400))
+@settings(max_examples=tried(90, long=400))
 @given(data=st.data())
 def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on two nodes, a hub, and a network that loses and delays."""

@@ -24,6 +24,7 @@ from reconverge.integrations.contracts.reading import NESTING_MAX
 from reconverge.testing import ManualClock
 from tests.support.applications.asking import Answer, answer_of, http_scope
 from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, ListBook
+from tests.support.effort import tried
 
 JSON = {"Content-Type": "application/json"}
 
@@ -304,7 +305,7 @@ FULL: dict[str, Any] = json.loads(json.dumps(TABLE)) | {
 }
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=tried(120, long=300), derandomize=True, deadline=None, database=None)
 @given(st.sampled_from(list(places(FULL))), anything)
 def test_a_document_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
     """What is read can be written, and read again as the same; all else is an InvalidContracts."""

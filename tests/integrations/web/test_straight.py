@@ -26,6 +26,7 @@ from reconverge.integrations.wsgi import RateLimitMiddleware as OfWsgi
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.limiter.switches import Switch
 from reconverge.testing import ManualClock
+from tests.support.effort import tried
 
 START_S: Final = 1_700_000_000.0
 ROOMY: Final = PlainRequest(path="/items", client="192.0.2.1", route="/items", headers={"x-key": "ada"})
@@ -196,7 +197,7 @@ def said(outcome: Outcome) -> dict[str, Any]:
 # -------------------------------------------------------------------- the guard
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=tried(150, long=400), suppress_health_check=[HealthCheck.too_slow])
 @given(rule=RULES, beside=st.none() | BESIDE, guard=GUARDS, steps=STEPS, on_a_loop=st.booleans())
 def test_both_ways_say_the_same(
     rule: dict[str, Any],

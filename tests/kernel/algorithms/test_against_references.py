@@ -164,7 +164,7 @@ class Run:
 
 
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-@settings(max_examples=tried(60, long=150))
+@settings(max_examples=tried(40, long=150))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, steps: list[Step]) -> None:
     """Every decision, and every moment it names, is that of one who remembers every charge."""
@@ -173,7 +173,7 @@ def test_windows_decide_as_the_whole_history_does(algorithm: str, limit: Limit, 
     Run(limit, REFERENCES[algorithm](limit)).play(steps)
 
 
-@settings(max_examples=tried(60, long=150))
+@settings(max_examples=tried(40, long=150))
 @given(limit=LIMITS, slices=st.sampled_from([1, 2, 3, 7, 10, 1000]), steps=SCHEDULES)
 def test_slices_decide_as_the_whole_history_does(limit: Limit, slices: int, steps: list[Step]) -> None:
     """Also where the window does not divide into slices of whole nanoseconds."""
@@ -192,7 +192,7 @@ def test_a_single_slice_decides_as_a_fixed_window_does(limit: Limit, steps: list
 
 
 @pytest.mark.parametrize("count_refused", [False, True])
-@settings(max_examples=tried(60, long=150))
+@settings(max_examples=tried(40, long=150))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_the_log_decides_as_the_whole_history_does(count_refused: bool, limit: Limit, steps: list[Step]) -> None:
     """To the nanosecond, whether refused requests are part of that history or not."""

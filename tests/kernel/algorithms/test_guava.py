@@ -99,7 +99,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=tried(100, long=300))
+@settings(max_examples=tried(60, long=300))
 @given(
     rates=st.lists(st.sampled_from([1, 2, 5, 7, 20, 100]), min_size=3, max_size=6),
     warmup_s=st.sampled_from([0.0, 0.0, 0.5, 4.0, 33.3]),

@@ -64,7 +64,7 @@ def test_a_calendar_limit_counts_what_was_charged_on_the_same_page(
     run.play(steps)
 
 
-@settings(max_examples=tried(80, long=200))
+@settings(max_examples=tried(50, long=200))
 @given(limit=LIMITS, steps=SCHEDULES)
 def test_a_window_begins_with_the_first_hit_and_lasts_as_long_as_it_says(limit: Limit, steps: list[Step]) -> None:
     """To the nanosecond, and so does the next: with the first hit after its end."""

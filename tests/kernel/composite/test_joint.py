@@ -111,7 +111,7 @@ def test_a_limit_cannot_stand_in_two_parts() -> None:
         settle_jointly([part_of(limiter, "ada"), part_of(limiter, "bob")])
 
 
-@settings(max_examples=tried(150, long=1000), deadline=None)
+@settings(max_examples=tried(80, long=1000), deadline=None)
 @given(
     requests=st.lists(
         st.tuples(

@@ -463,7 +463,7 @@ class Run:
         assert all(fits(reference, self.told_ns, cost) for reference in self.references)
 
 
-@settings(max_examples=tried(100, long=300))
+@settings(max_examples=tried(60, long=300))
 @given(limits=st.lists(QUOTAS, min_size=2, max_size=4), steps=st.lists(STEPS, min_size=15, max_size=50))
 def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[Step]) -> None:
     """Whatever the algorithms, all are charged or none; the moment that a refusal names is the first that admits."""

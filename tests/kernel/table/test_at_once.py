@@ -157,7 +157,7 @@ def stranger(policy: Policy) -> Policy:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=[policy.name for policy in POLICIES])
-@settings(max_examples=tried(150, long=400))
+@settings(max_examples=tried(80, long=400))
 @given(
     algorithm=st.sampled_from(KINDS),
     window_s=st.sampled_from([0.05, 1.0, 5.0, 60.0, 3600.0]),

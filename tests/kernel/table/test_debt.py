@@ -160,7 +160,7 @@ SETTLEMENTS = st.lists(
 )
 
 
-@settings(max_examples=tried(100, long=300))
+@settings(max_examples=tried(60, long=300))
 @given(slices=st.sampled_from([2, 3, 7, 10]), quota=st.sampled_from([1, 7, 10]), steps=SETTLEMENTS)
 def test_slices_pay_off_as_one_does_who_charges_each_debt_when_there_is_room(
     slices: int, quota: int, steps: list[tuple[str, int, int]]

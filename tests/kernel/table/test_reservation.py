@@ -359,7 +359,7 @@ def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
 
 
 @pytest.mark.parametrize("algorithm", [name for name in METERED if name not in BUCKETS])
-@settings(max_examples=tried(80, long=200))
+@settings(max_examples=tried(50, long=200))
 @given(schedule=SCHEDULES)
 def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> None:
     """Whatever is settled when, what counts is what one would count who had known the truth from the start.
@@ -373,7 +373,7 @@ def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> No
 
 
 @pytest.mark.parametrize("algorithm", ["token-bucket", "sliding-slices"])
-@settings(max_examples=tried(80, long=200))
+@settings(max_examples=tried(50, long=200))
 @given(schedule=SCHEDULES)
 def test_what_pays_debts_off_counts_the_true_costs_or_more(algorithm: str, schedule: list[Act]) -> None:
     """Never less than one would count who had known the truth from the start, so that nothing extra is admitted."""
@@ -381,7 +381,7 @@ def test_what_pays_debts_off_counts_the_true_costs_or_more(algorithm: str, sched
         assert true <= said
 
 
-@settings(max_examples=tried(80, long=200))
+@settings(max_examples=tried(50, long=200))
 @given(schedule=SCHEDULES)
 @example([Act(0, 100, -1, Fraction(0)), Act(50, 50, -1, Fraction(0)), Act(0, 0, 0, Fraction(0))])
 def test_buckets_count_the_true_cost_of_one_reservation_exactly(schedule: list[Act]) -> None:
