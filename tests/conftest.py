@@ -62,6 +62,8 @@ LONGEST = (
     "cli/replay/test_replay.py",
     "chaos/test_chaos.py",
     "project/test_bench.py",
+    "project/test_building.py",
+    "usage/test_month.py",
 )
 """Files of tests that take most of a minute, on end."""
 EASILY_DISTURBED = ("chaos/test_asks.py", "chaos/test_hostile.py")

@@ -18,10 +18,15 @@ from reconverge.usage.export import Exporter
 from reconverge.usage.periods import period_at
 from reconverge.usage.reading import totals
 from reconverge_sync.redis.hub import RedisHub
+from tests.support.effort import tried
 from tests.support.metered import HOUR_S, NOVEMBER, MeteredNode, OpenMeter, clock_in_november
 from tests.support.servers import RedisServer, wait_until
 
 HOURS = 30 * 24
+WITHOUT_FAULTS = 20 * 24
+"""So many hours where nothing happens to the hub, unless all is tried; there are faults in all parts of one month."""
+AFTERWARDS = 2 * 24
+"""So many after the last fault, likewise."""
 NODES = 3
 IDENTITIES = [f"customer {number}" for number in range(12)]
 DURABLE = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
@@ -61,10 +66,10 @@ class Month:
         self.started += 1
         return MeteredNode(self.hub.usage, self.clock, f"node{self.started}")
 
-    async def run(self, faults: dict[int, Fault], *, restarts: float = 0.0, kills: float = 0.0) -> None:
+    async def run(self, faults: dict[int, Fault], *, restarts: float = 0.0, kills: float = 0.0, hours: int) -> None:
         """Let the month pass; `faults` happen before the hour of their number, in which nothing is untold."""
         try:
-            for hour in range(HOURS):
+            for hour in range(hours):
                 if fault := faults.get(hour):
                     await self.hub.close()
                     fault(self)
@@ -119,7 +124,8 @@ class Month:
 
 def live(month: Month, faults: dict[int, Fault] | None = None, *, restarts: float = 0.0, kills: float = 0.0) -> None:
     """Let that month pass."""
-    asyncio.run(month.run(faults or {}, restarts=restarts, kills=kills))
+    few = min(HOURS, max(faults) + AFTERWARDS) if faults else WITHOUT_FAULTS
+    asyncio.run(month.run(faults or {}, restarts=restarts, kills=kills, hours=tried(few, long=HOURS)))
 
 
 def test_orderly_restarts_lose_nothing(redis_server: RedisServer) -> None:
@@ -221,6 +227,6 @@ def test_a_redis_that_comes_back_with_older_data_is_told_again(own_redis_on_disk
 def test_a_month_with_all_of_it(own_redis_on_disk: RedisServer, seed: int) -> None:
     """Restarts, kills and crashes of a Redis that persists."""
     month = Month(own_redis_on_disk, seed=seed)
-    live(month, dict.fromkeys((50, 350, 650), restart), restarts=0.03, kills=0.02)
+    live(month, dict.fromkeys((50, 350, 690), restart), restarts=0.03, kills=0.02)
 
     assert +month.charged == +month.meter.sums == +month.of_month
