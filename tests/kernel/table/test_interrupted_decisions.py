@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 QUOTA: Final = 12
 WINDOW_S: Final = 60
-EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", tried(59, long=23) if COMPILED else tried(197, long=97)))
+EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", tried(37, long=23) if COMPILED else 97))
 """One of so many instructions is interrupted, of which there are more without the compiled kernel.
 
 With 1 in the environment all are, which takes twenty minutes.
@@ -36,7 +36,7 @@ With 1 in the environment all are, which takes twenty minutes.
 
 SHORT: Final = ("refund", "reset")
 """These are interrupted more often by an exception: they are short, and most easily left halfway."""
-EVERY_OF_SHORT: Final = min(EVERY, tried(7, long=1) if COMPILED else EVERY)
+EVERY_OF_SHORT: Final = min(EVERY, tried(5, long=1) if COMPILED else EVERY)
 """The first of the instructions differs from test to test, so that together they come to all that the limits share."""
 
 LIMITS: Final[dict[str, dict[str, Limit]]] = {
