@@ -4,8 +4,9 @@
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 200
-# Many tests wait for something, so more of them run at once than there are cores. Those that were chosen run one by one.
-WORKERS ?= $(if $(ARGS),0,3)
+# Many tests wait for something, so more of them run at once than there are cores; those of the kernel wait for nothing.
+# Those that were chosen run one by one.
+WORKERS ?= $(if $(ARGS),0,$(if $(filter test-python,$@),2,4))
 
 export PYTHON
 # Tests start hundreds of processes, each of which would compile all of its modules anew.
