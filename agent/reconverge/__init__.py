@@ -4,34 +4,46 @@ Every node holds a line that it may fill alone; all lines together never exceed 
 moves the lines to where the traffic is.
 """
 
-from reconverge.agent.agent import Agent
-from reconverge.agent.fleet_usage import FleetUsage
-from reconverge.clock import Clock
-from reconverge.decision import Decision, Usage
-from reconverge.errors import (
-    CostExceedsQuota,
-    EventletPatched,
-    HubUnavailable,
-    InvalidCost,
-    InvalidKey,
-    InvalidLimit,
-    InvalidSetting,
-    LeaseEnded,
-    LimitConflict,
-    MissingExtra,
-    NeedsSlot,
-    ReconvergeError,
-    UnknownHub,
-    UnknownKind,
-    UnknownLimit,
-)
+# Each name is imported when it is first asked for: `from reconverge import Agent` imports the agent, and the command
+# line, which passes through here for `reconverge --version` and at each Tab of a shell, imports neither kernel nor
+# asyncio.
+# Checkers of types read the imports that follow; a test compares them with the table.
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from reconverge.former_names import keep_former_names
-from reconverge.hub import Hub
-from reconverge.limit.limit import Limit
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.reservation import Reservation
-from reconverge.limiter.slots import Slot
-from reconverge.stats import AgentStats, Health, LimitStats
+
+if TYPE_CHECKING:
+    from reconverge.agent.agent import Agent
+    from reconverge.agent.fleet_usage import FleetUsage
+    from reconverge.clock import Clock
+    from reconverge.decision import Decision, Usage
+    from reconverge.errors import (
+        CostExceedsQuota,
+        EventletPatched,
+        HubUnavailable,
+        InvalidCost,
+        InvalidKey,
+        InvalidLimit,
+        InvalidSetting,
+        LeaseEnded,
+        LimitConflict,
+        MissingExtra,
+        NeedsSlot,
+        ReconvergeError,
+        UnknownHub,
+        UnknownKind,
+        UnknownLimit,
+    )
+    from reconverge.hub import Hub
+    from reconverge.limit.limit import Limit
+    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.reservation import Reservation
+    from reconverge.limiter.slots import Slot
+    from reconverge.stats import AgentStats, Health, LimitStats
 
 __version__ = "0.1.0"
 
@@ -65,5 +77,56 @@ __all__ = [
     "UnknownLimit",
     "Usage",
 ]
+
+_PLACES: Final = {
+    "Agent": "reconverge.agent.agent",
+    "AgentStats": "reconverge.stats",
+    "Clock": "reconverge.clock",
+    "CostExceedsQuota": "reconverge.errors",
+    "Decision": "reconverge.decision",
+    "EventletPatched": "reconverge.errors",
+    "FleetUsage": "reconverge.agent.fleet_usage",
+    "Health": "reconverge.stats",
+    "Hub": "reconverge.hub",
+    "HubUnavailable": "reconverge.errors",
+    "InvalidCost": "reconverge.errors",
+    "InvalidKey": "reconverge.errors",
+    "InvalidLimit": "reconverge.errors",
+    "InvalidSetting": "reconverge.errors",
+    "LeaseEnded": "reconverge.errors",
+    "Limit": "reconverge.limit.limit",
+    "LimitConflict": "reconverge.errors",
+    "LimitStats": "reconverge.stats",
+    "Limiter": "reconverge.limiter.limiter",
+    "MissingExtra": "reconverge.errors",
+    "NeedsSlot": "reconverge.errors",
+    "ReconvergeError": "reconverge.errors",
+    "Reservation": "reconverge.limiter.reservation",
+    "Slot": "reconverge.limiter.slots",
+    "UnknownHub": "reconverge.errors",
+    "UnknownKind": "reconverge.errors",
+    "UnknownLimit": "reconverge.errors",
+    "Usage": "reconverge.decision",
+}
+
+if not TYPE_CHECKING:  # to checkers it would say that there is any name
+
+    def __getattr__(name: str) -> object:
+        """Import a public name, or a module beside this one. Raises AttributeError for what is neither."""
+        if name in _PLACES:
+            found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+            return found
+        if not name.startswith("_"):
+            try:
+                return import_module(f"{__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{__name__}.{name}":
+                    raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """All public names, whether they have been imported yet or not."""
+        return sorted({*globals(), *_PLACES})
+
 
 keep_former_names()
