@@ -41,7 +41,7 @@ settings.register_profile(
 settings.load_profile("planting" if os.environ.get("PLANT") else "fast" if os.environ.get("FAST") else "default")
 
 
-pytest_plugins = ("tests.support.fixtures.agents", "tests.support.fixtures.servers")
+pytest_plugins = ("reconverge.testing.fixtures", "tests.support.fixtures.agents", "tests.support.fixtures.servers")
 
 CRASHED = pytest.StashKey[bool]()
 

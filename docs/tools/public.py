@@ -38,6 +38,7 @@ MODULES: Final = (
     "reconverge.integrations.wsgi",
     "reconverge.shedding",
     "reconverge.testing",
+    "reconverge.testing.fixtures",
     "reconverge.usage",
 )
 """Those that an application may import from."""

@@ -137,8 +137,9 @@ def test_a_setting_of_a_slot_that_has_no_effect_is_refused(
         render.slot("ada", **settings)
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("order", "expected"), [("fifo", [1, 2, 3]), ("lifo", [3, 2, 1])])
-def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, expected: list[int]) -> None:
+async def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, expected: list[int]) -> None:
     """Three wait for the one slot, and a fourth finds the queue full."""
     render = Agent("memory://").concurrency("render", 1)
     served: list[int] = []
@@ -149,23 +150,22 @@ def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, expecte
                 served.append(number)
             return bool(slot)
 
-    async def story() -> bool:
-        first = await render.slot("ada").acquire_async()
-        tasks = []
-        for number in (1, 2, 3):
-            tasks.append(asyncio.create_task(wait(number)))
-            await asyncio.sleep(0)
-        fourth = await wait(4)
-        first.release()
-        await asyncio.gather(*tasks)
-        return fourth
+    first = await render.slot("ada").acquire_async()
+    tasks = []
+    for number in (1, 2, 3):
+        tasks.append(asyncio.create_task(wait(number)))
+        await asyncio.sleep(0)
+    fourth = await wait(4)
+    first.release()
+    await asyncio.gather(*tasks)
 
-    assert asyncio.run(story()) is False
+    assert fourth is False
     assert expected == served
     assert 0 == _in_use(render)
 
 
-def test_ten_thousand_races_leave_no_slot_in_use() -> None:
+@pytest.mark.asyncio
+async def test_ten_thousand_races_leave_no_slot_in_use() -> None:
     """Tasks take, wait, end, fail and are cancelled at moments that are drawn; no more than the limit ever run."""
     render, random = Agent("memory://").concurrency("render", 8), Random(20)
     running = peak = 0
@@ -186,15 +186,12 @@ def test_ten_thousand_races_leave_no_slot_in_use() -> None:
             finally:
                 running -= 1
 
-    async def story() -> None:
-        for _ in range(RACES // 100):
-            tasks = [asyncio.create_task(work()) for _ in range(100)]
-            for _ in range(20):
-                await asyncio.sleep(0)
-                random.choice(tasks).cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(story())
+    for _ in range(RACES // 100):
+        tasks = [asyncio.create_task(work()) for _ in range(100)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+            random.choice(tasks).cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     assert 8 == peak
     assert (0, 0) == (_in_use(render), running)

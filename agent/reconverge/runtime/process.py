@@ -100,6 +100,11 @@ def register(agent: Stoppable, *, sigterm: bool) -> None:
             signal.signal(signal.SIGTERM, _HeldBack(handler))
 
 
+def living_agents() -> list[Stoppable]:
+    """All agents of this process that the program still holds."""
+    return list(_agents)
+
+
 def stop_all() -> None:
     """Have every agent of this process say its last words."""
     global _speaking_pid  # noqa: PLW0603  # as above

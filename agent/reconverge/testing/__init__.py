@@ -2,7 +2,8 @@
 
 `HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there, and
 `ReaderContract` if readers are told of keys, `ContractStoreContract` if it keeps contracts, `BoardContract` if nodes
-leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`.
+leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`, and so is the plug-in
+of pytest in `reconverge.testing.fixtures`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ import sys
 
 # Under pytest a claim that fails then shows the values it compared. Without pytest nothing is missing.
 if (_pytest := sys.modules.get("pytest")) is not None:
-    for _part in ("scene", "lines", "repeats", "names", "keys", "windows", "data", "uses", "fleets"):
-        _pytest.register_assert_rewrite(f"{__name__}._{_part}")
-    for _part in ("board_contract", "bulletin_contract", "contract_store_contract"):
+    for _part in ("claims", "board_contract", "bulletin_contract", "contract_store_contract"):
         _pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from reconverge.clock import ManualClock

@@ -1,0 +1,47 @@
+"""A plug-in of pytest for the tests of any application: time that stands still, and limits that refuse nothing.
+
+A `conftest.py` asks for it:
+
+    pytest_plugins = ["reconverge.testing.fixtures"]
+"""
+
+# It is no plug-in that pytest finds by itself: then pytest would rewrite the assertions of all modules of this
+# distribution in every project that has it installed, and load them whether a test wants the fixtures or not.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final
+
+import pytest
+
+from reconverge.agent.agent import Agent
+from reconverge.clock import ManualClock
+from reconverge.limiter.switches import OFF, VARIABLE
+from reconverge.runtime.process import living_agents
+
+START_S: Final = 1_750_000_000.0
+"""What `manual_clock` shows at first, in seconds since 1970: a Sunday in June 2025, 15:06:40 UTC."""
+
+
+@pytest.fixture
+def manual_clock() -> ManualClock:
+    """Time that passes when the test says so, for `Agent("memory://", clock=manual_clock)`."""
+    return ManualClock(START_S)
+
+
+@pytest.fixture
+def limits_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No limit refuses anything during the test: of agents that are there already, and of those that the test makes.
+
+    After it each agent that was there is switched as before. An agent that the test makes with a `switch` of its own
+    keeps that one.
+    """
+    monkeypatch.setenv(VARIABLE, OFF)
+    with ExitStack() as switched_back:
+        for agent in living_agents():
+            if isinstance(agent, Agent):
+                switched_back.callback(agent.switch, agent.switched)
+                agent.switch(OFF)
+        yield
