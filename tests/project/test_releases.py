@@ -6,6 +6,7 @@ and the list of what a release needs is asked about projects that lack something
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -126,3 +127,29 @@ def test_what_is_missing_is_listed(complete: Path, file: str, there: str, gone: 
     path.write_text(path.read_text().replace(there, gone))
 
     assert any(str(each).startswith(what) for each in release.missing(complete))
+
+
+def test_every_public_name_is_imported_when_it_is_asked_for() -> None:
+    """`import reconverge` imports no part of it, each name and each module beside it is there all the same."""
+    program = (
+        "import sys, reconverge\n"
+        "print(sorted(name for name in sys.modules if name.startswith('reconverge.')))\n"
+        "print(set(reconverge.__all__) - set(dir(reconverge)))\n"
+        "print([hasattr(reconverge, name) for name in ('nosuch', '_no')])\n"
+        "print(all(hasattr(reconverge, name) for name in reconverge.__all__))\n"
+        "print(reconverge.errors.InvalidLimit.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    said = ["['reconverge.former_names']", "set()", "[False, False]", "True", "InvalidLimit"]
+    assert said == done.stdout.splitlines()
+
+
+def test_checkers_of_types_find_each_public_name_where_it_is_imported_from() -> None:
+    """The imports that only checkers read, and the table that is read at run time, say the same."""
+    source = ast.parse((ROOT / "agent" / "reconverge" / "__init__.py").read_text())
+    (unread,) = [node for node in source.body if isinstance(node, ast.If) and "TYPE_CHECKING" == ast.unparse(node.test)]
+    read = {name.name: node.module for node in unread.body if isinstance(node, ast.ImportFrom) for name in node.names}
+
+    assert read == reconverge._PLACES
+    assert set(read) == set(reconverge.__all__)

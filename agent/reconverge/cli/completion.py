@@ -14,8 +14,10 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
-from typer._completion_classes import completion_init
-from typer._completion_shared import get_completion_script
+from typer.completion import (  # type: ignore[attr-defined]  # no private module, though it lists no exports
+    completion_init,  # pyright: ignore[reportPrivateImportUsage]
+    get_completion_script,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 NAME: Final = "reconverge"
 VARIABLE: Final = "_RECONVERGE_COMPLETE"
