@@ -45,7 +45,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding docs release-check pictures clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding docs release-check changelog pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -119,6 +119,9 @@ docs: $(with_docs) ## build the documents as a site in build/site; a dead link o
 
 release-check: $(with_test) ## list what a release still needs, and what of it only the owner can fill in
 	.venv/bin/python -m docs.tools.release
+
+changelog: $(with_test) ## show what users will notice of the next release
+	.venv/bin/towncrier build --draft --version next
 
 pictures: $(with_demo) ## draw the pictures of the documents anew, from a simulation and from bench/results
 	.venv/bin/python -m docs.tools.pictures

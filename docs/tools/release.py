@@ -15,6 +15,7 @@ import reconverge
 
 ROOT: Final = Path(__file__).parents[2]
 PLACEHOLDER: Final = "ADDRESS-OF-THE-OWNER"
+UNRELEASED: Final = "## Unreleased"
 OWNER: Final = "owner"
 PROJECT: Final = "project"
 
@@ -46,9 +47,16 @@ def missing(root: Path = ROOT) -> list[Missing]:
         ("authors" in pyproject["project"], OWNER, "the authors, with an address", "pyproject.toml, project.authors"),
         (PLACEHOLDER not in security, OWNER, "where a vulnerability is reported to", f"SECURITY.md, {PLACEHOLDER}"),
         (version == reconverge.__version__, PROJECT, same, "pyproject.toml"),
+        (not _fragments(root), PROJECT, "what has changed, put into the changelog: towncrier build", "changes/"),
+        (UNRELEASED not in changelog, PROJECT, f"no text that is headed {UNRELEASED!r}", "CHANGELOG.md"),
         (bool(re.search(heading, changelog, re.MULTILINE)), PROJECT, f"a heading for {version}, dated", "CHANGELOG.md"),
     ]
     return [Missing(party, what, where) for there, party, what, where in needed if not there]
+
+
+def _fragments(root: Path) -> list[Path]:
+    """What users will notice, and no heading of the changelog has yet."""
+    return [path for path in (root / "changes").glob("*.md") if path.name != "README.md"]
 
 
 def main() -> None:

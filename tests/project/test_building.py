@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -22,6 +23,7 @@ NATIVE = ROOT / "agent" / "reconverge" / "kernel" / "native"
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 RUNNING = "python{}.{}".format(*sys.version_info)
 BUILD_S = 300
+QUICKSTART = (ROOT / "examples" / "quickstart.py").read_text()
 NOTICE = "the compiled kernel is missing"
 
 DECIDES = """
@@ -190,6 +192,29 @@ def test_a_wheel_carries_the_compiled_kernel(wheel: Path, environment: Environme
     assert 1 == len(compiled)
     assert "native" == environment.runs(DECIDES).stdout.strip()
     assert "pure" == environment.runs(DECIDES, RECONVERGE_NO_EXTENSIONS="1").stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
+def test_a_wheel_passes_the_quickstart_where_there_is_no_compiler(
+    wheel: Path, environment: Environment, short_path: Path
+) -> None:
+    """The example of two nodes that share a limit runs from it, with a redis-server on the path and nothing else."""
+    server = shutil.which("redis-server")
+    assert server is not None
+    (short_path / "redis-server").symlink_to(server)
+    environment.installs(wheel, CC="/bin/false")
+
+    done = environment.runs(
+        f"{QUICKSTART}\nprint(one.stats().kernel)",
+        PATH=str(short_path),
+        PYTHONPATH=sysconfig.get_path("purelib"),  # for the packages of reconverge[redis]
+        XDG_RUNTIME_DIR=str(short_path),
+    )
+    admitted, kernel = done.stdout.splitlines()
+
+    assert "native" == kernel
+    assert 90 <= int(admitted.removesuffix(" of 100.").rpartition("= ")[2]) <= 100
 
 
 @pytest.mark.slow

@@ -62,7 +62,10 @@ def files_of_the_project() -> list[Path]:
 
 
 FILES = files_of_the_project()
-DOCUMENTS = sorted(path for path in FILES if path.suffix == ".md")
+DOCUMENTS = sorted(
+    path for path in FILES if path.suffix == ".md" and (path.parent != ROOT / "changes" or path.stem == "README")
+)
+"""What is read where it lies; a fragment of the changelog is read there, and tested with it in `test_releases.py`."""
 SOURCES = sorted(
     path for path in FILES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ("agent", "sync")
 )

@@ -15,8 +15,10 @@ from difflib import unified_diff
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 import reconverge
 from docs.tools import public, release
@@ -94,6 +96,56 @@ def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
     assert reconverge.__version__ == told["Version"]
 
 
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+
+
+def test_wheels_are_built_and_tried_for_every_python_that_is_declared() -> None:
+    """The configuration names each of them, images of manylinux for both processors, and a program that is there."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheels, linux = declared["tool"]["cibuildwheel"], declared["tool"]["cibuildwheel"]["linux"]
+    told = re.findall(r"Python :: 3\.(\d+)", "\n".join(declared["project"]["classifiers"]))
+
+    assert {f"cp3{minor}-*" for minor in told} <= set(wheels["build"])
+    assert {each["arch"] for each in WORKFLOW["wheels"]["strategy"]["matrix"]["include"]} == set(linux["archs"])
+    assert all(linux[f"manylinux-{arch}-image"].startswith("manylinux") for arch in linux["archs"])
+    assert (ROOT / wheels["test-command"].removeprefix("python {project}/")).is_file()
+
+
+def test_what_is_published_is_attested_and_comes_of_a_tag_alone() -> None:
+    """The job that publishes waits for all that is built, attests each file before, and has no right that it needs not.
+
+    No other job may write anything.
+    """
+    publish = WORKFLOW["publish"]
+    attested, published = [step for step in publish["steps"] if "attest" in str(step)]
+
+    assert {"wheels", "sdist"} == set(publish["needs"])
+    assert "startsWith(github.ref, 'refs/tags/')" == publish["if"]
+    assert {"id-token": "write", "attestations": "write", "contents": "read"} == publish["permissions"]
+    assert attested["uses"].startswith("actions/attest-build-provenance@")
+    assert "dist/*" == attested["with"]["subject-path"]
+    assert published["uses"].startswith("pypa/gh-action-pypi-publish@")
+    assert published["with"]["attestations"] is True
+    assert {"publish"} == {name for name, job in WORKFLOW.items() if "permissions" in job}
+
+
+def test_what_has_changed_can_be_put_into_the_changelog() -> None:
+    """Each file in changes/ has a type that is known, comes out under its heading, and its links lead somewhere."""
+    files = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
+    types = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["type"]
+    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9"]
+    drafted = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", drafted) if ":" not in target]
+
+    assert [] == [
+        path.name
+        for path in files
+        if not re.search(rf"\.({'|'.join(each['directory'] for each in types)})\.md$", path.name)
+    ]
+    assert [] == [path.name for path in files if path.read_text().strip() not in drafted]
+    assert [] == [target for target in targets if not (ROOT / target).exists()]
+
+
 @pytest.fixture
 def complete(tmp_path: Path) -> Path:
     """A project that lacks nothing."""
@@ -102,6 +154,8 @@ def complete(tmp_path: Path) -> Path:
         f'[project]\nversion = "{version}"\nauthors = [{{name = "Ada"}}]\n[tool.reconverge]\nrepository = "{ADDRESS}"\n'
     )
     (tmp_path / "SECURITY.md").write_text("Write to security@example.org.")
+    (tmp_path / "changes").mkdir()
+    (tmp_path / "changes" / "README.md").write_text("How it is done.")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## {version}, 2026-12-01\n")
     return tmp_path
 
@@ -119,12 +173,16 @@ def test_a_complete_project_lacks_nothing(complete: Path) -> None:
         ("SECURITY.md", "security@example.org", release.PLACEHOLDER, "owner: where a vulnerability is reported"),
         ("pyproject.toml", f'version = "{reconverge.__version__}"', 'version = "9.9"', "project: the same version"),
         ("CHANGELOG.md", ", 2026-12-01", "", "project: a heading for"),
+        ("CHANGELOG.md", "# Changelog", "# Changelog\n\n## Unreleased", "project: no text that is headed"),
+        ("changes/README.md", "", "", "project: what has changed, put into the changelog"),
     ],
 )
 def test_what_is_missing_is_listed(complete: Path, file: str, there: str, gone: str, what: str) -> None:
     """With the party that has to fill it in, and the place."""
     path = complete / file
     path.write_text(path.read_text().replace(there, gone))
+    if not there:
+        path.rename(path.with_name("+it.added.md"))
 
     assert any(str(each).startswith(what) for each in release.missing(complete))
 
