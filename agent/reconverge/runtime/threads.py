@@ -243,6 +243,9 @@ class Total:
 
     def add(self, count: int = 1) -> None:
         """Count up. An exception in the middle of several leaves those counted that were before it."""
+        if count == 1:  # nearly always, and a range takes longer than the count
+            next(self._left)
+            return
         for _ in range(count):
             next(self._left)
 

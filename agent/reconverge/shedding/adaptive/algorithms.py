@@ -91,6 +91,8 @@ class Baseline:
         self.round_trip_ns = 0
         """0 before the first window."""
         self._last_ns = 0
+        self._full_at = 0
+        """The most that ran when a request was refused in the last window before a probe, or 0."""
         self._every = probe_windows
         self._left = probe_windows
         self._probing = 0
@@ -102,12 +104,21 @@ class Baseline:
         """Whether the limit is to be lowered for the present window."""
         return self._probing > 0
 
+    @property
+    def scale(self) -> float:
+        """What would run without a queue while a probe is under way, as a fraction; 1 at all other times."""
+        return self._without_queue() if self._probing else 1.0
+
+    def _without_queue(self) -> float:
+        return min(1.0, self.round_trip_ns / self._last_ns) if self._last_ns else 1.0
+
     def lowered(self, limit: float) -> float:
         """The limit while a probe is under way, and at all other times."""
         if not self._probing:
             return limit
-        without_queue = self.round_trip_ns / self._last_ns if self._last_ns else 1.0
-        return math.ceil(limit * min(max(PROBE_FRACTION * without_queue, PROBE_FRACTION_MIN), PROBE_FRACTION))
+        fraction = max(PROBE_FRACTION * self._without_queue(), PROBE_FRACTION_MIN)
+        running = min(self._full_at or limit, limit)
+        return math.ceil(limit - running * (1.0 - fraction))
 
     def update(self, sample: Sample, limit: float) -> None:
         """Take in one window that ended under this limit, and begin or end a probe when it is time."""
@@ -127,6 +138,7 @@ class Baseline:
         else:
             self._left -= 1
             self._last_ns = round_trip_ns
+            self._full_at = sample.full_at
             self._reference = max(self._reference, limit)
             if self._left <= 0 or limit < EARLY * self._reference:
                 self._probing = 2
@@ -185,6 +197,11 @@ class Probing:
     def __init__(self, initial: object, least: object, most: object, probe_windows: object) -> None:
         self._exact, self._least, self._most = checked_limits(initial, least, most)
         self.baseline = Baseline(checked_probe(probe_windows))
+
+    @property
+    def scale(self) -> float:
+        """What a probe lowers that to which is in progress, as a fraction; 1 without one."""
+        return self.baseline.scale
 
     @property
     def limit(self) -> int:

@@ -95,9 +95,12 @@ class AdaptiveConcurrency:
             if outcome == IGNORED:
                 return
             took_ns = now_ns - slot.arrival.now_ns or 1
-            sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=outcome == DROPPED)
+            dropped = outcome == DROPPED
+            sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=dropped, full_at=slots.full_at)
             if sample is not None:
+                slots.full_at = 0
                 slots.limit = self._algorithm.update(sample)
+                slots.scale = getattr(self._algorithm, "scale", 1.0)
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""

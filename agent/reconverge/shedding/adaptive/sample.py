@@ -30,11 +30,14 @@ class Sample:
     """One window, as an algorithm is told of it.
 
     `round_trip_ns` is the mean of what was served, 0 if nothing was; `in_flight` is the most that ran at once.
+    `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left
+    free for classes that are more important.
     """
 
     round_trip_ns: int
     in_flight: int
     dropped: bool = False
+    full_at: int = 0
 
 
 class SampleWindow:
@@ -51,8 +54,13 @@ class SampleWindow:
         self._shortest_ns = 0
         self._in_flight = 0
 
-    def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool) -> Sample | None:
-        """Take in one request that ended at `now_ns`, and ran beside `in_flight - 1` others. Returns a full window."""
+    def add(
+        self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0
+    ) -> Sample | None:
+        """Take in one request that ended at `now_ns`, and ran beside `in_flight - 1` others. Returns a full window.
+
+        `full_at` is the most that ran when a request was refused, since the last window.
+        """
         if not self._served and not self._dropped:
             self._begin(now_ns)
         if in_flight > self._in_flight:  # noqa: PLR1730  # each request comes here, and a call takes longer
@@ -74,6 +82,6 @@ class SampleWindow:
                 self._begin(now_ns)
             return None
         mean_ns = self._sum_ns // self._served if self._served else 0
-        sample = Sample(mean_ns, self._in_flight, self._dropped > 0)
+        sample = Sample(mean_ns, self._in_flight, self._dropped > 0, full_at)
         self._begin(now_ns)
         return sample

@@ -49,6 +49,10 @@ class Slots:
         self.in_flight = 0
         self.running = [0] * classes
         """Of each class, what is in progress."""
+        self.full_at = 0
+        """The most that ran when a request was refused, since this was last set to 0."""
+        self.scale = 1.0
+        """What is in progress is lowered to for a while, as a fraction: so much less is left free for others, too."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
@@ -68,6 +72,7 @@ class Slots:
                 self._left_free_max = self._most_left_free()
             # Nearly always there is room for all that could be left free, and no need to know how much is.
             if self.in_flight + self._left_free_max >= self.limit and self._is_full(rank):
+                self.full_at = max(self.full_at, self.in_flight)
                 return 0
             self.running[rank] = running
             self.in_flight += 1
@@ -89,7 +94,7 @@ class Slots:
         """In a fork: nothing runs here."""
         self.lock = threading.Lock()
         self.generation += 1
-        self.in_flight = 0
+        self.in_flight = self.full_at = 0
         self.running = [0] * len(self.running)
 
     def _is_full(self, rank: int) -> bool:
@@ -107,7 +112,7 @@ class Slots:
             for other in range(rank):
                 wanted = max(self._peaks[other], self._last_peaks[other])
                 if wanted:
-                    left += max(0, wanted + 1 + wanted // MARGIN - self.running[other])
+                    left += max(0, int(wanted * self.scale) + 1 + wanted // MARGIN - self.running[other])
             return left
         mine = self._guarantees[rank]
         if self.running[rank] < int(mine * self.limit):
@@ -115,7 +120,7 @@ class Slots:
         for other, guarantee in enumerate(self._guarantees):
             if other != rank:
                 wanted = max(self._peaks[other], self._last_peaks[other])
-                wanted += 1 + wanted // MARGIN
+                wanted = int(wanted * self.scale) + 1 + wanted // MARGIN
                 left += max(0, min(int(guarantee * self.limit), wanted) - self.running[other])
         return left
 

@@ -58,7 +58,9 @@ class Dither:
 
     def chosen(self) -> bool:
         """Whether the next one is chosen."""
-        return (next(self._numbers) * GOLDEN_64 & _MASK_64) < self.threshold
+        number = next(self._numbers)
+        threshold = self.threshold
+        return threshold > 0 and (number * GOLDEN_64 & _MASK_64) < threshold
 
     @property
     def asked(self) -> int:
