@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import MILLISECOND_NS
@@ -30,6 +30,9 @@ from reconverge.shedding.classes import CRITICAL, TrafficClasses
 from reconverge.shedding.layers import Arrival, Refusal
 from reconverge.shedding.rate import Charge, refusal_of
 from reconverge.stats import PARTITIONED
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
 
 KEY: Final = "fleet"
 RESERVED: Final[Mapping[str, float]] = {CRITICAL: 0.2}
@@ -75,30 +78,36 @@ class FleetShedder:
         shares = _quotas_of(reserved, self.classes, whole)
         pool = agent.limit(name, whole)
         self._agent = agent
-        self._limiters = [
+        self.limiters: Final = [
             agent.limit(f"{name}/{each}", replace(whole, quota=shares[each], name=None), parent=pool)
             if each in shares
             else pool
             for each in self.classes.names
         ]
-        self._memory = [Remembered(whole.window_ns) for _ in self.classes.names]
+        """What decides, by the place of the class."""
+        self.memories: Final = [Remembered(whole.window_ns) for _ in self.classes.names]
+        """What is told of each request that the limit admits, by the place of the class."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
 
     def enter(self, arrival: Arrival) -> Charge | Refusal | None:
         """See `Layer.enter`."""
-        limiter = self._limiters[arrival.rank]
+        limiter = self.limiters[arrival.rank]
         decision = limiter.hit(KEY)
-        memory = self._memory[arrival.rank]
         if decision.allowed:
-            memory.admitted(arrival.now_ns)
+            self.memories[arrival.rank].admitted(arrival.now_ns)
             return Charge(limiter, KEY, decision, told=False)
-        if self._is_partitioned(arrival.now_ns):
-            if memory.has_room(arrival.now_ns):
+        return self.refusal(arrival.rank, arrival.now_ns, decision)
+
+    def refusal(self, rank: int, now_ns: int, decision: Decision) -> Refusal | None:
+        """What is said to a request that the limit has refused; None if the node goes on without its hub."""
+        if self._is_partitioned(now_ns):
+            memory = self.memories[rank]
+            if memory.has_room(now_ns):
                 return None
             reason = "This node cannot reach the others, and has admitted as much as it did when it could."
             return Refusal(self.name, 503, memory.window_s, reason, decision)
-        return refusal_of(self.name, 503, limiter, KEY, decision)
+        return refusal_of(self.name, 503, self.limiters[rank], KEY, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
         """See `Layer.enter_anyway`."""

@@ -36,7 +36,11 @@ class RequestRate:
         decision = self.limiter.hit(arrival.key)
         if decision.allowed:
             return Charge(self.limiter, arrival.key, decision)
-        return refusal_of(self.name, self._status, self.limiter, arrival.key, decision)
+        return self.refusal(arrival.key, decision)
+
+    def refusal(self, key: str, decision: Decision) -> Refusal:
+        """What is said to a request that the limit has refused."""
+        return refusal_of(self.name, self._status, self.limiter, key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
         """See `Layer.enter_anyway`."""

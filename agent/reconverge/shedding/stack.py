@@ -20,16 +20,17 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, Layer, Outcome, Refusal, Ticket
+from reconverge.shedding.layers import Arrival, Layer, Refusal, Ticket
+from reconverge.shedding.straight import Straight, straight_for
 from reconverge.shedding.worker.shedder import WorkerShedder
 
 LAYERS_MAX: Final = 16
@@ -93,6 +94,7 @@ class Stack:
         self._admitted = [Total() for _ in names]
         self._refused = {layer.name: [Total() for _ in names] for layer in layers}
         self._would_refuse = {layer.name: [Total() for _ in names] for layer in layers}
+        self._straight: Straight | None = None
         self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
         self._apply()
         for name, to in (switches or {}).items():
@@ -118,8 +120,11 @@ class Stack:
             self._apply()
 
     def _apply(self) -> None:
-        switched = ((layer, self._switches[layer.name]) for layer in self.layers)
+        switched = [(layer, self._switches[layer.name]) for layer in self.layers]
         self._asked = tuple((layer.enter, layer, switch == SHADOW) for layer, switch in switched if switch != OFF)
+        in_force = [layer for layer, switch in switched if switch != OFF]
+        plain = all(switch != SHADOW for _, switch in switched)
+        self._straight = straight_for(in_force, self._now, self._admitted, self._refused) if plain else None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the layers that measure an event loop measure this one. Called from the loop's own thread."""
@@ -139,6 +144,11 @@ class Stack:
 
     def enter_ranked(self, key: str, rank: int) -> Admission:
         """As `enter`, by the place of the class."""
+        straight = self._straight
+        return self._enter(key, rank) if straight is None else straight.enter(self, key, rank)
+
+    def _enter(self, key: str, rank: int) -> Admission:
+        """As `enter_ranked`, whatever the layers are, and however they are switched."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
         shadowed: tuple[Refusal, ...] = ()
@@ -178,75 +188,6 @@ class Stack:
             switches=dict(self._switches),
             readings={layer.name: dict(layer.readings()) for layer in self.layers},
         )
-
-
-class Admission:
-    """What a stack has decided about one request; true when it may go on. The end of a `with` block finishes it.
-
-        with stack.enter("ada", "POST") as admission:
-            if admission:
-                work()
-
-    An exception in the block tells the stack nothing about the load, except for TimeoutError, which counts as dropped.
-    """
-
-    __slots__ = ("_stack", "_tickets", "refusal", "would_refuse")
-
-    def __init__(
-        self, stack: Stack, tickets: Sequence[Ticket], refusal: Refusal | None, would_refuse: tuple[Refusal, ...]
-    ) -> None:
-        self._stack = stack
-        self._tickets = tickets
-        self.refusal = refusal
-        """Why it may not go on; None if it may."""
-        self.would_refuse = would_refuse
-        """What layers in shadow would have refused it for."""
-
-    @property
-    def allowed(self) -> bool:
-        """Whether it may go on."""
-        return self.refusal is None
-
-    @property
-    def refused_by(self) -> str | None:
-        """The name of the layer that refused; None if none did."""
-        return None if self.refusal is None else self.refusal.layer
-
-    @property
-    def tickets(self) -> Sequence[Ticket]:
-        """What the layers hold for it."""
-        return self._tickets
-
-    def finish(self, outcome: Outcome = SERVED) -> None:
-        """The request is over. Only the first call counts."""
-        tickets, self._tickets = self._tickets, ()
-        if tickets:
-            now_ns = self._stack.now_ns()
-            for ticket in tickets:
-                ticket.finish(now_ns, outcome)
-
-    def __bool__(self) -> bool:
-        return self.refusal is None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.finish(SERVED if error is None else DROPPED if isinstance(error, TimeoutError) else IGNORED)
-
-    async def __aenter__(self) -> Self:
-        self._stack.watch(asyncio.get_running_loop())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, traceback)
-
-    def __repr__(self) -> str:
-        return f"Admission(refused_by={self.refused_by!r})" if self.refusal else "Admission(allowed)"
 
 
 def _give_back(tickets: Sequence[Ticket], now_ns: int) -> None:

@@ -174,7 +174,7 @@ def test_ten_thousand_races_leave_nothing_behind() -> None:
         in_threads(race, range(4))
 
         assert 0 == layer.in_flight
-        assert [0, 0] == layer._slots.running
+        assert [0, 0] == layer.slots.running
 
 
 def test_a_forked_child_owns_no_slot() -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
@@ -22,6 +22,7 @@ from reconverge.integrations.web.fields import (
     sf_string,
 )
 from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
+from reconverge.integrations.web.straight import Counting
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
@@ -29,17 +30,21 @@ from reconverge.shedding.adaptive.concurrency import Slot
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
 from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Admission, Stack
+from reconverge.shedding.straight import Passage, Straight
 
 logger = logging.getLogger("reconverge")
 
 POLICY: Final = "RateLimit-Policy"
 LEFT: Final = "RateLimit"
+POLICY_BYTES: Final = POLICY.lower().encode()
+LEFT_BYTES: Final = LEFT.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
 """With these an application says itself that it, or what it calls, is overloaded or too slow."""
 MESSAGES_MAX: Final = 10
 """Of failures of an application's functions, so many are logged in a minute."""
 
 KeyFunc = Callable[[Any], str]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def outcome_of(status: int) -> Outcome:
@@ -55,10 +60,43 @@ class FieldWriter:
     # Each response has these fields, and what they say of a limit changes when the limit does. So that part is kept
     # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
     # quotas, and of one that names something else, the general way of `integrations/web/fields.py` writes.
+    #
+    # Of an admission by the straight way (`shedding/straight.py`) it is known which two layers have something to say,
+    # so all of their policies is kept as bytes, and both items are written in one go.
 
     def __init__(self) -> None:
         self._known: dict[Limiter, tuple[Limit, str, str]] = {}
         """For each limiter of the stack: its limit, the policy, and how the item begins that says what is left."""
+        self._prepared: _Prepared | None = None
+
+    def encoded(self, admission: Admission) -> Headers:
+        """The fields as ASGI has them; none if there is nothing to say."""
+        if type(admission) is Passage:
+            fields = self._of_passage(admission)
+            if fields is not None:
+                return fields
+        values = self.values(admission)
+        return [] if values is None else [(POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())]
+
+    def _of_passage(self, passage: Passage) -> Headers | None:
+        """The fields of an admission by the straight way; None where the general way has to write them."""
+        prepared = self._prepared
+        if prepared is None or not prepared.is_of(passage.straight):
+            prepared = self._prepared = _Prepared(passage.straight)
+        decision = passage.charged
+        if decision is None:
+            item = ""
+        elif decision.binding != prepared.binding:
+            return None
+        else:
+            remaining, after_s = decision.remaining, decision.reset_after
+            if not (0 <= remaining <= INTEGER_MAX and 0.0 < after_s < FAR_S):
+                return None
+            item = f"{prepared.opening}{remaining};t={ceil(after_s)}"
+        if prepared.slots is not None:
+            free = prepared.most - passage.in_flight
+            item = f"{item}{prepared.between}{free if free > 0 else 0}"
+        return [prepared.policy, (LEFT_BYTES, item.encode())] if item else []
 
     def values(self, admission: Admission) -> tuple[str, str] | None:
         """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
@@ -104,6 +142,37 @@ class FieldWriter:
         if not after_s < FAR_S:
             return known[1], f"{known[2]}{remaining}"
         return known[1], f"{known[2]}{remaining};t={max(0, ceil(after_s))}"
+
+
+class _Prepared:
+    """What stays the same in the fields of requests that go the straight way, until a limit changes."""
+
+    __slots__ = ("between", "binding", "limit", "most", "opening", "policy", "slots", "straight", "table")
+
+    def __init__(self, straight: Straight) -> None:
+        self.straight = straight
+        rate, concurrency = straight.rate, straight.concurrency
+        self.table: Counting | None = None if rate is None else rate.limiter.table
+        self.limit = None if self.table is None else self.table.limit
+        self.slots = None if concurrency is None else concurrency.slots
+        self.most = 0 if self.slots is None else self.slots.limit
+        self.binding = self.opening = self.between = ""
+        policies = []
+        if rate is not None and self.limit is not None and len(rate.limiter.tables) == 1:
+            self.binding = rate.limiter.table.name
+            self.opening = f"{sf_string(self.binding)};r="
+            policies.append(policy_11(self.binding, self.limit))
+        if concurrency is not None:
+            policy, opening = _concurrent(concurrency.name, self.most)
+            self.between = f", {opening}" if policies else opening
+            policies.append(policy)
+        self.policy = (POLICY_BYTES, ", ".join(policies).encode())
+
+    def is_of(self, straight: Straight) -> bool:
+        """Whether it still is what there is to say of admissions by this straight way."""
+        if self.straight is not straight or (self.slots is not None and self.slots.limit != self.most):
+            return False
+        return self.table is None or self.table.limit is self.limit
 
 
 def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:

@@ -199,8 +199,8 @@ class Probing:
         self.baseline = Baseline(checked_probe(probe_windows))
 
     @property
-    def scale(self) -> float:
-        """What a probe lowers that to which is in progress, as a fraction; 1 without one."""
+    def probe_scale(self) -> float:
+        """To which fraction a probe lowers what is in progress, by draining the queue; 1 without a probe."""
         return self.baseline.scale
 
     @property

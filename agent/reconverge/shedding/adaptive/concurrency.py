@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from reconverge.errors import InvalidSetting, asked
 from reconverge.runtime.process import register
@@ -53,58 +53,62 @@ class AdaptiveConcurrency:
         self._algorithm = _made(algorithm)
         names = self.classes.names
         guarantees = None if partitions is None else checked_partitions(partitions, names)
-        self._slots = Slots(self._algorithm.limit, len(names), guarantees)
+        self.slots: Final = Slots(self._algorithm.limit, len(names), guarantees)
+        """Counts what runs."""
         self._window = SampleWindow()
         register(self, sigterm=False)
 
     @property
     def limit(self) -> int:
         """How many requests may run at once for now."""
-        return self._slots.limit
+        return self.slots.limit
 
     @property
     def in_flight(self) -> int:
         """How many run."""
-        return self._slots.in_flight
+        return self.slots.in_flight
 
     def enter(self, arrival: Arrival) -> Slot | Refusal | None:
         """See `Layer.enter`."""
-        slots = self._slots
+        slots = self.slots
         in_flight = slots.take(arrival.rank, arrival.now_ns)
-        if in_flight:
-            return Slot(self, arrival, in_flight, slots.generation)
+        return Slot(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
+
+    def refusal(self) -> Refusal:
+        """What is said to a request for which there was no slot."""
+        slots = self.slots
         reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
         return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
     def enter_anyway(self, arrival: Arrival) -> Slot | None:
         """See `Layer.enter_anyway`."""
-        return Slot(self, arrival, self._slots.take_anyway(arrival.rank), self._slots.generation)
+        return Slot(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.generation)
 
     def readings(self) -> Mapping[str, float]:
         """See `Layer.readings`."""
-        return {"limit": float(self._slots.limit), "in_flight": float(self._slots.in_flight)}
+        return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
 
-    def free(self, slot: Slot, now_ns: int, outcome: Outcome) -> None:
-        """End a slot's request, and learn from it unless it is to be ignored."""
-        slots = self._slots
+    def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
+        """End a request that has a slot, and learn from it unless it is to be ignored. Later calls do nothing."""
+        slots = self.slots
         with slots.lock:
             if not slot.held or slot.generation != slots.generation:
                 return
             slot.held = False
-            slots.free(slot.arrival.rank)
+            slots.free(slot.rank)
             if outcome == IGNORED:
                 return
-            took_ns = now_ns - slot.arrival.now_ns or 1
+            took_ns = now_ns - slot.began_ns or 1
             dropped = outcome == DROPPED
             sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=dropped, full_at=slots.full_at)
             if sample is not None:
                 slots.full_at = 0
                 slots.limit = self._algorithm.update(sample)
-                slots.scale = getattr(self._algorithm, "scale", 1.0)
+                slots.scale = getattr(self._algorithm, "probe_scale", 1.0)
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""
-        self._slots.start_over()
+        self.slots.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
         """The process ends, which needs nothing done."""
@@ -113,24 +117,38 @@ class AdaptiveConcurrency:
         return f"AdaptiveConcurrency({self.name!r}, limit={self.limit}, in_flight={self.in_flight})"
 
 
-class Slot:
-    """One request in progress. `in_flight` is how many ran when it began, itself included."""
+class InSlot(Protocol):
+    """A request in progress, as `free` has to know it."""
 
-    __slots__ = ("arrival", "generation", "held", "holder", "in_flight")
+    held: bool
+    """Until it is freed, once; changed under the lock of the slots."""
+    rank: int
+    """The place of its class."""
+    began_ns: int
+    """When it arrived, on the monotonic clock."""
+    in_flight: int
+    """How many ran when it began, itself included."""
+    generation: int
+    """Of the slots, when it began."""
+
+
+class Slot:
+    """One request in progress; see `InSlot`."""
+
+    __slots__ = ("began_ns", "generation", "held", "holder", "in_flight", "rank")
 
     def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
         self.holder = holder
         self.held = True
-        """Until it is freed, once; changed under the lock of the slots."""
-        self.arrival = arrival
+        self.rank = arrival.rank
+        self.began_ns = arrival.now_ns
         self.in_flight = in_flight
         self.generation = generation
 
     @property
     def in_progress(self) -> InProgress:
         """What ran and might run when this one began, by the limit of now."""
-        limit = self.holder.limit
-        return InProgress(self.holder.name, limit, max(0, limit - self.in_flight))
+        return in_progress_of(self.holder, self.in_flight)
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
         """See `Ticket.finish`."""
@@ -139,6 +157,12 @@ class Slot:
     def give_back(self, now_ns: int) -> None:
         """See `Ticket.give_back`."""
         self.finish(now_ns, IGNORED)
+
+
+def in_progress_of(holder: AdaptiveConcurrency, in_flight: int) -> InProgress:
+    """What a response says of a layer under which so many ran, by the limit of now."""
+    limit = holder.slots.limit
+    return InProgress(holder.name, limit, max(0, limit - in_flight))
 
 
 def _made(algorithm: object) -> Algorithm:

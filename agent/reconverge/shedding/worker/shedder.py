@@ -69,7 +69,8 @@ class WorkerShedder:
         self._controller = Controller(gains)
         count = len(self.classes.names)
         self._ladder = Ladder(count)
-        self._dithers = [Dither() for _ in range(count)]
+        self.dithers: Final = [Dither() for _ in range(count)]
+        """Which requests are rejected, by the place of the class."""
         self._asked = [0] * count
         self._now = (SystemClock() if clock is None else clock).monotonic_ns
         self._stepping = threading.Lock()
@@ -100,16 +101,23 @@ class WorkerShedder:
 
     def enter(self, arrival: Arrival) -> Busy | Refusal | None:
         """See `Layer.enter`."""
-        if self._dithers[arrival.rank].chosen():
-            self._step_if_due(arrival.now_ns)
-            reason = "This worker is overloaded, and rejects requests of less important classes first."
-            return Refusal(self.name, 503, RETRY_AFTER_S, reason)
-        if not self._by_thread:
-            self._step_if_due(arrival.now_ns)
-            if self.signal.counts:
-                self.signal.began(arrival.now_ns)
-                return Busy(self.signal)
-        return None
+        if self.dithers[arrival.rank].chosen():
+            return self.refusal(arrival.now_ns)
+        return None if self._by_thread else self.begin(arrival.now_ns)
+
+    def refusal(self, now_ns: int) -> Refusal:
+        """What is said to a request that is rejected."""
+        self._step_if_due(now_ns)
+        reason = "This worker is overloaded, and rejects requests of less important classes first."
+        return Refusal(self.name, 503, RETRY_AFTER_S, reason)
+
+    def begin(self, now_ns: int) -> Busy | None:
+        """Begin a request that is not rejected, where no thread measures."""
+        self._step_if_due(now_ns)
+        if not self.signal.counts:
+            return None
+        self.signal.began(now_ns)
+        return Busy(self.signal)
 
     def enter_anyway(self, arrival: Arrival) -> Busy | None:
         """See `Layer.enter_anyway`."""
@@ -139,13 +147,13 @@ class WorkerShedder:
             if elapsed_s <= 0:
                 return
             self._stepped_ns = now_ns
-            asked = [dither.asked for dither in self._dithers]
+            asked = [dither.asked for dither in self.dithers]
             self._ladder.arrived([now - then for now, then in zip(asked, self._asked, strict=True)], elapsed_s)
             self._asked = asked
             pressure = self.signal.pressure(now_ns)
             rejected = self._controller.step(pressure, elapsed_s, rejected_max=self._ladder.ceiling())
             self._ladder.deal(rejected, elapsed_s, pressed=self._controller.pressure > 1.0)
-            for dither, fraction in zip(self._dithers, self._ladder.fractions, strict=True):
+            for dither, fraction in zip(self.dithers, self._ladder.fractions, strict=True):
                 dither.set(fraction)
         finally:
             self._stepping.release()

@@ -1,0 +1,245 @@
+"""The straight way through a stack of this package's own layers, each at most once and in the usual order, and on."""
+
+# Theory of operation.
+#
+# A stack knows its layers as what `Layer` says: each is called, and may return a ticket, which is called at the end. So
+# any layer can stand in it. For a request that is admitted, which is nearly all of them, that meant an arrival, a
+# ticket of each layer, a list of them and an admission, and half of the time went into making them.
+#
+# Most stacks consist of the four layers of this package, in the order rate, concurrency, fleet, worker, of which some
+# are left out. What each of those needs of a request is known, so the stack has a `Straight`, which is made when it is
+# declared and again when it is switched. It asks the same parts of the layers in the same order (the limiter, the
+# slots, the limiter of the class, the dither), and what they hold stands in one object, the `Passage`, which is the
+# admission as well. A refusal is made by the layer that refuses, by the same function as in the general way.
+#
+#     what there is beside                              becomes
+#     a layer in shadow                                 the general way, for all requests
+#     another layer, also one that is derived,
+#     another order, or two layers of a kind            likewise
+#     a layer that is off                               is left out, as in the general way
+#     a limit that is off or in shadow                  its decision says so, and is looked at when it is given back
+#
+# Tickets are made when they are asked for. Each way ends the same: what is finished or given back twice counts once.
+# `tests/shedding/test_straight.py` holds both ways against each other.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from reconverge.runtime.threads import Total
+from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency, in_progress_of
+from reconverge.shedding.admission import Admission, Asked
+from reconverge.shedding.fleet import KEY, FleetShedder
+from reconverge.shedding.layers import IGNORED, SERVED, InProgress, Layer, Outcome, Refusal, Ticket
+from reconverge.shedding.rate import Charge, RequestRate
+from reconverge.shedding.worker.shedder import Busy, WorkerShedder
+
+if TYPE_CHECKING:
+    from reconverge.decision import Decision
+
+ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
+"""In which the layers have to stand; each may be left out."""
+
+
+class Passage(Admission):
+    """The admission of a request by the straight way, with what the layers hold for it; also a slot (see `InSlot`)."""
+
+    # Made without a constructor, which would take as long as all that is set here: `Straight.enter` sets it.
+
+    __slots__ = (
+        "began_ns",
+        "busy",
+        "charged",
+        "finished",
+        "generation",
+        "held",
+        "in_flight",
+        "key",
+        "rank",
+        "reserved",
+        "straight",
+    )
+
+    straight: Straight
+    key: str
+    rank: int
+    began_ns: int
+    in_flight: int
+    generation: int
+    held: bool
+    """Whether it has a slot, until that is freed, once; changed under the lock of the slots."""
+    finished: bool
+    """Whether it was, or was given back."""
+    charged: Decision | None
+    """What the limit of the caller has said."""
+    reserved: Decision | None
+    """What the limit of the fleet has said."""
+    busy: Busy | None
+
+    refusal = None
+    would_refuse = ()
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def tickets(self) -> Sequence[Ticket]:
+        """See `Admission.tickets`; made anew each time."""
+        if self.finished:
+            return ()
+        return self._tickets_of_all()
+
+    def _tickets_of_all(self) -> list[Ticket]:
+        straight = self.straight
+        tickets: list[Ticket] = []
+        if self.charged is not None and straight.rate is not None:
+            tickets.append(Charge(straight.rate.limiter, self.key, self.charged))
+        if straight.concurrency is not None and self.in_flight:
+            tickets.append(SlotOf(self, straight.concurrency))
+        if self.reserved is not None and straight.fleet is not None:
+            tickets.append(Charge(straight.fleet.limiters[self.rank], KEY, self.reserved, told=False))
+        if self.busy is not None:
+            tickets.append(self.busy)
+        return tickets
+
+    def finish(self, outcome: Outcome = SERVED) -> None:
+        """See `Admission.finish`."""
+        if self.finished:
+            return
+        self.finished = True
+        straight = self.straight
+        busy = self.busy
+        if straight.concurrency is not None:
+            now_ns = straight.now_ns()
+            straight.concurrency.free(self, now_ns, outcome)
+            if busy is not None:
+                busy.finish(now_ns, outcome)
+        elif busy is not None:
+            busy.finish(straight.now_ns(), outcome)
+
+    def give_back(self) -> None:
+        """A later layer has refused the request, or has failed: it was never here."""
+        if self.finished:
+            return
+        self.finished = True
+        for ticket in reversed(self._tickets_of_all()):
+            ticket.give_back(self.began_ns)
+
+
+class SlotOf:
+    """The ticket of a passage's slot."""
+
+    __slots__ = ("_holder", "_passage")
+
+    def __init__(self, passage: Passage, holder: AdaptiveConcurrency) -> None:
+        self._passage = passage
+        self._holder = holder
+
+    @property
+    def in_progress(self) -> InProgress:
+        """See `Slot.in_progress`."""
+        return in_progress_of(self._holder, self._passage.in_flight)
+
+    def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
+        """See `Ticket.finish`."""
+        self._holder.free(self._passage, now_ns, outcome)
+
+    def give_back(self, now_ns: int) -> None:
+        """See `Ticket.give_back`."""
+        self.finish(now_ns, IGNORED)
+
+
+class Straight:
+    """Decides by layers that are known; see above."""
+
+    __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        now_ns: Callable[[], int],
+        admitted: Sequence[Total],
+        refused: Mapping[str, Sequence[Total]],
+    ) -> None:
+        self.now_ns = now_ns
+        self._admitted = admitted
+        self._refused = refused
+        self.rate: RequestRate | None = None
+        self.concurrency: AdaptiveConcurrency | None = None
+        self.fleet: FleetShedder | None = None
+        self.worker: WorkerShedder | None = None
+        for layer in layers:
+            if isinstance(layer, RequestRate):
+                self.rate = layer
+            elif isinstance(layer, AdaptiveConcurrency):
+                self.concurrency = layer
+            elif isinstance(layer, FleetShedder):
+                self.fleet = layer
+            elif isinstance(layer, WorkerShedder):
+                self.worker = layer
+        self._chosen = () if self.worker is None else tuple(dither.chosen for dither in self.worker.dithers)
+
+    def enter(self, stack: Asked, key: str, rank: int) -> Admission:
+        """See `Stack.enter_ranked`."""
+        passage = Passage()
+        passage._stack = stack  # noqa: SLF001  # what a constructor would set
+        passage.straight = self
+        passage.key = key
+        passage.rank = rank
+        passage.held = passage.finished = False
+        passage.charged = passage.reserved = passage.busy = None
+        passage.in_flight = 0
+        passage.began_ns = now_ns = self.now_ns()
+        try:
+            rate, concurrency, fleet, worker = self.rate, self.concurrency, self.fleet, self.worker
+            if rate is not None:
+                decision = rate.limiter.hit(key)
+                if not decision.allowed:
+                    return self._refusal(rate.refusal(key, decision), passage)
+                passage.charged = decision
+            if concurrency is not None:
+                slots = concurrency.slots
+                passage.in_flight = in_flight = slots.take(rank, now_ns)
+                if not in_flight:
+                    return self._refusal(concurrency.refusal(), passage)
+                passage.generation = slots.generation
+                passage.held = True
+            if fleet is not None:
+                decision = fleet.limiters[rank].hit(KEY)
+                if decision.allowed:
+                    fleet.memories[rank].admitted(now_ns)
+                    passage.reserved = decision
+                else:
+                    refusal = fleet.refusal(rank, now_ns, decision)
+                    if refusal is not None:
+                        return self._refusal(refusal, passage)
+            if worker is not None:
+                if self._chosen[rank]():
+                    return self._refusal(worker.refusal(now_ns), passage)
+                if not worker.needs_loop:
+                    passage.busy = worker.begin(now_ns)
+        except BaseException:  # also what a signal handler raises
+            passage.give_back()
+            raise
+        self._admitted[rank].add()
+        return passage
+
+    def _refusal(self, refusal: Refusal, passage: Passage) -> Admission:
+        """What is returned for a refused request, of which nothing is held any more."""
+        passage.give_back()
+        self._refused[refusal.layer][passage.rank].add()
+        return Admission(passage._stack, (), refusal, ())  # noqa: SLF001  # as above
+
+
+def straight_for(
+    layers: Sequence[Layer],
+    now_ns: Callable[[], int],
+    admitted: Sequence[Total],
+    refused: Mapping[str, Sequence[Total]],
+) -> Straight | None:
+    """The straight way through layers that are on, if there is one; `admitted` and `refused` are counted in."""
+    places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
+    if len(places) < len(layers) or any(one >= other for one, other in zip(places, places[1:], strict=False)):
+        return None
+    return Straight(layers, now_ns, admitted, refused)
