@@ -26,6 +26,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import MILLISECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
+from reconverge.runtime.threads import Total
 from reconverge.shedding.classes import CRITICAL, TrafficClasses
 from reconverge.shedding.layers import Arrival, Refusal
 from reconverge.shedding.rate import Charge, refusal_of
@@ -149,30 +150,34 @@ class Remembered:
         self._lock = threading.Lock()
         self._window = -1
         self._ends_ns = 0
-        self._count = 0
+        self._admitted = Total()
         self._alone = 0
         self._counts: deque[int] = deque(maxlen=REMEMBERED)
 
     def admitted(self, now_ns: int) -> None:
         """One more, by the limit."""
-        with self._lock:
-            if now_ns >= self._ends_ns:  # here, as each request comes here, and a call takes longer
+        # Without the lock, but once in a window: each request comes here. One that another thread counts just then is
+        # counted in one of the two windows.
+        if now_ns >= self._ends_ns:
+            with self._lock:
                 self._move_to(now_ns // self._window_ns)
-            self._count += 1
+        self._admitted.add()
 
     def has_room(self, now_ns: int) -> bool:
         """Whether there is room for one more without the hub; if so, it is taken."""
         with self._lock:
             self._move_to(now_ns // self._window_ns)
-            if self._alone + self._count >= max(self._counts, default=0):
+            if self._alone + self._admitted.value >= max(self._counts, default=0):
                 return False
             self._alone += 1
             return True
 
     def _move_to(self, window: int) -> None:
         if window != self._window:
-            if self._count:  # a window without the hub is not remembered
-                self._counts.append(self._count)
+            count = self._admitted.value
+            if count:  # a window without the hub is not remembered
+                self._counts.append(count)
+            self._admitted = Total()
             self._window = window
             self._ends_ns = (window + 1) * self._window_ns
-            self._count = self._alone = 0
+            self._alone = 0

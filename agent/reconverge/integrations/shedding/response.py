@@ -27,6 +27,7 @@ from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.shedding.adaptive.concurrency import Slot
+from reconverge.shedding.adaptive.slots import Slots
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
 from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Admission, Stack
@@ -72,31 +73,28 @@ class FieldWriter:
     def encoded(self, admission: Admission) -> Headers:
         """The fields as ASGI has them; none if there is nothing to say."""
         if type(admission) is Passage:
-            fields = self._of_passage(admission)
-            if fields is not None:
-                return fields
+            prepared = self._prepared
+            if (
+                prepared is None
+                or prepared.straight is not admission.straight
+                or prepared.slots.limit != prepared.most
+                or prepared.table.limit is not prepared.limit
+            ):
+                prepared = self._prepared = _Prepared(admission.straight)
+            decision = admission.charged
+            free = prepared.most - admission.in_flight
+            if decision is None:
+                if prepared.between:
+                    return [prepared.policy, (LEFT_BYTES, f"{prepared.between}{free if free > 0 else 0}".encode())]
+                return []
+            remaining, after_s = decision.remaining, decision.reset_after
+            if decision.binding == prepared.binding and 0 <= remaining <= INTEGER_MAX and 0.0 < after_s < FAR_S:
+                item = f"{prepared.opening}{remaining};t={ceil(after_s)}"
+                if prepared.between:
+                    item = f"{item}{prepared.between}{free if free > 0 else 0}"
+                return [prepared.policy, (LEFT_BYTES, item.encode())]
         values = self.values(admission)
         return [] if values is None else [(POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())]
-
-    def _of_passage(self, passage: Passage) -> Headers | None:
-        """The fields of an admission by the straight way; None where the general way has to write them."""
-        prepared = self._prepared
-        if prepared is None or not prepared.is_of(passage.straight):
-            prepared = self._prepared = _Prepared(passage.straight)
-        decision = passage.charged
-        if decision is None:
-            item = ""
-        elif decision.binding != prepared.binding:
-            return None
-        else:
-            remaining, after_s = decision.remaining, decision.reset_after
-            if not (0 <= remaining <= INTEGER_MAX and 0.0 < after_s < FAR_S):
-                return None
-            item = f"{prepared.opening}{remaining};t={ceil(after_s)}"
-        if prepared.slots is not None:
-            free = prepared.most - passage.in_flight
-            item = f"{item}{prepared.between}{free if free > 0 else 0}"
-        return [prepared.policy, (LEFT_BYTES, item.encode())] if item else []
 
     def values(self, admission: Admission) -> tuple[str, str] | None:
         """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
@@ -144,21 +142,30 @@ class FieldWriter:
         return known[1], f"{known[2]}{remaining};t={max(0, ceil(after_s))}"
 
 
+class _Nothing:
+    """In place of a table or slots, where there are none."""
+
+    limit = 0
+
+
+_NOTHING: Final = _Nothing()
+
+
 class _Prepared:
     """What stays the same in the fields of requests that go the straight way, until a limit changes."""
 
     __slots__ = ("between", "binding", "limit", "most", "opening", "policy", "slots", "straight", "table")
 
     def __init__(self, straight: Straight) -> None:
-        self.straight = straight
         rate, concurrency = straight.rate, straight.concurrency
-        self.table: Counting | None = None if rate is None else rate.limiter.table
-        self.limit = None if self.table is None else self.table.limit
-        self.slots = None if concurrency is None else concurrency.slots
-        self.most = 0 if self.slots is None else self.slots.limit
+        self.straight = straight
+        self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.table
+        self.limit = self.table.limit
+        self.slots: Slots | _Nothing = _NOTHING if concurrency is None else concurrency.slots
+        self.most = self.slots.limit
         self.binding = self.opening = self.between = ""
         policies = []
-        if rate is not None and self.limit is not None and len(rate.limiter.tables) == 1:
+        if rate is not None and isinstance(self.limit, Limit) and len(rate.limiter.tables) == 1:
             self.binding = rate.limiter.table.name
             self.opening = f"{sf_string(self.binding)};r="
             policies.append(policy_11(self.binding, self.limit))
@@ -167,12 +174,6 @@ class _Prepared:
             self.between = f", {opening}" if policies else opening
             policies.append(policy)
         self.policy = (POLICY_BYTES, ", ".join(policies).encode())
-
-    def is_of(self, straight: Straight) -> bool:
-        """Whether it still is what there is to say of admissions by this straight way."""
-        if self.straight is not straight or (self.slots is not None and self.slots.limit != self.most):
-            return False
-        return self.table is None or self.table.limit is self.limit
 
 
 def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:

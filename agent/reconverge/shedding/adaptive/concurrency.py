@@ -91,7 +91,9 @@ class AdaptiveConcurrency:
     def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
         """End a request that has a slot, and learn from it unless it is to be ignored. Later calls do nothing."""
         slots = self.slots
-        with slots.lock:
+        lock = slots.lock
+        lock.acquire()  # not `with`, as in `Slots.take`
+        try:
             if not slot.held or slot.generation != slots.generation:
                 return
             slot.held = False
@@ -105,6 +107,8 @@ class AdaptiveConcurrency:
                 slots.full_at = 0
                 slots.limit = self._algorithm.update(sample)
                 slots.scale = getattr(self._algorithm, "probe_scale", 1.0)
+        finally:
+            lock.release()
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""

@@ -63,7 +63,9 @@ class Slots:
 
     def take(self, rank: int, now_ns: int) -> int:
         """Start a request of this class, if it may. Returns how many run then, or 0 if it may not."""
-        with self.lock:
+        lock = self.lock
+        lock.acquire()  # not `with`, which takes twice as long, and each request comes here
+        try:
             if now_ns >= self._peaks_until_ns:
                 self._next_peaks(now_ns)
             running = self.running[rank] + 1
@@ -75,8 +77,10 @@ class Slots:
                 self.full_at = max(self.full_at, self.in_flight)
                 return 0
             self.running[rank] = running
-            self.in_flight += 1
-            return self.in_flight
+            self.in_flight = in_flight = self.in_flight + 1
+            return in_flight
+        finally:
+            lock.release()
 
     def take_anyway(self, rank: int) -> int:
         """Start a request that `take` has refused, in shadow. Returns how many run then."""
