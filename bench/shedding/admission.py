@@ -83,7 +83,7 @@ def _default() -> LoadSheddingMiddleware:
 
 
 def _worker() -> WorkerShedder:
-    return WorkerShedder(LoopLag(target=1.0))
+    return WorkerShedder(LoopLag(target=60.0))
 
 
 def _key(scope: Any) -> str:

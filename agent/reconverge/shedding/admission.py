@@ -32,13 +32,15 @@ class Admission:
     An exception in the block tells the stack nothing about the load, except for TimeoutError, which counts as dropped.
     """
 
-    __slots__ = ("_stack", "_tickets", "refusal", "would_refuse")
+    __slots__ = ("_stack", "_tickets", "finished", "refusal", "would_refuse")
 
     def __init__(
         self, stack: Asked, tickets: Sequence[Ticket], refusal: Refusal | None, would_refuse: tuple[Refusal, ...]
     ) -> None:
         self._stack = stack
         self._tickets = tickets
+        self.finished = refusal is not None
+        """Whether nothing is held for it any more."""
         self.refusal = refusal
         """Why it may not go on; None if it may."""
         self.would_refuse = would_refuse
@@ -59,13 +61,9 @@ class Admission:
         """What the layers hold for it."""
         return self._tickets
 
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is held for it any more, or ever was."""
-        return not self._tickets
-
     def finish(self, outcome: Outcome = SERVED) -> None:
         """The request is over. Only the first call counts."""
+        self.finished = True
         tickets, self._tickets = self._tickets, ()
         if tickets:
             now_ns = self._stack.now_ns()

@@ -51,7 +51,6 @@ class Passage(Admission):
         "began_ns",
         "busy",
         "charged",
-        "finished",
         "generation",
         "held",
         "in_flight",
@@ -69,8 +68,6 @@ class Passage(Admission):
     generation: int
     held: bool
     """Whether it has a slot, until that is freed, once; changed under the lock of the slots."""
-    finished: bool
-    """Whether it was, or was given back."""
     charged: Decision | None
     """What the limit of the caller has said."""
     reserved: Decision | None
