@@ -1,8 +1,8 @@
 """What an admission by a stack costs, when the ASGI application is called directly, beside the bare application.
 
 Both are called by turns in one process, so the ratio holds on a slow machine as well; no request waits in either. A
-round blocks the event loop for some ten milliseconds, which is what the worker shedder sheds for; so its target is a
-second here. Its work is the same.
+round blocks the event loop for some ten milliseconds, or for a second on a busy machine, which is what the worker
+shedder sheds for; so its target is a minute here. Its work is the same.
 """
 
 from __future__ import annotations

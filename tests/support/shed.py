@@ -16,9 +16,9 @@ TWO = TrafficClasses(["user", "prefetch"], classify=str)
 USER, PREFETCH = 0, 1
 
 
-def window(round_trip_ms: float, in_flight: int, *, dropped: bool = False) -> Sample:
-    """A window of requests that took so long, of which so many ran at once."""
-    return Sample(round(round_trip_ms * MILLISECONDS), in_flight, dropped)
+def window(round_trip_ms: float, in_flight: int, *, dropped: bool = False, full_at: int = 0) -> Sample:
+    """A window of requests that took so long, of which so many ran at once, and when any was refused."""
+    return Sample(round(round_trip_ms * MILLISECONDS), in_flight, dropped, full_at)
 
 
 class AdaptiveGate:

@@ -2,11 +2,12 @@
 
 from reconverge.shedding.adaptive.algorithms import Aimd, Fixed, Gradient2, Vegas
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.fleet import FleetShedder
 from reconverge.shedding.layers import Arrival, InProgress, Layer, Refusal, Ticket
 from reconverge.shedding.rate import RequestRate
-from reconverge.shedding.stack import Admission, Stack, StackStats
+from reconverge.shedding.stack import Stack, StackStats
 from reconverge.shedding.worker.controller import Gains
 from reconverge.shedding.worker.shedder import WorkerShedder
 from reconverge.shedding.worker.signals import LoopLag, Occupancy

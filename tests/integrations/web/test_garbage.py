@@ -24,6 +24,16 @@ from reconverge import Agent
 from reconverge.integrations import SPENT, Rule, aiohttp, asgi, by_ip, wsgi
 from reconverge.integrations import fastapi as for_fastapi
 from reconverge.integrations import flask as for_flask
+from reconverge.integrations.shedding import LoadSheddingMiddleware, WsgiLoadSheddingMiddleware
+from reconverge.shedding import (
+    AdaptiveConcurrency,
+    Fixed,
+    FleetShedder,
+    Occupancy,
+    RequestRate,
+    Stack,
+    WorkerShedder,
+)
 from tests.support.applications.asking import environment_of, http_scope, wsgi_answer
 
 REQUESTS: Final = 40
@@ -113,6 +123,36 @@ def limited_wsgi(limits: Any) -> Callable[[], None]:
     return of_wsgi(wsgi.RateLimitMiddleware(plain_wsgi, rules=[rule], agent=Agent("memory://")))
 
 
+def stack_of(*, roomy: bool) -> Stack:
+    """The four layers, which go the straight way; or one that refuses whatever comes, as the only slot is in use."""
+    if not roomy:
+        full = Stack(AdaptiveConcurrency(Fixed(1)))
+        full.enter()
+        return full
+    agent = Agent("memory://")
+    rate, fleet = RequestRate(agent.limit("api", ROOMY)), FleetShedder(agent, ROOMY)
+    return Stack(rate, AdaptiveConcurrency(), fleet, WorkerShedder(Occupancy(1000)))
+
+
+def shed_asgi(loop: Loop, *, roomy: bool = True, shadow: bool = False) -> Callable[[], None]:
+    """A stack in front of an application; with a layer in shadow it goes the general way."""
+    stack = stack_of(roomy=roomy)
+    if shadow:
+        stack.switch("concurrency", "shadow")
+    return of_asgi(LoadSheddingMiddleware(plain_asgi, stack, key_func=by_path if roomy else None), loop)
+
+
+def shed_wsgi(*, roomy: bool) -> Callable[[], None]:
+    """The same of WSGI."""
+    key_func = (lambda _: "ada") if roomy else None
+    return of_wsgi(WsgiLoadSheddingMiddleware(plain_wsgi, stack_of(roomy=roomy), key_func=key_func))
+
+
+def by_path(scope: Any) -> str:
+    """A key that any request has."""
+    return str(scope["path"])
+
+
 def fastapi_app(
     loop: Loop, limits: Any = None, *, install: bool = True, streams: bool = False, **settings: Any
 ) -> Callable[[], None]:
@@ -178,6 +218,11 @@ CASES: Final[dict[str, tuple[Make, Make]]] = {
     "ASGI, refused": (partial(of_asgi, plain_asgi), partial(limited_asgi, NONE_LEFT)),
     "ASGI, two quotas": (partial(of_asgi, plain_asgi), partial(limited_asgi, "1000/minute; 5000/hour")),
     "ASGI, settled": (partial(of_asgi, plain_asgi), partial(limited_asgi, SETTLED)),
+    "ASGI, a stack": (partial(of_asgi, plain_asgi), shed_asgi),
+    "ASGI, a stack in shadow": (partial(of_asgi, plain_asgi), partial(shed_asgi, shadow=True)),
+    "ASGI, refused by a stack": (partial(of_asgi, plain_asgi), partial(shed_asgi, roomy=False)),
+    "WSGI, a stack": (lambda _: of_wsgi(plain_wsgi), lambda _: shed_wsgi(roomy=True)),
+    "WSGI, refused by a stack": (lambda _: of_wsgi(plain_wsgi), lambda _: shed_wsgi(roomy=False)),
     "FastAPI": (fastapi_app, partial(fastapi_app, limits=ROOMY)),
     "FastAPI, not installed": (fastapi_app, partial(fastapi_app, limits=ROOMY, install=False)),
     "FastAPI, settled": (fastapi_app, partial(fastapi_app, limits=ROOMY, cost=5, settle=SPENT)),

@@ -187,6 +187,24 @@ class TestBaseline:
 
         assert [100] * 9 + [88, 88] + [100, 100] == limits
 
+    def test_a_probe_lowers_what_runs_and_not_what_is_left_free(self, kind: type[Vegas | Gradient2]) -> None:
+        """Where requests are refused at 40 of 100, because the rest is left free, 5 of those 40 are taken away."""
+        algorithm = kind(initial=100, max_limit=100, probe_windows=10)
+        limits = [algorithm.update(window(50, 100, full_at=40)) for _ in range(11)]
+
+        assert [100, 95, 95] == limits[-3:]
+
+    def test_what_is_left_free_shrinks_with_the_queue(self, kind: type[Vegas | Gradient2]) -> None:
+        """During a probe the scale is the round trip without a queue over that before the probe; it is 1 otherwise."""
+        algorithm = kind(initial=100, max_limit=100, probe_windows=10)
+        after(algorithm, *[window(50, 10)] * 9)
+        assert 1.0 == algorithm.probe_scale
+
+        algorithm.update(window(100, 10))
+        assert 0.5 == algorithm.probe_scale
+        after(algorithm, window(100, 10), window(50, 10))
+        assert 1.0 == algorithm.probe_scale
+
     def test_a_slower_service_is_known_after_some_probes(self, kind: type[Vegas | Gradient2]) -> None:
         """Round trips that are three times as long without a queue become the baseline, and the limit recovers."""
         algorithm = kind(initial=20, min_limit=2, probe_windows=20)

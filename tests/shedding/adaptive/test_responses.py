@@ -14,7 +14,7 @@ import pytest
 
 from reconverge.shedding import Aimd, Gradient2, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
-from reconverge.simulation.studies.loaded_service import Request, Service, Stream, goodput
+from reconverge.simulation.studies.loaded_service import Request, Service, Stream, goodput, rejected_by_second
 from tests.support.shed import PREFETCH, USER, AdaptiveGate, mean_between, mean_latency_s, served_per_second
 
 MAKERS: dict[str, Callable[[], Algorithm]] = {
@@ -87,6 +87,25 @@ class TestResponses:
         _, requests = run(MAKERS[name](), lambda t: 360 if t >= 20 else 30, lambda _: 0.05, 60, users=lambda _: 60)
 
         assert 0.994 <= goodput(requests, USER, 1.0)
+
+
+@pytest.mark.parametrize("phase", range(5))
+def test_a_probe_is_no_swing(phase: int) -> None:
+    """Ten seconds after a step the rejected share is within 5 points of its mean, beside users with room left free.
+
+    The step is that of `pool-drop` in `make bench-shedding`: work takes twice as long. Where in two seconds a probe
+    falls is told by `phase`.
+    """
+    step_s = 10 + 0.4 * phase
+    gate = AdaptiveGate(Gradient2())
+    streams = [Stream(USER, lambda _: 50, even=True), Stream(PREFETCH, lambda _: 80, even=True)]
+    service = Service(
+        gate, streams, lambda t: 0.1 if t >= step_s else 0.05, Random(7), workers=10, loop=False, spread=0.1
+    )
+    shares = [share for at, share in rejected_by_second(service.run(60), 2.0) if 22 <= at < 58]
+    mean = sum(shares) / len(shares)
+
+    assert 0.05 >= max(abs(share - mean) for share in shares)
 
 
 def test_the_baseline_does_not_drift() -> None:

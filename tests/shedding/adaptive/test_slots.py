@@ -107,6 +107,28 @@ def test_a_demand_is_forgotten() -> None:
     assert 10 == 3 + taken(slots, 1, 10, 7 * SECOND)
 
 
+def test_what_ran_when_a_request_was_refused_is_known() -> None:
+    """Of ten slots, of which some are left free for users, it is what ran at the refusal; and nothing before one."""
+    slots = Slots(10, 2)
+    taken(slots, 0, 3)
+    freed(slots, 0, 3)
+    assert 0 == slots.full_at
+
+    room = taken(slots, 1, 20)
+    assert 0 < room < 10
+    assert room == slots.full_at
+
+
+def test_a_demand_shrinks_with_what_runs() -> None:
+    """While what is in progress is lowered to a half, a half of what users want is left free, and the same margin."""
+    slots = Slots(20, 2)
+    taken(slots, 0, 8)
+    freed(slots, 0, 8)
+    slots.scale = 0.5
+
+    assert 20 - (8 // 2 + 1 + 8 // 4) == taken(slots, 1, 30)
+
+
 def test_a_guarantee_is_kept_by_leaving_slots_free() -> None:
     """With half for each, a class that floods leaves the other what it lately wanted, and both keep the limit."""
     slots = Slots(10, 2, (0.5, 0.5))

@@ -22,7 +22,7 @@ def floods(hub: str, capacity: str) -> None:
     for line in sys.stdin:
         name, number = line.split()
         admissions = [stack.enter("", name) for _ in range(int(number))]
-        fullest = max(shedder._memory[stack.classes.rank(name)]._counts, default=0)
+        fullest = max(shedder.memories[stack.classes.rank(name)]._counts, default=0)
         refused_by = sorted({each.refused_by for each in admissions if each.refused_by is not None})
         say(sum(map(bool, admissions)), agent.health().state, fullest, *refused_by)
     agent.stop()

@@ -29,8 +29,9 @@ from reconverge.integrations.shedding.response import (
     response_to,
 )
 from reconverge.integrations.web.options import check_asgi
+from reconverge.shedding.admission import Admission
 from reconverge.shedding.layers import DROPPED, IGNORED
-from reconverge.shedding.stack import Admission, Stack
+from reconverge.shedding.stack import Stack
 
 START: Final = "http.response.start"
 BODY: Final = "http.response.body"

@@ -28,9 +28,10 @@ from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.shedding.adaptive.concurrency import Slot
 from reconverge.shedding.adaptive.slots import Slots
+from reconverge.shedding.admission import Admission
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
 from reconverge.shedding.rate import Charge
-from reconverge.shedding.stack import Admission, Stack
+from reconverge.shedding.stack import Stack
 from reconverge.shedding.straight import Passage, Straight
 
 logger = logging.getLogger("reconverge")
@@ -85,13 +86,13 @@ class FieldWriter:
             free = prepared.most - admission.in_flight
             if decision is None:
                 if prepared.between:
-                    return [prepared.policy, (LEFT_BYTES, f"{prepared.between}{free if free > 0 else 0}".encode())]
+                    return [prepared.policy, (LEFT_BYTES, f"{prepared.between}{max(0, free)}".encode())]
                 return []
             remaining, after_s = decision.remaining, decision.reset_after
             if decision.binding == prepared.binding and 0 <= remaining <= INTEGER_MAX and 0.0 < after_s < FAR_S:
                 item = f"{prepared.opening}{remaining};t={ceil(after_s)}"
                 if prepared.between:
-                    item = f"{item}{prepared.between}{free if free > 0 else 0}"
+                    item = f"{item}{prepared.between}{max(0, free)}"
                 return [prepared.policy, (LEFT_BYTES, item.encode())]
         values = self.values(admission)
         return [] if values is None else [(POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())]

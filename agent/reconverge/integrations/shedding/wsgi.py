@@ -27,9 +27,10 @@ from reconverge.integrations.shedding.response import (
 from reconverge.integrations.web.options import check_wsgi
 from reconverge.integrations.wsgi import App, Environment, StartResponse
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
+from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.layers import DROPPED, IGNORED, Outcome
-from reconverge.shedding.stack import Admission, Stack
+from reconverge.shedding.stack import Stack
 from reconverge.shedding.worker.shedder import WorkerShedder
 from reconverge.shedding.worker.signals import Occupancy
 

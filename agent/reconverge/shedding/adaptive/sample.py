@@ -54,9 +54,7 @@ class SampleWindow:
         self._shortest_ns = 0
         self._in_flight = 0
 
-    def add(
-        self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0
-    ) -> Sample | None:
+    def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0) -> Sample | None:
         """Take in one request that ended at `now_ns`, and ran beside `in_flight - 1` others. Returns a full window.
 
         `full_at` is the most that ran when a request was refused, since the last window.
