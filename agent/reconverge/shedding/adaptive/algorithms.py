@@ -24,8 +24,10 @@
 #    average over the queue, see 3.
 # 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
 #    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured:
-#    after `PROBE_WINDOWS` windows the limit is lowered for two windows to 7/8 of what runs without a queue, by
-#    what is known so far. The first lets the queue drain, and the second says what the baseline is. Between probes it
+#    after `PROBE_WINDOWS` windows what runs is lowered for two windows to 7/8 of what runs without a queue, by what is
+#    known so far. What is left free for more important classes stays on top: taken from a limit of which a third was
+#    left free, a probe emptied half of the workers. For the same reason what those classes want counts less meanwhile,
+#    as far as it was in the queue. The first window lets the queue drain, and the second is measured. Between probes it
 #    only falls. A baseline that was taken in a queue comes down by an eighth with each probe. A service that has become
 #    slower without a queue has its limit fall, and each time that it has halved it is probed at once; a probe that
 #    finds it slower goes half of the way, and is soon followed by another. A probe costs the least important class an
