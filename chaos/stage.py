@@ -55,6 +55,8 @@ class NodeProcess:
         self._environment = environment
         self._go: dict[str, object] | None = None
         self._child: Child | None = None
+        self._told = 0
+        """How many things its latest process was told to do to itself."""
 
     def start(self) -> None:
         """Start its process."""
@@ -64,6 +66,7 @@ class NodeProcess:
         self._child = Child(
             command, prefix=self._prefix, log=log, directory=ROOT, environment=self._environment, listens=True
         )
+        self._told = 0
         self._say(self._plan.as_line())
 
     async def start_again(self) -> None:
@@ -72,7 +75,7 @@ class NodeProcess:
         await asyncio.to_thread(self._child.end, END_S)
         self.start()
         if self._go is not None:
-            self.tell("go", **self._go)
+            self._order("go", **self._go)
 
     @property
     def ready(self) -> bool:
@@ -80,16 +83,32 @@ class NodeProcess:
         assert self._child is not None
         if not self._child.alive:
             raise ChaosFailed(f"a node ended with status {self._child.status}:\n{_tail(self._child.log)}")
+        return self.born
+
+    @property
+    def born(self) -> bool:
+        """Whether its latest process has begun."""
+        assert self._child is not None
         return (Path(self._plan.directory) / f"ready-{self._plan.node}.{self._child.pid}").exists()
+
+    @property
+    def idle(self) -> bool:
+        """Whether its latest process has done all that it was told to do to itself."""
+        return not self._told or self._written().count(b' over"}\n') >= self._told
 
     def go(self, start_ns: int) -> None:
         """Tell it when to begin."""
         self._go = {"start_ns": start_ns}
-        self.tell("go", **self._go)
+        self._order("go", **self._go)
 
-    def tell(self, what: str, **facts: object) -> None:
-        """Tell it to do something."""
-        self._say(json.dumps({"do": what, **facts}))
+    def tell(self, what: str, *, amount: float) -> None:
+        """Tell it to do something to itself."""
+        self._told += 1
+        self._order(what, amount=amount)
+
+    def end(self) -> None:
+        """Tell it to say its last words, and to end."""
+        self._order("end")
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
@@ -108,10 +127,16 @@ class NodeProcess:
 
     def decisions(self) -> int:
         """How many requests this process has decided and written down, of those that each contestant was asked."""
+        return self._written().count(b'{"e":"decide"') // len(self._plan.contestants)
+
+    def _written(self) -> bytes:
+        """What its latest process has written down."""
         assert self._child is not None
         history = Path(self._plan.directory) / f"node-{self._plan.node}.{self._child.pid}.jsonl"
-        lines = history.read_bytes() if history.exists() else b""
-        return lines.count(b'{"e":"decide"') // len(self._plan.contestants)
+        return history.read_bytes() if history.exists() else b""
+
+    def _order(self, what: str, **facts: object) -> None:
+        self._say(json.dumps({"do": what, **facts}))
 
     def _say(self, line: str) -> None:
         assert self._child is not None
@@ -247,10 +272,22 @@ class Stage:
             self.nodes.append(node)
         await self._eventually(lambda: all(node.ready for node in self.nodes), START_S, "the nodes do not get ready")
 
+    async def await_the_late(self) -> None:
+        """Wait for nodes that the machine holds up. Raises ChaosFailed if that takes too long.
+
+        These are processes that took another one's place and have not begun, and such as have not yet done what they
+        were told to do to themselves.
+        """
+        await self._eventually(
+            lambda: all((node.born and node.idle) or not node.alive for node in self.nodes),
+            START_S,
+            "a node has not begun, or not done what it was told,",
+        )
+
     async def end_nodes(self) -> None:
         """Have all nodes say their last words and end. Raises ChaosFailed."""
         for node in self.nodes:
-            node.tell("end")
+            node.end()
             if self.deployment_kind == BROKER:
                 # Whoever keeps the ledger hands it over, and all at once would hand it over to each other.
                 await self._eventually(lambda: not node.alive, END_S, "a node does not end")  # noqa: B023  # at once

@@ -109,6 +109,7 @@ class Supervisor:
             await self._carry_out(stage)
             record.load_end_ns = record.start_ns + round(scenario.load_s * SECOND_NS)
             await _sleep_until(record.load_end_ns)
+            await stage.await_the_late()
             stage.nodes[0].tell("observe", amount=0)
             await self._await_agreement(directory)
             if scenario.deployment == BROKER:
@@ -170,6 +171,7 @@ class Supervisor:
                 third_party=scenario.third_party,
                 slots=scenario.slots,
                 slots_lease_s=scenario.slots_lease_s,
+                alone=scenario.nodes == 1,
                 seed=self.record.seed,
                 obeys=scenario.obeys,
                 agents=scenario.agents,

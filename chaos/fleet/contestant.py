@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
 from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
-from chaos.judge.history import FAIL, OK, UNKNOWN, Recorder
+from chaos.judge.history import FAIL, OK, UNKNOWN, Lease, Recorder
 from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET, SLOTS_KEY, SLOTS_NAME
 from reconverge import Agent, Limiter
 from reconverge.clock import Clock, SystemClock
@@ -26,6 +27,7 @@ from reconverge.limit import FIXED_WINDOW, Limit
 CENSUS_KEY: Final = "all"
 CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
 """So large that it is calm whatever is asked, and so long that no run falls on the edge of a window."""
+_numbers = count(1)
 
 
 class Contestant(Protocol):
@@ -106,10 +108,12 @@ class MovedClock:
 class Recorded:
     """A hub whose exchanges are written down, as they begin and as they end."""
 
-    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
+    def __init__(self, hub: Hub, recorder: Recorder, who: str, agent: int) -> None:
+        """`agent` is the number of its agent in this process."""
         self._hub = hub
         self._recorder = recorder
         self._who = who
+        self._agent = agent
 
     @property
     def shards(self) -> int:
@@ -124,7 +128,7 @@ class Recorded:
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         charged = next((limit.charged for limit in batch.limits if limit.name == LIMIT_NAME), None)
-        number = self._recorder.sent(self._who, batch.account, charged)
+        number = self._recorder.sent(self._who, batch.account, charged, lease=(self._agent, batch.shard))
         try:
             answer = await self._hub.exchange(batch)
         except HubUnavailable as error:
@@ -154,8 +158,8 @@ class Recorded:
 class RecordedBulletin(Recorded):
     """The same, of a hub at which settings can be published."""
 
-    def __init__(self, hub: Hub, recorder: Recorder, who: str) -> None:
-        super().__init__(hub, recorder, who)
+    def __init__(self, hub: Hub, recorder: Recorder, who: str, agent: int) -> None:
+        super().__init__(hub, recorder, who, agent)
         assert isinstance(hub, SettingsStore)
         self._bulletin = hub
 
@@ -173,13 +177,14 @@ class Ours:
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         self.name = name
+        self._number = next(_numbers)
         hub = open_hub(plan.url, HubSettings(name, plan.timeout_s))
         self._third_party = ThirdPartyHub(hub, Random(f"nonsense {plan.seed}")) if plan.third_party else None
         hub = self._third_party or hub
         rejects: Counter[str] | None = getattr(hub, "rejects", None)
         self._rejects = Counter[str]() if rejects is None else rejects
         self.agent = Agent(
-            (RecordedBulletin if plan.obeys else Recorded)(hub, recorder, name),
+            (RecordedBulletin if plan.obeys else Recorded)(hub, recorder, name, self._number),
             namespace=name,
             settings_secret=SETTINGS_SECRET if plan.obeys else None,
             sync_interval=plan.interval_s,
@@ -245,8 +250,19 @@ class Ours:
         """See `Contestant.knock`."""
         return self._flooded[limit].allow(key)
 
+    @property
+    def slots_lease(self) -> Lease:
+        """See `SlotTaker.slots_lease`."""
+        assert self._slots is not None
+        return self._number, self._slots.table.shard_of(SLOTS_KEY).index
+
     def slot(self, timeout_s: float) -> AbstractContextManager[object]:
         """See `SlotTaker.slot`."""
+        assert self._slots is not None
+        return self._slots.slot(SLOTS_KEY, timeout=timeout_s)
+
+    def slot_in_loop(self, timeout_s: float) -> AbstractAsyncContextManager[object]:
+        """See `SlotTakerInLoop.slot_in_loop`."""
         assert self._slots is not None
         return self._slots.slot(SLOTS_KEY, timeout=timeout_s)
 

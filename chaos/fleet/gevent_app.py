@@ -1,5 +1,7 @@
 """The application of a gevent worker: Flask, our extension with a roomy limit, and a view that asks a contestant.
 
+The view also works for a moment in a slot of a limit on what is in progress, if it gets one.
+
 Imported by the worker, after gevent has patched the standard library. Nothing is decided before the first burst comes,
 so that the first decisions, which have the exchanges begin, are made by many greenlets at once.
 """
@@ -12,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from itertools import count
+from random import Random
 from typing import Any
 
 import flask
@@ -22,6 +25,7 @@ from chaos.fleet.node import Node
 from chaos.fleet.plan import Plan, Request
 from chaos.fleet.prefork import PR_SET_PDEATHSIG
 from chaos.fleet.prefork import application as alive
+from chaos.fleet.slots import SHORT_S, SlotTaker, work_in_slot
 from reconverge.integrations.flask import Limits
 
 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -31,6 +35,7 @@ _node = Node(Plan.of_line(os.environ[PLAN]))
 if isinstance(_contestant, Ours):
     Limits(app=_flask, agent=_contestant.agent, default_limits=["1000000/minute"])
 _numbers = count()
+_random = Random(f"slots {_node.plan.seed}")
 _looking = threading.Thread(target=_node.wait_for_the_end, name="looks", daemon=True)
 
 
@@ -46,4 +51,6 @@ def decide() -> flask.Response:
     allowed = _node.ask_one(_contestant, request)
     if next(_numbers) == 0:
         _looking.start()
+    if _node.plan.slots and isinstance(_contestant, SlotTaker):
+        work_in_slot(_node, _contestant, _random, longest_s=SHORT_S[1])
     return flask.Response(status=200 if allowed else 429)

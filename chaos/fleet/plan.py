@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Self
 from reconverge.limit import Limit
 
 THREAD: Final = "thread"
-"""An ordinary program; its nodes also take slots."""
+"""An ordinary program."""
 GEVENT: Final = "gevent"
 """The program that asks a server, in whose worker the decisions are made."""
 
@@ -52,6 +52,8 @@ class Plan:
     slots: int
     """How much may be in progress at once, on all nodes together; 0 where nodes take no slots."""
     slots_lease_s: float
+    alone: bool
+    """Whether there is no other node."""
     seed: int
     """For what a node draws by itself."""
     obeys: bool

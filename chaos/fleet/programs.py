@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chaos.fleet.contestant import Contestant, Ours
 from chaos.fleet.gevent_worker import in_gevent_worker
 from chaos.fleet.plan import GEVENT, THREAD
-from chaos.fleet.slots import take_slots
+from chaos.fleet.slots import slot_over_forks, take_slots, tasks_that_take_slots
 from chaos.fleet.storm import Storm
 from chaos.rivals.further import FirstLoop
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
@@ -70,11 +70,13 @@ async def _serve(node: Node) -> None:
         node.listen()
         while not node.told_to_go:  # noqa: ASYNC110  # it is told on another thread
             await asyncio.sleep(0.005)
+        at_work = tasks_that_take_slots(node, node.contestants)
         for number, request in enumerate(node.due_requests()):
             await _wait_in_loop(node, request.moment_ns)
             if node.ended:
                 break
             node.ask(request, number=number)
+        await asyncio.gather(*at_work)
         while not node.ended:
             await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
 
@@ -99,12 +101,14 @@ async def _serve_and_ask(node: Node) -> None:
         node.listen()
         while not node.told_to_go:  # noqa: ASYNC110  # it is told on another thread
             await asyncio.sleep(0.005)
+        at_work = tasks_that_take_slots(node, node.contestants)
         async with asyncio.TaskGroup() as group:
             for request in node.due_requests():
                 await _wait_in_loop(node, request.moment_ns)
                 group.create_task(_go_on_beside(node))
                 for contestant in node.contestants:
                     group.create_task(node.ask_and_wait(contestant, request))
+        await asyncio.gather(*at_work)
         while not node.ended:
             await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
 
@@ -167,12 +171,17 @@ async def _some_time(node: Node, requests: list[Request], contestants: list[Cont
     async with AsyncExitStack() as stack:
         for contestant in contestants:
             await _begin_in_loop(contestant, stack)
+        at_work = tasks_that_take_slots(node, contestants)
         for request in requests:
             while (nap_s := node.nap_s(request.moment_ns)) > 0:  # noqa: ASYNC110  # a moment comes by itself
                 await asyncio.sleep(nap_s)
             for contestant in contestants:
                 node.ask_one(contestant, request)
         await asyncio.sleep(0)
+        for task in at_work:
+            task.cancel()
+        if at_work:
+            await asyncio.wait(at_work)  # what escapes from one of them, the loop tells its handler
 
 
 def _loop_kinds() -> list[Callable[[Any], None]]:
@@ -196,6 +205,7 @@ def in_many_threads(node: Node) -> None:
     node.say_ready()
     node.listen()
     node.await_go()
+    take_slots(node)
     sys.setswitchinterval(SWITCH_S)
     key = node.plan.requests[0].key
     threads = [threading.Thread(target=_hammer, args=(node, key), name=f"hammer-{number}") for number in range(THREADS)]
@@ -257,6 +267,7 @@ def preforked(node: Node) -> None:
 
     def work(worker: int) -> None:
         node.look(at_once=True)
+        take_slots(node)
         _make_requests(node, requests[worker % WORKERS :: WORKERS])
         node.wait_for_the_end()
 
@@ -265,7 +276,8 @@ def preforked(node: Node) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch_for_the_end, name="end", daemon=True).start()
-    serve(work, workers=WORKERS)
+    with slot_over_forks(node):
+        serve(work, workers=WORKERS)
 
 
 def in_storm(node: Node) -> None:
@@ -275,6 +287,7 @@ def in_storm(node: Node) -> None:
     node.say_ready()
     node.listen()
     node.await_go()
+    take_slots(node)
     Storm(node, node.contestants[0]).live()
     node.wait_for_the_end()
 

@@ -1,8 +1,8 @@
 """A stranger who asks a node about distinct keys, as fast as it is told to, beside the node's customers.
 
 Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
-again in each of the stranger's turns for a second. What counts is whether it is admitted by then. How many of the first
-requests were admitted is noted, too.
+again in each of the stranger's turns, of which there are fifty a second. What counts is whether it is admitted in one
+of fifty turns. How many of the first requests were admitted is noted, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ TURN_S: Final = 0.02
 """How often the stranger comes, with as many keys at once as that makes."""
 NEWCOMERS_APART: Final = 251
 """One of so many keys is a newcomer; an odd number, so that each of the limits has newcomers."""
-PATIENCE_S: Final = 1.0
-"""After so long a newcomer goes away."""
+PATIENCE_TURNS: Final = 50
+"""After so many turns a newcomer goes away. That is a second, and longer where the machine holds the process up."""
 
 
 class Stranger:
@@ -32,7 +32,8 @@ class Stranger:
         self._limits = limits
         self._keys_per_s = 0
         self._keys = 0
-        self._waiting: deque[tuple[int, str, float]] = deque()
+        self._waiting: deque[tuple[int, str, int]] = deque()
+        """Newcomers that were refused: the limit, the key, and how many turns they stay."""
         self.newcomers = self.admitted = self.at_once = 0
         self.rss_kb = self._rss_before_kb = 0
         self._thread: threading.Thread | None = None
@@ -87,15 +88,15 @@ class Stranger:
             self.admitted += 1
             self.at_once += 1
         else:
-            self._waiting.append((limit, key, time.monotonic() + PATIENCE_S))
+            self._waiting.append((limit, key, PATIENCE_TURNS))
 
     def _ask_again(self) -> None:
         for _ in range(len(self._waiting)):
-            limit, key, until_s = self._waiting.popleft()
+            limit, key, turns = self._waiting.popleft()
             if self._contestant.knock(limit, key):
                 self.admitted += 1
-            elif time.monotonic() < until_s:
-                self._waiting.append((limit, key, until_s))
+            elif turns > 1:
+                self._waiting.append((limit, key, turns - 1))
 
 
 def resident_kb() -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chaos.judge.history import Decide, Exchange, Life, Part, Sight
 from chaos.scenarios.scenario import BY_MACHINE
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import Policy
+
+DEEDS_OVER: Final = frozenset(f"{deed} over" for deed in ("jump", "stall", "hog", "flood", "ask"))
+"""What a process writes down when it has done what it was told to do to itself."""
 
 
 class Violation(NamedTuple):
@@ -64,9 +67,13 @@ class Case:
 
     @property
     def healed_ns(self) -> int:
-        """When nothing went wrong any more, and whoever was there in the end had begun."""
+        """When nothing went wrong any more, and each process that was there in the end had begun.
+
+        What a process was told to do to itself lasts until it says that this is over.
+        """
         ends_ns = [end_ns for _, end_ns in self.spells]
-        return max([self.start_ns, *ends_ns, *(life.born_ns for life in self.survivors)])
+        done_ns = [t_ns for life in self.survivors for t_ns, what in life.told if what in DEEDS_OVER]
+        return max([self.start_ns, *ends_ns, *done_ns, *(life.born_ns for life in self.survivors)])
 
     @cached_property
     def decisions(self) -> list[Decide]:

@@ -23,6 +23,9 @@ KEY_LENGTH_MAX: Final = 64
 TAIL_BYTES: Final = 32_768
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
 """What became of an exchange: answered; surely not applied; applied or not, or yet to be."""
+Lease = tuple[int, int]
+"""Which lease of a process: the number of the agent in the process, and of the shard. Rivals have one of each."""
+ONLY: Final[Lease] = (0, 0)
 
 
 class Decide(NamedTuple):
@@ -56,6 +59,8 @@ class Held(NamedTuple):
     """When it had it; a little later than it was granted."""
     given_ns: int | None
     """When it began to give it back; None if the process was gone first."""
+    lease: Lease = ONLY
+    """The lease that it was taken on."""
 
 
 class Beside(NamedTuple):
@@ -76,6 +81,8 @@ class Exchange(NamedTuple):
     """Cost charged in this account's life, as the exchange says; None if it says nothing of it."""
     outcome: str
     kind: str = ""
+    lease: Lease = ONLY
+    """The lease that an answer prolongs."""
 
 
 class View(NamedTuple):
@@ -225,16 +232,16 @@ class Recorder:
         one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed, waited)
         self.write("decide", who=who, of=one)
 
-    def sent(self, who: str, account: str, charged: int | None) -> int:
+    def sent(self, who: str, account: str, charged: int | None, *, lease: Lease = ONLY) -> int:
         """An exchange begins. Returns its number, for `heard`."""
         number = next(self._numbers)
-        self.write("sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged)
+        self.write("sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged, lease=lease)
         return number
 
-    def took(self, who: str, *, asked_ns: int) -> int:
+    def took(self, who: str, *, asked_ns: int, lease: Lease = ONLY) -> int:
         """A slot was taken. Returns when, by which `gives` knows it again."""
         taken_ns = self.now_ns()
-        self.write("took", who=who, t=taken_ns, asked=asked_ns)
+        self.write("took", who=who, t=taken_ns, asked=asked_ns, lease=lease)
         return taken_ns
 
     def gives(self, who: str, taken_ns: int) -> None:
@@ -323,7 +330,7 @@ def _add_look(life: Life, event: dict[str, Any]) -> None:
 def _add_slot(life: Life, event: dict[str, Any]) -> None:
     """A slot was taken, or is given back."""
     if event["e"] == "took":
-        life.slots.append(Held(event["asked"], event["t"], None))
+        life.slots.append(Held(event["asked"], event["t"], None, _lease(event)))
         return
     at = next(at for at in reversed(range(len(life.slots))) if life.slots[at].taken_ns == event["taken"])
     life.slots[at] = life.slots[at]._replace(given_ns=event["t"])
@@ -348,7 +355,12 @@ def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
 
 
 def _exchange(sent: dict[str, Any], heard_ns: int | None, outcome: str, kind: str) -> Exchange:
-    return Exchange(sent["t"], heard_ns, sent["account"], sent["charged"], outcome, kind)
+    return Exchange(sent["t"], heard_ns, sent["account"], sent["charged"], outcome, kind, _lease(sent))
+
+
+def _lease(event: dict[str, Any]) -> Lease:
+    agent, shard = event["lease"]
+    return agent, shard
 
 
 def _lines(path: Path) -> Iterable[dict[str, Any]]:

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from chaos.judge.case import Case, Violation
-from chaos.judge.history import OK, Held, Life
+from chaos.judge.history import OK, ONLY, Held, Lease, Life
 from reconverge.clock import NEVER_NS, SECOND_NS
 
 IN_PROGRESS: Final = "in progress"
@@ -54,8 +54,8 @@ def begun_past_leases(case: Case) -> Iterator[Violation]:
     late = [
         (held.taken_ns, life.node)
         for life in case.lives
-        for begin_ns, end_ns in lapses(life, case.slots_lease_ns)
-        for held in life.slots
+        for held, spans in _with_lapses(case, life)
+        for begin_ns, end_ns in spans
         if begin_ns <= held.asked_ns and held.taken_ns < end_ns
     ]
     if late:
@@ -101,8 +101,8 @@ def slot_figures(case: Case) -> dict[str, Any]:
     apart = [
         (life, held)
         for life in case.lives
-        for held in life.slots
-        if _covered(life, held, lapses(life, case.slots_lease_ns))[1] < _end_ns(life, held)
+        for held, spans in _with_lapses(case, life)
+        if _covered(life, held, spans)[1] < _end_ns(life, held)
     ]
     return {
         "at_once_max": case.slots,
@@ -112,16 +112,23 @@ def slot_figures(case: Case) -> dict[str, Any]:
     }
 
 
-def lapses(life: Life, lease_ns: int) -> list[Span]:
-    """When a node had no lease, after its first."""
+def lapses(life: Life, lease_ns: int, lease: Lease = ONLY) -> list[Span]:
+    """When a process did not have that lease, after it was first given."""
     spans: list[Span] = []
     until_ns: int | None = None
-    answered = ((one.heard_ns, one.sent_ns) for one in life.exchanges if one.outcome == OK and one.heard_ns)
-    for heard_ns, sent_ns in sorted(answered):
+    answers = [one for one in life.exchanges if one.outcome == OK and one.heard_ns and one.lease == lease]
+    for heard_ns, sent_ns in sorted((one.heard_ns or 0, one.sent_ns) for one in answers):
         if until_ns is not None and heard_ns > until_ns:
             spans.append((until_ns, heard_ns))
         until_ns = max(until_ns or 0, sent_ns + lease_ns)
     return spans if until_ns is None else [*spans, (until_ns, NEVER_NS)]
+
+
+def _with_lapses(case: Case, life: Life) -> list[tuple[Held, list[Span]]]:
+    """The slots that a process took, each with when the lease that it was taken on was over."""
+    leases = {held.lease for held in life.slots}
+    spans = {lease: lapses(life, case.slots_lease_ns, lease) for lease in leases}
+    return [(held, spans[held.lease]) for held in life.slots]
 
 
 def _covered(life: Life, held: Held, spans: list[Span]) -> Span:
@@ -142,8 +149,7 @@ def _levels(case: Case) -> Iterator[tuple[int, int]]:
     """How much was in progress on leases that held, from each moment at which that changed."""
     changes: list[tuple[int, int]] = []
     for life in case.lives:
-        spans = lapses(life, case.slots_lease_ns)
-        for held in life.slots:
+        for held, spans in _with_lapses(case, life):
             begin_ns, end_ns = _covered(life, held, spans)
             if begin_ns < end_ns:
                 changes += [(begin_ns, 1), (end_ns, -1)]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import redis
 
 from chaos.fleet.plan import Plan
-from chaos.judge.history import Recorder
+from chaos.judge.history import ONLY, Lease, Recorder
 from chaos.names import SLOTS_NAME
 from chaos.rivals.usual import Requeueing
 from reconverge.clock import Clock
@@ -30,6 +30,11 @@ class Reconnecting(Requeueing):
         """What this process has in the set, as far as it knows."""
         self._lost = False
         """Whether the connection was, since the server last answered."""
+
+    @property
+    def slots_lease(self) -> Lease:
+        """See `SlotTaker.slots_lease`."""
+        return ONLY
 
     @contextmanager
     def slot(self, timeout_s: float) -> Iterator[bool]:  # noqa: ARG002  # it asks again, and does not wait

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chaos.deployments.deployment import BROKER, CLUSTER, REDIS
+from chaos.deployments.deployment import BROKER, REDIS
 from chaos.faults.fault import LOSING, Fault, Fed
 from chaos.fleet.plan import THREAD
 from reconverge.clock import SECOND_NS
@@ -133,9 +133,7 @@ class Scenario:
         A lease is judged by a node's exchanges, so there is one shard, and what the hub says is true. Where nodes are
         flooded, how soon a customer is admitted is judged, and no other work stands beside that.
         """
-        true = self.ground != LIES and not self.third_party
-        takes = self.program == THREAD and self.deployment != CLUSTER and true and not (self.flooded or self.more_keys)
-        return SLOTS if takes else 0
+        return SLOTS
 
     @property
     def slots_lease_s(self) -> float:

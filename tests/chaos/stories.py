@@ -49,7 +49,7 @@ class Story:
     ) -> None:
         """A node says what it has admitted so far."""
         account = f"account-{self.lives[node].pid}" + f"-{shard}" * (shard > 0)
-        one = Exchange(ns(at_s), ns(at_s + took_s), account, charged, outcome, kind)
+        one = Exchange(ns(at_s), ns(at_s + took_s), account, charged, outcome, kind, lease=(0, shard))
         self.lives[node].exchanges.append(one)
 
     def knows(self, node: int, at_s: float, total: int, staleness_s: float = 0.05) -> None:

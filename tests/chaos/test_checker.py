@@ -230,6 +230,21 @@ def test_a_machine_that_dawdles_is_given_time() -> None:
     assert set() == kinds(story.case(total=6))
 
 
+def test_what_a_node_was_told_to_do_to_itself_lasts_until_it_says_so() -> None:
+    """A flood that the machine draws out is over when the node is done with it, and not when it was to be."""
+    story = good_story()
+    story.lives[1].views.clear()
+    story.knows(1, 7.0, 5)
+    story.knows(1, 7.4, 6)
+    assert {APART} == kinds(story.case(total=6))
+
+    for node in range(2):  # all have to hear of each other again since then, too
+        story.exchanges(node, 6.1, charged=3)
+        story.exchanges(node, 6.3, charged=3)
+    story.lives[0].told += [(ns(2.0), "flood"), (ns(6.0), "flood over")]
+    assert set() == kinds(story.case(total=6))
+
+
 def test_after_an_outage_all_have_to_hear_of_each_other_in_time() -> None:
     """Each has to speak, and then once more; here node 1 is silent for too long."""
     story = good_story()

@@ -39,6 +39,7 @@ def plan_of(directory: Path, keys_max: int) -> Plan:
         third_party=False,
         slots=0,
         slots_lease_s=2.0,
+        alone=False,
         seed=7,
         obeys=False,
         agents=1,

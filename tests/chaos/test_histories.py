@@ -204,6 +204,7 @@ def test_a_plan_travels_unchanged() -> None:
         third_party=True,
         slots=6,
         slots_lease_s=1.2,
+        alone=True,
         seed=7,
         obeys=True,
         agents=1,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.judge.case import Case
-from chaos.judge.history import Held, Recorder, read_lives
+from chaos.judge.history import ONLY, Held, Lease, Recorder, read_lives
 from chaos.judge.slots import (
     IN_PROGRESS,
     KEPT,
@@ -22,6 +22,7 @@ from chaos.judge.slots import (
     slot_violations,
 )
 from chaos.scenarios.catalogue import ALL
+from reconverge.clock import NEVER_NS
 from tests.chaos.stories import Story, ns
 
 SLOTS = 2
@@ -40,10 +41,12 @@ class Work(Story):
             for at_s in exchanges_s:
                 self.exchanges(node, at_s, charged=None)
 
-    def works(self, node: int, from_s: float, until_s: float | None, *, asked_s: float | None = None) -> None:
+    def works(
+        self, node: int, from_s: float, until_s: float | None, *, asked_s: float | None = None, lease: Lease = ONLY
+    ) -> None:
         """A node has something in progress for so long."""
         asked_ns = ns(from_s if asked_s is None else asked_s)
-        self.lives[node].slots.append(Held(asked_ns, ns(from_s), None if until_s is None else ns(until_s)))
+        self.lives[node].slots.append(Held(asked_ns, ns(from_s), None if until_s is None else ns(until_s), lease))
 
     def is_killed(self, node: int, at_s: float) -> None:
         """A node wrote its last line then, and said nothing in the end."""
@@ -104,6 +107,22 @@ def test_an_answer_that_comes_in_time_is_another_lease() -> None:
     assert [(ns(1.9), ns(2.0))] == lapses(work.lives[0], ns(1.0))[:-1]
 
 
+def test_each_shard_and_each_agent_of_a_process_has_a_lease_of_its_own() -> None:
+    """An answer about one shard prolongs no lease of another, and an answer to one agent none of another's."""
+    work = Work(nodes=1)
+    work.exchanges(0, 0.0, charged=None, shard=1)
+    work.exchanges(0, 2.4, charged=None, shard=0)
+    work.works(0, 1.4, 1.6, lease=(0, 1), asked_s=0.9)
+    before = found(work)
+    work.works(0, 2.6, 2.7)
+
+    assert [(ns(1.0), NEVER_NS)] == lapses(work.lives[0], ns(1.0), (0, 1))
+    assert [] == lapses(work.lives[0], ns(1.0), (1, 0))
+    assert [] == before == found(work)
+    work.works(0, 1.4, 1.6, lease=(0, 1))
+    assert [PAST_LEASE] == found(work)
+
+
 def test_nothing_begins_after_a_lease() -> None:
     """What was asked for before it had ended may have been granted in time."""
     work = Work()
@@ -151,12 +170,12 @@ def test_slots_are_written_down_and_read(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 3)
     moments = iter(range(100, 200))
     recorder.now_ns = lambda: next(moments)
-    first, second = (recorder.took("ours", asked_ns=asked) for asked in (90, 95))
+    first, second = (recorder.took("ours", asked_ns=asked, lease=(1, 2)) for asked in (90, 95))
     recorder.gives("ours", first)
     recorder.write("born", t=150)
     (life,) = read_lives(sorted(tmp_path.glob("*.jsonl")))
 
-    assert [Held(90, first, 102), Held(95, second, None)] == life.slots
+    assert [Held(90, first, 102, (1, 2)), Held(95, second, None, (1, 2))] == life.slots
     assert 150 == life.last_ns
 
 

@@ -5,6 +5,7 @@ Method: FastAPI and Flask applications that are asked without a server, under a 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,10 @@ from fastapi import Depends, FastAPI
 from reconverge import Agent, InvalidSetting
 from reconverge.clock import ManualClock
 from reconverge.integrations import Rule, by_header
+from reconverge.integrations.asgi import RateLimitMiddleware as ASGILimits
 from reconverge.integrations.fastapi import Limits as FastAPILimits
 from reconverge.integrations.flask import Limits as FlaskLimits
-from tests.support.applications.asking import ADA, BOB, ask_asgi, ask_wsgi, statuses
+from tests.support.applications.asking import ADA, BOB, asgi_answer, ask_asgi, ask_wsgi, http_scope, statuses
 
 START_S = 1_750_000_000.0
 BAN: dict[str, Any] = {"block_after": "3/minute", "block_for": "10 minutes"}
@@ -132,6 +134,42 @@ def test_a_banned_request_is_charged_to_no_limit_of_its_view(clock: ManualClock,
 
     assert [429] * 20 == statuses(ask_wsgi(app, times=20))
     assert 2 == agent.limiter("wide").usage(ADA).own
+
+
+@pytest.mark.parametrize("first", ["ban", "slots"])
+def test_a_request_that_waited_for_a_slot_is_refused_if_its_key_was_banned_meanwhile(agent: Agent, first: str) -> None:
+    """In either order of the rules: the response is the ban's, no slot is taken, and nothing is charged."""
+    let_go = asyncio.Event()
+    served: list[str] = []
+
+    async def slow(scope: Any, _receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await let_go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    single = agent.concurrency("single", 1)
+    login = agent.limit("login", "2/minute", **BAN)
+    rules = [Rule(limits=login), Rule(limits=single, wait=60.0)]
+    app = ASGILimits(slow, rules=rules if first == "ban" else rules[::-1], agent=agent)
+
+    async def story() -> list[Any]:
+        tasks = []
+        for path in ("/served", "/waits"):
+            tasks.append(asyncio.create_task(asgi_answer(app, http_scope(path))))
+            await asyncio.sleep(0)
+        while not login.test(ADA).binding.endswith("/ban"):
+            login.hit(ADA)
+        let_go.set()
+        return list(await asyncio.gather(*tasks))
+
+    answers = asyncio.run(story())
+
+    assert [200, 429] == statuses(answers)
+    assert ["login/ban"] == json.loads(answers[1].body)["violated-policies"]
+    assert "600" == answers[1].headers["retry-after"]
+    assert ["/served"] == served
+    assert 0 == agent.stats().limits["single"].in_use
 
 
 def test_a_rule_in_shadow_bans_no_client(make_asking: Callable[..., Ask], agent: Agent) -> None:

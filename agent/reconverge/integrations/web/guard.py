@@ -342,6 +342,8 @@ class Guard:
                 rulings.append(ruling)
                 if refused_by is None and not ruling.decision.allowed:
                     refused_by = claim.declared
+            if refused_by is None and not broken and any(ruling.limiter.has_slots for ruling in rulings):
+                refused_by = self._banned_meanwhile(rulings)
         except BaseException:  # the request was cancelled while it asked
             for ruling in rulings:
                 self._taken_back(ruling)
@@ -354,6 +356,26 @@ class Guard:
             return (yield from self._refuse(outcome, refused_by))
         shadows = yield from self._shadows(claims)
         return Outcome(self, rulings, shadows)
+
+    def _banned_meanwhile(self, rulings: list[Ruling]) -> Declared | None:
+        """The rule whose limit has banned its key since it admitted the request, which has waited for a slot.
+
+        Its ruling becomes a refusal, and is not charged any more.
+        """
+        for at, ruling in enumerate(rulings):
+            limiter, key = ruling.limiter, ruling.key
+            if limiter.bans is None or not limiter.bans.in_force:
+                continue
+            try:
+                decision = limiter.bans.decision(key)
+                if decision is not None:
+                    ruling.give_back()
+                    told = self.told_to_clients(decision, limiter, key, ruling.cost, ruling.kind)
+                    rulings[at] = replace(ruling, decision=told, reservation=None, charged=False)
+                    return ruling.declared
+            except Exception as error:
+                self._let_pass(error, limiter.name)
+        return None
 
     def _jointly(
         self, claims: Sequence[Claim], patience: _Patience
