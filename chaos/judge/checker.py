@@ -36,6 +36,8 @@ LONG_NS: Final = 50 * MILLISECOND_NS
 """Exchanges that last longer leave time for many decisions."""
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """How far apart the nodes' views are, at most."""
+LATE_TIMES: Final = 4
+"""So often a busy machine lets somebody wait before all agree: two exchanges, each of them in the node and the server."""
 GRACE_ATTEMPTS: Final = 4
 """For each node: the first failures of an outage come at the healthy pace, before it backs off."""
 
@@ -205,7 +207,7 @@ def _interrupted(life: Life, key: str, epoch: int) -> int:
 
 def deadline_ns(case: Case, moment_ns: int) -> int:
     """By when all have to agree, if nothing is wrong since then. Where the machine dawdled, that much later."""
-    return moment_ns + case.reconverges_in_ns + LOOK_NS + 2 * case.late_ns(after_ns=moment_ns)
+    return moment_ns + case.reconverges_in_ns + LOOK_NS + LATE_TIMES * case.late_ns(after_ns=moment_ns)
 
 
 def agreed(case: Case) -> int | None:

@@ -218,7 +218,7 @@ def test_an_interrupted_decision_may_have_been_charged_to_the_window_that_a_node
 
 
 def test_a_machine_that_dawdles_is_given_time() -> None:
-    """Twice as much as it made a node wait since then, and not for what it did before."""
+    """Four times as much as it made a node wait since then, and not for what it did before."""
     story = good_story()
     story.lives[1].views.clear()
     story.knows(1, 6.5, 5)
@@ -226,7 +226,7 @@ def test_a_machine_that_dawdles_is_given_time() -> None:
     story.is_late(0, 4.9, 0.5)
     assert {APART} == kinds(story.case(total=6))
 
-    story.is_late(0, 5.5, 0.2)
+    story.is_late(0, 5.5, 0.1)
     assert set() == kinds(story.case(total=6))
 
 

@@ -7,16 +7,20 @@ back an answer until other requests have asked.
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 import pytest
 
 from reconverge import Agent
+from reconverge.clock import NEVER_NS
 from reconverge.exchange import driver
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.support.waiting import eventually_in_loop
+from tests.support.waiting import eventually, eventually_in_loop
 
 PATIENT_S = 5.0
 TURNS = 5
@@ -29,10 +33,13 @@ class HalfDeaf(MemoryHub):
     def __init__(self) -> None:
         super().__init__(shards=2)
         self.deaf = True
+        self.holds = False
+        """Whether a batch has come that it does not answer."""
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
         while self.deaf and batch.shard == 0 and batch.cells:  # noqa: ASYNC110  # it is changed on another thread
+            self.holds = True
             await asyncio.sleep(0.01)
         return await super().exchange(batch)
 
@@ -54,22 +61,46 @@ class Holding(MemoryHub):
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    """An agent at such a hub, with a driver that waits for a call."""
+def hub() -> HalfDeaf:
+    """A hub of two shards."""
+    return HalfDeaf()
+
+
+@pytest.fixture
+def agent(hub: HalfDeaf, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """An agent at that hub, with a driver that waits for a call."""
     monkeypatch.setattr(driver, "CALL_S", 3600.0)
-    hub = HalfDeaf()
     agent = Agent(hub, sync_interval=60.0, exchange_timeout=60.0)
     yield agent
     hub.deaf = False
     agent.stop()
 
 
+def shard_of(agent: Agent, key: str) -> int:
+    """Which of the two shards keeps a key."""
+    return agent._kernel.shard_of("login", key).index
+
+
+def writes_of_this_thread(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is written to sockets on the calling thread from now on."""
+    written: list[bytes] = []
+    caller, original = threading.get_ident(), socket.socket.send
+
+    def send(self: socket.socket, data: bytes, *flags: int) -> int:
+        if threading.get_ident() == caller:
+            written.append(data)
+        return original(self, data, *flags)
+
+    monkeypatch.setattr(socket.socket, "send", send)
+    return written
+
+
 def test_an_ask_wakes_a_driver_that_waits_for_another_shard(agent: Agent) -> None:
     """Else it would be sent with the next look, which may come when the request has given up."""
     limiter = agent.limit("login", "5/minute")
-    shard_of = {key: agent._kernel.shard_of("login", key).index for key in map(str, range(50))}
-    deaf = next(key for key, index in shard_of.items() if index == 0)
-    heard = [key for key, index in shard_of.items() if index == 1]
+    keys = [str(number) for number in range(50)]
+    deaf = next(key for key in keys if shard_of(agent, key) == 0)
+    heard = [key for key in keys if shard_of(agent, key) == 1]
     limiter.ask_blocking(heard[0], within=PATIENT_S)
 
     limiter.ask_blocking(deaf)
@@ -83,7 +114,7 @@ def test_asks_to_a_shard_that_answers_are_not_in_vain(agent: Agent) -> None:
     """Only requests about keys of the shard that left one unanswered do without it."""
     limiter = agent.limit("login", "5/minute")
     keys = [str(number) for number in range(50)]
-    deaf = [key for key in keys if agent._kernel.shard_of("login", key).index == 0]
+    deaf = [key for key in keys if shard_of(agent, key) == 0]
     limiter.ask_blocking(deaf[0])
 
     for key in keys:
@@ -91,6 +122,29 @@ def test_asks_to_a_shard_that_answers_are_not_in_vain(agent: Agent) -> None:
 
     results = agent.stats().limits["login"].asks.results
     assert (1, len(deaf), len(keys) - len(deaf)) == (results["timeout"], results["in_vain"], results["admitted"])
+
+
+def test_a_decision_writes_nothing_while_requests_of_other_threads_wait_for_the_hub(
+    agent: Agent, hub: HalfDeaf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that begins to wait has woken the driver; a decision of another thread only leaves a mark."""
+    limiter = agent.limit("login", "5/minute")
+    keys = [str(number) for number in range(60)]
+    deaf, heard = ([key for key in keys if shard_of(agent, key) == shard] for shard in (0, 1))
+    limiter.ask_blocking(heard[0], within=PATIENT_S)
+    with ThreadPoolExecutor(2) as pool:
+        asks = [pool.submit(limiter.ask_blocking, deaf[0], within=PATIENT_S)]
+        eventually(lambda: hub.holds, "the hub has been asked about the first key")
+        asks.append(pool.submit(limiter.ask_blocking, deaf[1], within=PATIENT_S))
+        exchanges = agent._lifecycle.exchanges
+        eventually(lambda: exchanges._asked_ns[0] < NEVER_NS, "the driver knows of another request that waits for that shard")
+        writes = writes_of_this_thread(monkeypatch)
+        agent._kernel.wake()  # as a decision does that wants an exchange before the loop looks
+        hub.deaf = False
+        answers = [ask.result() for ask in asks]
+
+    assert [] == writes
+    assert all(answer.certain for answer in answers)
 
 
 @pytest.mark.parametrize("in_its_loop", [True, False], ids=["task", "thread"])

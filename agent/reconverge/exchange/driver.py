@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.clock import NEVER_NS, SECOND_NS, Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.follower import Follower, Parting
@@ -115,6 +115,8 @@ class ExchangeDriver(Ownership):
         """A caller wants the round in progress to look at what is due."""
         self._nudge: Callable[[], object] | None = None
         """Has the round in progress look at once, by a write to its loop's pipe."""
+        self._asked_ns: list[int] = []
+        """Since when requests wait for the hub, by shard, as far as the round in progress knows."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
@@ -167,7 +169,7 @@ class ExchangeDriver(Ownership):
 
         `woken` says whether it has been already.
         """
-        self._called = False
+        self._note_calls()
         if not woken():
             await self._until_called(asyncio.Event(), asyncio.get_running_loop().time() + self.due_in_s())
 
@@ -203,14 +205,28 @@ class ExchangeDriver(Ownership):
     def wake(self) -> None:
         """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails.
 
-        At once if a request waits for the hub: it is not a decision that does no input or output.
+        At once if a request has begun to wait for the hub: it is not a decision that does no input or output. The
+        decisions of other threads, which come here while it waits, write nothing.
         """
         self._called = True
-        nudge = self._nudge
-        if nudge is not None and any(syncer.asking for syncer in self._syncers):
+        nudge, asked = self._nudge, self._note_asks()
+        if nudge is not None and asked:
             # The loop may be closing, or its pipe broken; then there is nothing to be had from it.
             with contextlib.suppress(RuntimeError, OSError):
                 nudge()
+
+    def _note_calls(self) -> None:
+        """The round in progress looks at what is due now, and so at all that callers want."""
+        self._note_asks()
+        self._called = False
+
+    def _note_asks(self) -> bool:
+        """Note since when requests wait for the hub. Returns whether one has begun to since the last look."""
+        before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
+        self._asked_ns = now
+        return before != now and any(
+            ns < NEVER_NS and (number >= len(before) or ns != before[number]) for number, ns in enumerate(now)
+        )
 
     def take_over(self) -> None:
         """Begin to drive: what the runner before left under way will not be answered."""
@@ -283,7 +299,7 @@ class ExchangeDriver(Ownership):
         try:
             while True:
                 self._look_for_restoration()
-                self._called = False
+                self._note_calls()
                 for done in [each for each, task in under_way.items() if task.done()]:
                     del under_way[done]
                 waiting = [syncer for syncer in self._syncers if syncer not in under_way]

@@ -167,9 +167,9 @@ class Syncer:
         return self._failures_in_a_row > 0
 
     @property
-    def asking(self) -> bool:
-        """Whether a request waits for the next exchange."""
-        return self._shard.asking_ns < NEVER_NS
+    def asked_ns(self) -> int:
+        """Since when a request waits for the next exchange; NEVER_NS if none does."""
+        return self._shard.asking_ns
 
     @property
     def told(self) -> bool:
