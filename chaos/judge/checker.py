@@ -37,7 +37,7 @@ LONG_NS: Final = 50 * MILLISECOND_NS
 LOOK_NS: Final = 50 * MILLISECOND_NS
 """How far apart the nodes' views are, at most."""
 LATE_TIMES: Final = 4
-"""So often a busy machine lets somebody wait before all agree: two exchanges, each of them in the node and the server."""
+"""So often a busy machine lets a process wait before all agree: in two exchanges, each in the node and the server."""
 GRACE_ATTEMPTS: Final = 4
 """For each node: the first failures of an outage come at the healthy pace, before it backs off."""
 

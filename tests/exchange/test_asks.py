@@ -38,7 +38,7 @@ class HalfDeaf(MemoryHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        while self.deaf and batch.shard == 0 and batch.cells:  # noqa: ASYNC110  # it is changed on another thread
+        while self.deaf and batch.shard == 0 and batch.cells:  # it is changed on another thread
             self.holds = True
             await asyncio.sleep(0.01)
         return await super().exchange(batch)
@@ -137,7 +137,7 @@ def test_a_decision_writes_nothing_while_requests_of_other_threads_wait_for_the_
         eventually(lambda: hub.holds, "the hub has been asked about the first key")
         asks.append(pool.submit(limiter.ask_blocking, deaf[1], within=PATIENT_S))
         exchanges = agent._lifecycle.exchanges
-        eventually(lambda: exchanges._asked_ns[0] < NEVER_NS, "the driver knows of another request that waits for that shard")
+        eventually(lambda: exchanges._asked_ns[0] < NEVER_NS, "the driver knows that another request waits")
         writes = writes_of_this_thread(monkeypatch)
         agent._kernel.wake()  # as a decision does that wants an exchange before the loop looks
         hub.deaf = False
