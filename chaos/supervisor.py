@@ -13,6 +13,7 @@ from typing import Final
 import redis
 
 from chaos.deployments.deployment import BROKER
+from chaos.faults.proxy import ProxyDisobeyed
 from chaos.fleet.contestant import history_files
 from chaos.fleet.observer import Observer
 from chaos.fleet.plan import Plan
@@ -85,15 +86,21 @@ class Supervisor:
         """Run it. Raises ChaosFailed when it cannot be carried out."""
         with tempfile.TemporaryDirectory(prefix="reconverge-chaos-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
-            async with Stage(self._scenario, directory) as stage:
-                try:
-                    await self._live_through(stage, directory)
-                finally:
-                    await asyncio.gather(*(observer.close() for observer in self._observers.values()))
+            try:
+                await self._on_stage(directory)
+            except ProxyDisobeyed as error:
+                raise ChaosFailed(f"a wire does not do what it is told: {error}") from error
             self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
             self.record.leaks = await asyncio.to_thread(_leaks, directory)
             self.record.hangs = await asyncio.to_thread(_hangs, directory)
         return self.record
+
+    async def _on_stage(self, directory: Path) -> None:
+        async with Stage(self._scenario, directory) as stage:
+            try:
+                await self._live_through(stage, directory)
+            finally:
+                await asyncio.gather(*(observer.close() for observer in self._observers.values()))
 
     async def _live_through(self, stage: Stage, directory: Path) -> None:
         record, scenario = self.record, self._scenario

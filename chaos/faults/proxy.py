@@ -20,7 +20,7 @@ from tests.support.servers import free_port, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 SERVER: Final = ROOT / ".tools" / "toxiproxy-server"
-CALL_S: Final = 5.0
+CALL_S: Final = 15.0
 API: Final = toxiproxy.api.APIConsumer
 
 

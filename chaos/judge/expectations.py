@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil, inf
 from typing import Final
 
 from chaos.judge.case import Case, Expectation, Violation
 from chaos.judge.checker import LOST, first_answer_ns, forgetting
-from chaos.judge.history import OK, Part
+from chaos.judge.history import OK, Life, Part
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 
@@ -46,13 +47,24 @@ def notices(case: Case) -> Iterator[Violation]:
 
 
 def flags_staleness(case: Case) -> Iterator[Violation]:
-    """While it goes on, somebody can see how old is what is known."""
+    """While it goes on, somebody can see how old is what is known.
+
+    It is as old as the longest time without an answer, where that is shorter than what goes wrong lasts.
+    """
     longest_ns = max(end_ns - begin_ns for begin_ns, end_ns in case.spells)
+    longest_ns = min(longest_ns, max((_unanswered_ns(case, life) for life in case.lives), default=longest_ns))
     most_s = max(
         (view.staleness_s for life in case.lives for view in life.views if case.start_ns <= view.t_ns), default=0.0
     )
     if most_s * SECOND_NS < STALE_SHARE * longest_ns:
         yield Violation(UNFLAGGED, f"nobody said that anything was older than {most_s:.2f} s")
+
+
+def _unanswered_ns(case: Case, life: Life) -> int:
+    """The longest time in which a node got no answer, from one answer to the next."""
+    answers_ns = sorted(one.heard_ns for one in life.exchanges if one.outcome == OK and one.heard_ns)
+    moments_ns = [case.start_ns, *(moment_ns for moment_ns in answers_ns if moment_ns > case.start_ns), case.end_ns]
+    return max(after_ns - before_ns for before_ns, after_ns in pairwise(moments_ns))
 
 
 def admits_all_the_time(case: Case) -> Iterator[Violation]:
