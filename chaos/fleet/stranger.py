@@ -3,6 +3,9 @@
 Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
 again in each of the stranger's turns, of which there are fifty a second. What counts is whether it is admitted in one
 of fifty turns. How many of the first requests were admitted is noted, too.
+
+A newcomer has a count of its own once the hub has answered about it. On a busy machine an exchange may not come to its
+end in time, and takes a second with its pause. So turns in which what the node knows is old do not count, for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ TURN_S: Final = 0.02
 NEWCOMERS_APART: Final = 251
 """One of so many keys is a newcomer; an odd number, so that each of the limits has newcomers."""
 PATIENCE_TURNS: Final = 50
-"""After so many turns a newcomer goes away. That is a second, and longer where the machine holds the process up."""
+"""After so many turns a newcomer goes away: a second, and longer where the machine holds the process up."""
+ALL_TURNS_MAX: Final = 250
+"""The same, of all turns, also of those in which what the node knows is old."""
+OLD_S: Final = 0.3
+"""What a node knows is older than that if an exchange has failed."""
 
 
 class Stranger:
@@ -32,8 +39,8 @@ class Stranger:
         self._limits = limits
         self._keys_per_s = 0
         self._keys = 0
-        self._waiting: deque[tuple[int, str, int]] = deque()
-        """Newcomers that were refused: the limit, the key, and how many turns they stay."""
+        self._waiting: deque[tuple[int, str, int, int]] = deque()
+        """Newcomers that were refused: the limit, the key, how many turns they stay, and how many of all."""
         self.newcomers = self.admitted = self.at_once = 0
         self.rss_kb = self._rss_before_kb = 0
         self._thread: threading.Thread | None = None
@@ -88,15 +95,16 @@ class Stranger:
             self.admitted += 1
             self.at_once += 1
         else:
-            self._waiting.append((limit, key, PATIENCE_TURNS))
+            self._waiting.append((limit, key, PATIENCE_TURNS, ALL_TURNS_MAX))
 
     def _ask_again(self) -> None:
+        counts = self._contestant.staleness_s() <= OLD_S
         for _ in range(len(self._waiting)):
-            limit, key, turns = self._waiting.popleft()
+            limit, key, turns, of_all = self._waiting.popleft()
             if self._contestant.knock(limit, key):
                 self.admitted += 1
-            elif turns > 1:
-                self._waiting.append((limit, key, turns - 1))
+            elif turns > 1 and of_all > 1:
+                self._waiting.append((limit, key, turns - counts, of_all - 1))
 
 
 def resident_kb() -> int:

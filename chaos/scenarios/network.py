@@ -9,6 +9,7 @@ from chaos.faults.fault import Dropped, Fault, Lossy, Poisoned, Reset, Stopped, 
 from chaos.faults.proxy import Toxic
 from chaos.judge.checker import DOUBLED, LOST, OVER_ADMISSION, TOUCHED, WAITED
 from chaos.judge.expectations import UNNOTICED, flags_staleness, notices
+from chaos.judge.slots import IN_PROGRESS
 from chaos.scenarios.scenario import LASTING, LASTING_DEMAND, NETWORK, ROOMY, ROOMY_DEMAND, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 
@@ -124,7 +125,7 @@ SCENARIOS: Final = (
         claim="A connection that ends in the middle of an answer makes nothing count twice.",
         spells=(spell("limit_data", DOWN, 1.0, 4.0, bytes=HANDSHAKE_BYTES),),
         load_s=6.0,
-        rivals=(Rival("requeueing", DOUBLED), Rival("retrying", DOUBLED)),
+        rivals=(Rival("requeueing", DOUBLED), Rival("retrying", DOUBLED), Rival("reconnecting", IN_PROGRESS)),
         outage=False,
         limit=ROOMY,
         demand=ROOMY_DEMAND,

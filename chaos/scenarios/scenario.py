@@ -39,7 +39,7 @@ LASTING: Final = Limit(40, 3600.0, algorithm=FIXED_WINDOW)
 """Of a window that no run outlasts, so that what was used of it is still of interest when all is quiet."""
 LASTING_DEMAND: Final = 4.0
 SLOTS: Final = 6
-"""Of which twice as many are wanted by four nodes."""
+"""Of which twice as many are wanted, by four nodes or by one that is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,8 @@ class Scenario:
     beyond: int = 0
     """Over-admission that the promises exclude, on top of the declared bound; `beyond_why` says by which words."""
     beyond_why: str = ""
+    slots: int = SLOTS
+    """How much may be in progress at once, on all nodes together."""
     slots_beyond: int = 0
     """In progress beyond the limit, for the same reason."""
     outage: bool = True
@@ -125,15 +127,6 @@ class Scenario:
     """Nodes may go without last words; in the window in which their lease ends, what they held counts as used."""
     expectations: tuple[Expectation, ...] = ()
     """What must be seen besides the invariants."""
-
-    @property
-    def slots(self) -> int:
-        """How much may be in progress at once; 0 where nodes take no slots.
-
-        A lease is judged by a node's exchanges, so there is one shard, and what the hub says is true. Where nodes are
-        flooded, how soon a customer is admitted is judged, and no other work stands beside that.
-        """
-        return SLOTS
 
     @property
     def slots_lease_s(self) -> float:
