@@ -265,7 +265,10 @@ class Supervisor:
         while time.monotonic() < deadline_s:
             await asyncio.sleep(LOOK_S)
             views = await asyncio.to_thread(_last_views, directory, self.record.load_end_ns)
-            known = {sight.census for sight in self.record.sights[OURS][-1:] if sight.before_ns > since_ns}
+            sights = [sight for sight in self.record.sights[OURS][-1:] if sight.before_ns > since_ns]
+            known = {sight.census for sight in sights}
+            if any(sight.total != sight.census for sight in sights) and time.monotonic() < deadline_s - AGREE_S:
+                continue  # the other limit, of which nodes are asked nothing, has yet to be told
             if len(views) >= self._scenario.nodes and {view.total for view in views} == known:
                 await asyncio.sleep(3 * LOOK_S + 2 * self._scenario.interval_s)
                 return

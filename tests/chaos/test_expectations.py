@@ -59,13 +59,14 @@ def test_old_knowledge_has_to_be_said_to_be_old() -> None:
 
 def test_knowledge_is_no_older_than_the_longest_time_without_an_answer() -> None:
     """What goes wrong lasts for two seconds, and a node was without an answer for one of them, or for all of it."""
-    case = {"total": 6, "spells": ((ns(2.0), ns(4.0)),), "start_ns": ns(2.0), "end_ns": ns(4.0)}
     story = Story(nodes=1)
     story.knows(0, 2.9, 2, staleness_s=0.6)
-    assert not meets(flags_staleness, story.case(**case))
-
+    case = replace(story.case(total=6), spells=((ns(2.0), ns(4.0)),), start_ns=ns(2.0), end_ns=ns(4.0))
+    before = meets(flags_staleness, case)
     story.exchanges(0, 2.99, charged=2)
-    assert meets(flags_staleness, story.case(**case))
+
+    assert not before
+    assert meets(flags_staleness, case)
 
 
 def test_two_windows_without_any_admission_are_found() -> None:
