@@ -21,6 +21,7 @@ from reconverge.limiter.waiters import ThreadWaker, waiting_at
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node
+from tests.support.programs.churn_of_parts import OF_PARTS
 
 FIRST = 200
 """So often without looking, until caches and pools are as large as they get."""
@@ -285,6 +286,7 @@ ACTIVITIES: dict[str, Callable[[], Callable[[int], None]]] = {
     "mistakes": mistakes,
     "failures": failures,
     "cells": cells,
+    **OF_PARTS,
 }
 
 

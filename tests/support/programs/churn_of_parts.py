@@ -1,0 +1,123 @@
+"""Things that come and go beside keys: on full nodes, bans, slots, and quotas that keys move between. See `churn.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from reconverge import Agent, Limit, Limiter
+from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.policies import BALANCED, STRICT
+from reconverge_sync.memory import MemoryHub
+from tests.support.node import START_S, Node
+
+KEYS_MAX = 40
+KINDS = ("fixed-window", "sliding-window", "token-bucket")
+
+
+def full_nodes() -> Callable[[int], None]:
+    """Keys that find no room on a node without a hub, until others have been idle for long enough to leave for them."""
+    clock = ManualClock(START_S)
+    agent = Agent("memory://", clock=clock, max_keys=KEYS_MAX)
+    limiters = [agent.limit(name, Limit(3, 1, algorithm=name)) for name in KINDS]
+
+    def come(number: int) -> None:
+        for each in range(KEYS_MAX):
+            limiters[each % len(limiters)].allow(f"key {number} {each}", each % 3 + 1)
+        clock.advance_ns(SECOND_NS * (number % 4) // 2)
+
+    return come
+
+
+def full_nodes_with_a_hub() -> Callable[[int], None]:
+    """The same on a node that reports its keys: idle ones leave as others come, those in use with a last report."""
+    clock = ManualClock(START_S)
+    node, hub = Node(clock, keys_max=KEYS_MAX), MemoryHub(clock=clock)
+    limiters = [Limiter(node.limit(Limit(3, 1, algorithm=name), BALANCED, name)) for name in KINDS]
+
+    def come(number: int) -> None:
+        for each in range(KEYS_MAX):
+            limiters[each % len(limiters)].allow(f"key {number} {each}", each % 3 + 1)
+            if each == KEYS_MAX // 2 and number % 4 == 0:
+                node.sends()  # keys come while what is known of others is under way
+        if number % 2 == 0:  # else idle keys leave of which the hub has never heard
+            node.exchanges_with(hub, rounds=2)
+        clock.advance_ns(SECOND_NS)  # an exchange comes within each lease, or each would make a node at the hub
+
+    return come
+
+
+def bans() -> Callable[[int], None]:
+    """Keys that are refused until they are banned, asked meanwhile, and free again or reset."""
+    clock = ManualClock(START_S)
+    limiter = Agent("memory://", clock=clock).limit("login", "2/second", block_after="3/second", block_for="2 seconds")
+
+    def ban(number: int) -> None:
+        key = f"key {number % 20}"
+        for _ in range(8):
+            limiter.allow(key)
+        assert not limiter.hit(key).allowed
+        if number % 3 == 0:
+            limiter.reset(key)
+        clock.advance_ns(SECOND_NS // 4)
+
+    return ban
+
+
+def slots() -> Callable[[int], None]:
+    """Slots that are taken, refused, waited for, given back, or dropped without a word."""
+    clock = ManualClock(START_S)
+    limiter = Agent("memory://", clock=clock).concurrency("render", 3, lease=30.0)
+
+    async def wait(key: str) -> None:
+        async with limiter.slot(key, timeout=5.0, max_queue=4):
+            await asyncio.sleep(0)
+
+    async def all_wait(key: str) -> None:
+        await asyncio.gather(*(wait(key) for _ in range(5)))
+
+    def work(number: int) -> None:
+        key = f"key {number % 9}"
+        taken = [limiter.slot(key) for _ in range(4)]
+        assert [True, True, True, False] == [bool(slot.acquire()) for slot in taken]
+        for slot in taken[:2]:
+            slot.release()
+        del taken, slot
+        with limiter.slot(key, 2) as again:
+            assert again.decision is not None
+        asyncio.run(all_wait(key))
+        clock.advance_ns(SECOND_NS * (number % 3))
+
+    return work
+
+
+def tiers() -> Callable[[int], None]:
+    """Keys that move between quotas, of which those that no key is in are dropped, and come back when asked."""
+    clock = ManualClock(START_S)
+    node, hub = Node(clock), MemoryHub(clock=clock)
+    kernel = node.kernel
+
+    def quota(number: int) -> Limiter:
+        made = kernel.tier(f"limit@{number}", Limit(number, 60), STRICT, reported_as="limit")
+        return Limiter(made)
+
+    def move(number: int) -> None:
+        lower, higher = quota(5 + number % 7), quota(20 + number % 5)
+        for key in (f"key {number % 11}", "ada"):
+            lower.allow(key)
+            higher.hit(key, 2)
+            (lower if number % 2 else higher).allow(key)
+        node.exchanges_with(hub, rounds=2)
+        kernel.dropped.drop([lower.table.name, higher.table.name])
+        clock.advance_ns(SECOND_NS)
+
+    return move
+
+
+OF_PARTS: dict[str, Callable[[], Callable[[int], None]]] = {
+    "full nodes": full_nodes,
+    "full nodes with a hub": full_nodes_with_a_hub,
+    "bans": bans,
+    "slots": slots,
+    "tiers": tiers,
+}
