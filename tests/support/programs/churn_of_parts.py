@@ -1,4 +1,4 @@
-"""Things that come and go beside keys: on full nodes, bans, slots, and quotas that keys move between. See `churn.py`."""
+"""Things that come and go beside keys: full nodes, bans, slots, quotas that keys move between. See `churn.py`."""
 
 from __future__ import annotations
 
