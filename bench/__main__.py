@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.capacity import asks, sync
+from bench.capacity import asks, pieces, sync
 from bench.decisions import blocks, decisions, felt, memory, threads
 from bench.report import chart
 from bench.report.found import Part, Row
@@ -26,6 +26,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "threads": threads.measure,
     "blocks": blocks.measure,
     "sync": sync.measure,
+    "exchange": pieces.measure,
     "asks": asks.measure,
     "web": web.measure,
     "middleware": middleware.measure,

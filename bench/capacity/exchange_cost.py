@@ -25,10 +25,11 @@ import redis.asyncio
 from redis import Redis
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.exchange.syncer import Syncer
+from reconverge.exchange.syncer import CELLS_MAX, Syncer
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import SCHEMA_VERSION, Batch
 from reconverge.kernel import Kernel
+from reconverge.kernel.reporting.agenda import PROMISED_SHARE
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.codec import decode_answer, encode_batch
@@ -36,7 +37,9 @@ from reconverge_sync.embedded.supervisor import find_redis_server
 from reconverge_sync.redis.hub import RedisHub, _bulks_of_keys
 from reconverge_sync.redis.resp import bulk, bulks, packed, sends_packed
 
-CELLS: Final = (1, 10, 100, 256)
+FULL: Final = CELLS_MAX - CELLS_MAX // PROMISED_SHARE
+"""So many cells that have something to say fit into a batch, while others have been promised another look."""
+CELLS: Final = (1, 10, 100, FULL)
 NODES: Final = 8
 INTERVAL_NS: Final = SECOND_NS
 TURN_NS: Final = INTERVAL_NS * 11 // 10 // NODES
@@ -52,7 +55,7 @@ COLD_INTERVALS: Final = (10, 60, 600)
 COLD_KEYS: Final = 400
 """Of each node."""
 COLD_LIMIT: Final = Limit(100, 60.0)
-CLIENT_CELLS: Final = 256
+CLIENT_CELLS: Final = FULL
 CLIENT_BATCHES: Final = 40
 
 _names = count(1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from bench.capacity import asks, sync
+from bench.capacity import asks, pieces, sync
 from bench.decisions import decisions, felt, memory, threads
 from bench.report.found import Row, find
 from bench.web import limited, middleware, under_servers
@@ -25,6 +25,10 @@ ON_REDIS: Final = "limits on Redis, CPU of the client"
 ALONE: Final = "reconverge, alone"
 DIRECTLY: Final = middleware.case_of("ASGI")
 EXCHANGED: Final = f"{sync.OURS}: {sync.HOT}"
+INTRODUCED: Final = f"{sync.OURS}: {sync.COLD}"
+
+
+Measured: TypeAlias = Callable[[Iterable[Row]], float]
 
 
 class NotMeasured(Exception):
@@ -42,16 +46,21 @@ class Target:
     measured: Callable[[Iterable[Row]], float]
     floor: Callable[[Iterable[Row]], float] | None = None
     """The least that something like it costs, measured in the same run and in the same unit."""
+    before: float | None = None
+    """What it was before anything was done about it, of what is in the table of `bench.speed`."""
 
     def met(self, value: float) -> bool:
         """Whether it is where it should be."""
         return value >= self.bound if self.at_least else value <= self.bound
 
 
-def judged(rows: Iterable[Row]) -> list[tuple[Target, float | None, float | None]]:
-    """All of them, with what was measured and its floor, or None for what was not."""
+def judged(
+    rows: Iterable[Row], targets: Iterable[Target] | None = None
+) -> list[tuple[Target, float | None, float | None]]:
+    """All of them, or some, with what was measured and its floor, or None for what was not."""
     rows = list(rows)
-    return [(target, _if_measured(target.measured, rows), _if_measured(target.floor, rows)) for target in TARGETS]
+    targets = TARGETS if targets is None else targets
+    return [(target, _if_measured(target.measured, rows), _if_measured(target.floor, rows)) for target in targets]
 
 
 def _if_measured(find_it: Callable[[Iterable[Row]], float] | None, rows: Iterable[Row]) -> float | None:
@@ -105,11 +114,12 @@ def _at_most(
     unit: str,
     measured: Callable[[Iterable[Row]], float],
     floor: Callable[[Iterable[Row]], float] | None = None,
+    before: float | None = None,
 ) -> Target:
-    return Target(what, unit, bound, at_least=False, measured=measured, floor=floor)
+    return Target(what, unit, bound, at_least=False, measured=measured, floor=floor, before=before)
 
 
-def _added(case: str, what: str, floor: str, bound_us: float) -> Target:
+def _added(case: str, what: str, floor: str, bound_us: float, before_us: float) -> Target:
     """What a limit adds to a request."""
     return _at_most(
         f"{case}: {what}",
@@ -117,27 +127,113 @@ def _added(case: str, what: str, floor: str, bound_us: float) -> Target:
         "µs added",
         _value(under_servers.PART, case, what),
         _value(under_servers.PART, case, floor),
+        before_us,
     )
 
 
-def _felt(what: str, name: str, floor: str, p50_us: float, p99_us: float | None) -> list[Target]:
-    """What one call takes after 3 ms in which something else was done."""
+def _felt(
+    what: str, name: str, floor: str, p50_us: tuple[float, float], p99_us: tuple[float, float] | None = None
+) -> list[Target]:
+    """What one call takes after 3 ms in which something else was done: what it was before, and the aim."""
     return [
         _at_most(
             f"one `allow` after 3 ms, {what}: {percentile}",
-            bound,
+            figures[1],
             "µs",
             _value(felt.PART, felt.case_of(3.0, 0, percentile), name),
             _value(felt.PART, felt.case_of(3.0, 0, percentile), floor),
+            figures[0],
         )
-        for percentile, bound in (("p50", p50_us), ("p99", p99_us))
-        if bound is not None
+        for percentile, figures in (("p50", p50_us), ("p99", p99_us))
+        if figures is not None
     ]
+
+
+def _exchanged(what: str, bound_us: float, before_us: float, measured: Measured, floor: Measured | None) -> Target:
+    """What a part of an exchange costs."""
+    return _at_most(f"exchange: {what}", bound_us, "µs for a key", measured, floor, before_us)
 
 
 def _at_least(what: str, bound: float, unit: str, measured: Callable[[Iterable[Row]], float]) -> Target:
     return Target(what, unit, bound, at_least=True, measured=measured)
 
+
+SPEED: Final = (
+    *_felt(
+        "a Redis, first charge since the last report", f"{felt.REDIS}: {felt.FIRST}", felt.FLOOR, (12.4, 3), (38, 15)
+    ),
+    *_felt("a Redis, new keys", f"{felt.REDIS}: {felt.NEW}", felt.FLOOR_NEW, (23.3, 7), (59, 25)),
+    *_felt("in memory, one hot key", f"{felt.MEMORY}: {felt.HOT}", felt.FLOOR, (1.25, 1.2)),
+    *_felt("in memory, new keys", f"{felt.MEMORY}: {felt.NEW}", felt.FLOOR_NEW, (6.2, 3)),
+    _at_most(
+        "a new key beyond `max_keys` after 3 ms: p50",
+        1.2,
+        "of a new key below it",
+        _quotient(
+            felt.PART,
+            felt.case_of(3.0, 0, "p50"),
+            f"{felt.MEMORY}: {felt.BEYOND}",
+            f"{felt.MEMORY}: {felt.NEW}",
+        ),
+        before=8.4,
+    ),
+    _added(DIRECTLY, limited.LIMITED, limited.CONSTANT, 2.5, 11.6),
+    _added(DIRECTLY, limited.REFUSED, limited.CONSTANT, 4, 18),
+    _added(DIRECTLY, middleware.BY_ADDRESS, limited.CONSTANT, 3, 14.5),
+    _added(DIRECTLY, middleware.NO_FIELDS, limited.CONSTANT, 1.5, 7.4),
+    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10, 38),
+    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6, 33),
+    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23, 80),
+    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18, 71),
+    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12, 57),
+    _exchanged(
+        "take and install",
+        0.25,
+        0.33,
+        _value(sync.PART, sync.DRAIN, EXCHANGED),
+        _value(pieces.PART, pieces.DICTIONARY, pieces.FLOOR),
+    ),
+    _exchanged(
+        "the client, all of it",
+        1.0,
+        1.29,
+        _value(sync.PART, sync.CLIENT, EXCHANGED),
+        _value(pieces.PART, pieces.CLIENT, pieces.FLOOR),
+    ),
+    _exchanged(
+        "the Redis, a hot key",
+        5,
+        6.6,
+        _value(sync.PART, sync.SERVER, EXCHANGED),
+        _value(pieces.PART, pieces.SERVER, pieces.FLOOR),
+    ),
+    _exchanged(
+        "the Redis, a key that is used once in a window of ten intervals, for each of them",
+        1.5,
+        3.1,
+        _value(pieces.PART, pieces.COLD_KEYS, pieces.OURS),
+        _value(pieces.PART, pieces.SERVER, pieces.FLOOR),
+    ),
+    _exchanged("install, keys new to the hub", 1, 3.7, _value(sync.PART, "install", INTRODUCED), None),
+    *(
+        _exchanged(
+            case,
+            10,
+            80,
+            _value(pieces.PART, case, pieces.OURS),
+            _value(pieces.PART, case, pieces.FLOOR),
+        )
+        for case in pieces.DATED.values()
+    ),
+    _at_most(
+        pieces.DEMO,
+        10,
+        "µs",
+        _value(pieces.PART, pieces.DEMO, pieces.OURS),
+        _value(pieces.PART, pieces.DEMO, pieces.FLOOR),
+    ),
+)
+"""What `bench.speed` is about: what is felt, beside what it was when these aims were set."""
 
 TARGETS: Final = (
     _at_most("`allow`, 10 k keys", 1.3, "floors", _ratio(decisions.PART, HOT, ALLOW)),
@@ -151,8 +247,6 @@ TARGETS: Final = (
     _at_most("pure Python, `allow`, 10 k keys", 6, "floors", _ratio(decisions.PART, HOT, PURE)),
     _at_least("pure Python, `allow`: faster than limits' fixed window", 10, "times", _times(HOT, LIMITS, PURE)),
     _at_most("memory for each of 1 M keys, without the strings", 64, "bytes", _value(memory.PART, memory.WHOLE, ALONE)),
-    _at_most("exchange: take and install", 0.25, "µs for a key", _value(sync.PART, sync.DRAIN, EXCHANGED)),
-    _at_most("exchange: the client, all of it", 1.0, "µs for a key", _value(sync.PART, sync.CLIENT, EXCHANGED)),
     _at_most(
         "`ask`, 1,000 in doubt a second, 5 ms added: median",
         2,
@@ -160,28 +254,5 @@ TARGETS: Final = (
         _ratio(asks.PART, asks.case_of(asks.PROXIED, "median"), asks.ASK),
     ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
-    *_felt("a Redis, first charge since the last report", f"{felt.REDIS}: {felt.FIRST}", felt.FLOOR, 3, 15),
-    *_felt("a Redis, new keys", f"{felt.REDIS}: {felt.NEW}", felt.FLOOR_NEW, 7, 25),
-    *_felt("in memory, one hot key", f"{felt.MEMORY}: {felt.HOT}", felt.FLOOR, 1.2, None),
-    *_felt("in memory, new keys", f"{felt.MEMORY}: {felt.NEW}", felt.FLOOR_NEW, 3, None),
-    _at_most(
-        "a new key beyond `max_keys` after 3 ms: p50",
-        1.2,
-        "of a new key below it",
-        _quotient(
-            felt.PART,
-            felt.case_of(3.0, 0, "p50"),
-            f"{felt.MEMORY}: {felt.BEYOND}",
-            f"{felt.MEMORY}: {felt.NEW}",
-        ),
-    ),
-    _added(DIRECTLY, limited.LIMITED, limited.CONSTANT, 2.5),
-    _added(DIRECTLY, limited.REFUSED, limited.CONSTANT, 4),
-    _added(DIRECTLY, middleware.BY_ADDRESS, limited.CONSTANT, 3),
-    _added(DIRECTLY, middleware.NO_FIELDS, limited.CONSTANT, 1.5),
-    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10),
-    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6),
-    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23),
-    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18),
-    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12),
+    *SPEED,
 )

@@ -55,11 +55,16 @@ def case_of(framework: str) -> str:
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
     """Each case by turns with the bare application of its framework; then under servers."""
+    yield from directly(quick=quick, only=only)
+    yield from under_servers.measure(quick=quick, only=only)
+
+
+def directly(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Called directly, each case by turns with the bare application of its framework."""
     rounds, calls = (3, 200) if quick else (ROUNDS, CALLS)
     for framework, cases in FRAMEWORKS.items():
         if only in case_of(framework):
             yield from _measure(case_of(framework), cases, rounds, calls)
-    yield from under_servers.measure(quick=quick, only=only)
 
 
 def _measure(case: str, cases: dict[str, Callable[[], Made]], rounds: int, calls: int) -> Iterator[Row]:

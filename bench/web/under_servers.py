@@ -11,8 +11,9 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -77,13 +78,14 @@ SERVED: Final = (
 )
 
 
-def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each server with all of its applications."""
+def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> Iterator[Row]:
+    """Each server with all of its applications but those that are to be left out."""
     for served in SERVED:
         if only not in served.name:
             continue
+        limiters = tuple(each for each in served.limiters if each not in without)
         try:
-            yield from _measure(served, *((1, 1) if quick else (TURNS, SECONDS)))
+            yield from _measure(replace(served, limiters=limiters), *((1, 1) if quick else (TURNS, SECONDS)))
         except Missing as error:
             yield Row(PART, served.name, BARE, missing=str(error))
 

@@ -25,12 +25,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Kernel, Pace, Table
 from reconverge.remote_settings.layered import Layered
 from reconverge.settings import check_lease, check_slot_lease, checked_pace
+
+_NONE: Final = frozenset[int]()
 
 
 class Intervals:
@@ -59,7 +62,9 @@ class Intervals:
 
     def due(self, now_ns: int) -> frozenset[int]:
         """The intervals that are over."""
-        return frozenset(each for each, due_ns in self._due_ns.items() if due_ns <= now_ns)
+        if now_ns < self.due_ns:
+            return _NONE
+        return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
         """When the first of some intervals is over; whatever is not known is due with the first of all."""

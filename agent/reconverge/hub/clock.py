@@ -77,8 +77,10 @@ class HubClock:
             best = self._best
             if abs(sample.offset_ns - best.offset_ns) > sample.error_at_ns(received_ns) + best.error_at_ns(received_ns):
                 self._samples.clear()
+        all_but_best = not self._samples or (len(self._samples) == SAMPLES_MAX and self._samples[0] is self._best)
         self._samples.append(sample)
-        self._best = min(self._samples)
+        # What leaves is rarely the best, and then only the newcomer may be better.
+        self._best = min(self._samples) if all_but_best else min(self._best, sample)
         return len(self._samples) == 1
 
     @property

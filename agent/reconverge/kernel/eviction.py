@@ -114,7 +114,8 @@ class Room:
     @property
     def leaving(self) -> int:
         """Keys whose last report is due or under way."""
-        return sum(shard.leaving for shard in self._kernel.shards)
+        shards = self._kernel.shards
+        return shards[0].leaving if len(shards) == 1 else sum(shard.leaving for shard in shards)
 
     @property
     def wanted(self) -> bool:
@@ -124,6 +125,8 @@ class Room:
     def sweep(self, now_ns: int) -> bool:
         """Look at a few keys, if room is needed, and have some of them leave; returns whether to go on at once."""
         kernel = self._kernel
+        if not self._making and kernel.keys <= self.high:
+            return False
         excess = kernel.keys - self.leaving - self.low
         self._making = excess > 0 and (self._making or kernel.keys > self.high)
         if not self._making:

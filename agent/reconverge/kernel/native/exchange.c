@@ -243,7 +243,9 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     cell->room = -1; /* so that the next charge is noticed */
     cell->reported_ns = now_ns;
     bool bucket = terms->kind == BUCKET;
+    /* All of it, as what is left out would be cleared first, all of it. */
     *report = (Report){
+        .limit = 0,
         .epoch = cell->epoch,
         .current = bucket ? cell->charged : cell->used,
         .previous = bucket ? (i64)ceil_div(1000 * cell->level, terms->window_ns) : cell->previous,

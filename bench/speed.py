@@ -1,0 +1,123 @@
+"""What is felt of a limiter, in requests, between other work and in the exchange: before, now, and what was aimed at.
+
+    python -m bench.speed                # measures, in ten minutes at most, and prints the table
+    python -m bench.speed --keep         # keeps it as well: bench/results/speed.json and docs/reference/speed.md
+    python -m bench.speed --page         # measures nothing, and writes the page anew from what is kept
+
+These are rows of the parts `felt`, `middleware`, `sync` and `exchange` of `python -m bench`, each with the floor of its
+own run. Limiters of others are left out here, and so is what has no aim.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from bench.capacity import pieces, sync
+from bench.child import ROOT
+from bench.decisions import felt
+from bench.report.found import Part, Row
+from bench.report.machine import circumstances, in_a_sentence
+from bench.report.page import cell, number
+from bench.report.targets import SPEED, judged
+from bench.web import middleware, under_servers
+from bench.web.limited import PEERS, REFUSED
+
+NAME: Final = "speed"
+KEPT: Final = ROOT / "bench" / "results" / f"{NAME}.json"
+PAGE: Final = ROOT / "docs" / "reference" / f"{NAME}.md"
+HEADER: Final = ("what", "before", "floor of this run", "after", "aim", "met")
+UNDER_SERVERS: Final = {*PEERS, REFUSED}
+MEASURES: Final[tuple[Callable[..., Iterator[Row]], ...]] = (
+    partial(felt.measure, only="3 ms between calls, reconverge"),
+    partial(middleware.directly, only=middleware.case_of("ASGI")),
+    partial(under_servers.measure, without=UNDER_SERVERS),
+    sync.measure,
+    pieces.measure,
+)
+THEORY: Final = """\
+# Speed where it is felt
+
+A decision takes less than the increment of a dictionary. What a user feels is another thing: a request pays for all
+that is around the decision, and in an application that does something between two of them nothing is in the caches.
+
+- *Before* is what it was when these aims were set, on two cores on another day.
+- A *floor* is the least that something like it costs, measured in the same run. On a busy machine the floor is dear as
+  well, so compare with it. For requests it is two constant response fields, or a dependency that does nothing; for one
+  `allow` between other work a dictionary, asked likewise; for the exchange see
+  [the benchmark](../../bench/capacity/pieces.py).
+- Of what is not met, [decision 132](../decisions/0132-what-an-exchange-costs.md) says what stands in its way.
+
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the table. Returns the status to end with."""
+    parser = argparse.ArgumentParser(prog="python -m bench.speed", description="What is felt, before and now.")
+    parser.add_argument("--quick", action="store_true", help="a short run, which shows that it works")
+    parser.add_argument("--keep", action="store_true", help="keep what was measured, and write the page")
+    parser.add_argument("--page", action="store_true", help="measure nothing: write the page from what is kept")
+    options = parser.parse_args(arguments)
+    if options.page:
+        part = read(KEPT)
+    else:
+        part = measured(quick=options.quick)
+        if options.keep:
+            write(part, KEPT)
+    if options.page or options.keep:
+        PAGE.write_text(page(part))
+    print("\n".join(table(part.rows)))
+    return 0
+
+
+def measured(*, quick: bool) -> Part:
+    """All of it, telling how far it is."""
+    part, begun_s = Part(NAME, circumstances(), []), time.monotonic()
+    for measure in MEASURES:
+        for row in measure(quick=quick):
+            part.rows.append(row)
+            at_s = time.monotonic() - begun_s
+            print(f"{at_s:4.0f} s {row.part}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
+    return part
+
+
+def write(part: Part, path: Path) -> None:
+    """Keep what the table needs."""
+    lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in part.rows)
+    path.write_text(f'{{"about": {json.dumps(part.about, ensure_ascii=False)},\n"rows": [\n{lines}\n]}}\n')
+
+
+def read(path: Path) -> Part:
+    """What was kept."""
+    fields: dict[str, Any] = json.loads(path.read_text())
+    return Part(NAME, fields["about"], [Row.from_json(row) for row in fields["rows"]])
+
+
+def page(part: Part) -> str:
+    """For the documents."""
+    about = f"Measured by `python -m bench.speed`. {in_a_sentence(part.about)}"
+    return THEORY + "\n".join([about, "", *table(part.rows), ""])
+
+
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each aim."""
+    yield f"| {' | '.join(HEADER)} |"
+    yield "|---" * len(HEADER) + "|"
+    for target, value, floor in judged(rows, SPEED):
+        before = "" if target.before is None else number(target.before)
+        least = "" if floor is None else number(floor)
+        if value is None:
+            after, met = "", "not measured"
+        else:
+            after, met = number(value), "yes" if target.met(value) else "**no**"
+        yield f"| {target.what} | {before} | {least} | {after} | ≤ {target.bound:g} {target.unit} | {met} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
