@@ -64,27 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep what was measured, and write the page")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page from what is kept")
     options = parser.parse_args(arguments)
-    if options.page:
-        part = read(KEPT)
-    else:
-        part = measured(quick=options.quick)
-        if options.keep:
-            write(part, KEPT)
+    part = read(KEPT) if options.page else Part(NAME, circumstances(), [])
+    if not options.page:
+        for row in measured(quick=options.quick):
+            part.rows.append(row)
+            if options.keep:  # each time, so that a run which is interrupted has not been in vain
+                write(part, KEPT)
     if options.page or options.keep:
         PAGE.write_text(page(part))
     print("\n".join(table(part.rows)))
     return 0
 
 
-def measured(*, quick: bool) -> Part:
+def measured(*, quick: bool) -> Iterator[Row]:
     """All of it, telling how far it is."""
-    part, begun_s = Part(NAME, circumstances(), []), time.monotonic()
+    begun_s = time.monotonic()
     for measure in MEASURES:
         for row in measure(quick=quick):
-            part.rows.append(row)
             at_s = time.monotonic() - begun_s
             print(f"{at_s:4.0f} s {row.part}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
-    return part
+            yield row
 
 
 def write(part: Part, path: Path) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import speed
 from bench.__main__ import kept, main
+from bench.capacity import pieces
 from bench.capacity.measured import DATA, GRID
 from bench.capacity.page import tables
 from bench.child import Missing
@@ -23,12 +25,13 @@ from bench.decisions.decisions import FLOOR
 from bench.decisions.peers import peer
 from bench.report.found import Part, Row, Spread, find
 from bench.report.page import cell, page
+from bench.report.targets import SPEED, TARGETS
 from bench.web import middleware, under_servers
 from bench.web.limited import BARE, CONSTANT, LIMITED, REFUSED
 from bench.web.under_servers import H11, HTTPTOOLS
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "asks")
+PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "exchange", "asks")
 RUN_S_MAX = 500.0
 OURS = "reconverge, `allow`"
 PURE = "reconverge in pure Python, `allow`"
@@ -161,6 +164,36 @@ def test_there_is_a_picture(results: Path) -> None:
     """With something in it."""
     assert (results / "chart.png").read_bytes().startswith(b"\x89PNG")
     assert (results / "chart.png").stat().st_size > 10_000
+
+
+def test_what_is_felt_stands_beside_before_floor_and_aim(results: Path) -> None:
+    """A line for each aim; a short run has all of decisions and exchanges, and says of the rest that it is missing."""
+    header, _, *lines = tables_of("\n".join(speed.table(rows_of(results))))[0]
+    found = {line[0]: dict(zip(header, line, strict=True)) for line in lines}
+    missing = {what for what, line in found.items() if line["met"] == "not measured"}
+
+    assert [target.what for target in SPEED] == [line[0] for line in lines]
+    assert set(SPEED) <= set(TARGETS)
+    assert {pieces.DEMO} == {what for what in missing if not what.startswith(("called directly", "served"))}
+    assert all(line["after"] for what, line in found.items() if what not in missing)
+    assert all(
+        line["floor of this run"] for what, line in found.items() if what.startswith(("one `allow`", "take and"))
+    )
+    assert {pieces.DEMO} == {what for what, line in found.items() if not line["before"]}
+
+
+def test_the_page_of_what_is_felt_is_drawn_from_what_was_kept() -> None:
+    """No number stands in two places: the page is what the results give."""
+    assert speed.PAGE.read_text() == speed.page(speed.read(speed.KEPT))
+
+
+def test_what_was_felt_is_kept_and_read_as_it_was(tmp_path: Path) -> None:
+    """Rows with numbers, and those that say why there are none."""
+    rows = [Row("exchange", "case", "what", measured=Spread(1.0, 0.5, 2.0)), Row("exchange", "case", "x", missing="no")]
+    part = Part(speed.NAME, {"commit": "0"}, rows)
+    speed.write(part, tmp_path / "speed.json")
+
+    assert part == speed.read(tmp_path / "speed.json")
 
 
 def test_a_peer_that_is_not_there_is_said_to_be_missing() -> None:
