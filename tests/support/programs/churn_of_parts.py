@@ -80,9 +80,9 @@ def slots() -> Callable[[int], None]:
         key = f"key {number % 9}"
         taken = [limiter.slot(key) for _ in range(4)]
         assert [True, True, True, False] == [bool(slot.acquire()) for slot in taken]
-        for slot in taken[:2]:
-            slot.release()
-        del taken, slot
+        taken.pop(0).release()
+        taken.pop(0).release()
+        del taken
         with limiter.slot(key, 2) as again:
             assert again.decision is not None
         asyncio.run(all_wait(key))
