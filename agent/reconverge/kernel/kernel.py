@@ -295,10 +295,11 @@ class Kernel(Node):
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""
-        reports = self.flights.pop(shard_index)
-        self.shards[shard_index].under_way_ns = NEVER_NS
-        farewells = self.room.farewells(reports)
+        reports = self.flights[shard_index]
+        farewells = self.room.farewells(reports)  # first: what an exception interrupts here is still under way
         try:
+            del self.flights[shard_index]
+            self.shards[shard_index].under_way_ns = NEVER_NS
             news = apply_answers(reports, answer.cells, heard_ns, now_ns)
             self.room.hear(farewells, answer.cells, now_ns)
             self._tell(news)
@@ -307,6 +308,8 @@ class Kernel(Node):
             for each in self.after_answers:
                 each(now_ns)
         except BaseException:  # likewise
+            self.flights.pop(shard_index, None)
+            self.shards[shard_index].under_way_ns = NEVER_NS
             self._hear_again(self.shards[shard_index], reports)
             raise
 
