@@ -6,47 +6,23 @@ With RECONVERGE_TEST_SCREENSHOTS, pictures of the pages are left in that folder,
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-from starlette.applications import Starlette
-from starlette.routing import Mount
+from playwright.sync_api import Page, expect
 
 from reconverge import Agent
 from reconverge.integrations.console import console
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
+from tests.support.browsing import NARROW, WIDE, check_accessible, check_fits, picture, served, sign_in
 from tests.support.console import READER, TOKENS, WRITER
 from tests.support.fixtures.agents import MakeAgent
-from tests.support.servers import accepts, free_port
 from tests.support.waiting import eventually
 
-PREFIX = "/admin/limits"
-CHROMIUM = shutil.which("chromium")
-PATIENCE_MS = 30_000
-NARROW = {"width": 360, "height": 740}
-WIDE = {"width": 1280, "height": 800}
-
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser for all tests of this file; where merges are decided about, its absence is a failure."""
-    if CHROMIUM is None:
-        missing = "there is no Chromium; install Debian's package chromium"
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -75,59 +51,8 @@ def fleet(hub: MemoryHub, agent: Agent, make_agent: MakeAgent) -> Iterator[list[
 def address(agent: Agent, fleet: list[Agent]) -> Iterator[str]:
     """Where the console is, under a prefix."""
     del fleet  # it works meanwhile
-    port = free_port()
-    pages = console(agent, tokens=TOKENS, settings_secret=SECRET)
-    app = Starlette(routes=[Mount(PREFIX, pages)])
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
-    pages.state.pages.going_on = lambda: not server.should_exit
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    eventually(lambda: accepts(port), "the server to listen")
-    yield f"http://127.0.0.1:{port}{PREFIX}/"
-    server.should_exit = True
-    thread.join()
-
-
-@pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """A page without cookies, that fails its test when its script fails or its policy is broken."""
-    context = chromium.new_context(viewport=WIDE, color_scheme="light")  # type: ignore[arg-type]  # a size
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda said: problems.append(said.text) if "Content Security" in said.text else None)
-    yield page
-    context.close()
-
-    assert [] == problems
-
-
-def sign_in(page: Page, address: str, token: str) -> None:
-    """Do what an operator does."""
-    page.goto(address)
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Sign in").click()
-
-
-def picture(page: Page, name: str) -> None:
-    """Leave a picture, if they are wanted."""
-    folder = os.environ.get("RECONVERGE_TEST_SCREENSHOTS")
-    if folder:
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
-
-
-def check_fits(page: Page) -> None:
-    """Nothing is cut: the page is no wider than the screen, and no text stands outside of its box."""
-    wider: Any = page.evaluate(
-        """() => [document.documentElement.scrollWidth - innerWidth,
-            ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a")]
-                .filter((each) => each.offsetParent && each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
-                .map((each) => each.textContent)]"""
-    )
-
-    assert [0] == [max(0, wider[0]), *wider[1:]]
+    with served(console(agent, tokens=TOKENS, settings_secret=SECRET)) as address:
+        yield address
 
 
 def test_a_wrong_token_is_told_and_a_right_one_opens_the_console(page: Page, address: str) -> None:
@@ -184,18 +109,44 @@ def test_the_kill_switch_is_flipped_and_taken_back(page: Page, address: str, fle
     eventually(lambda: {"on"} == {each.stats().limits["login"].switch for each in fleet}, "all nodes to go back")
 
 
+def test_another_site_that_has_the_browser_send_a_form_changes_nothing(
+    page: Page, address: str, fleet: list[Agent]
+) -> None:
+    """The operator is signed in, and opens a page of that site in the same browser."""
+    sign_in(page, address, WRITER)
+    expect(page.locator("#rows-nodes tr")).to_have_count(3)
+    body = '{"to": "off", "limit": null, "x": "='
+    form = f"""<form id=f method=post enctype=text/plain action="{address}switch"><input name='{body}' value='"}}'>
+        <button>Win a prize</button></form>"""
+    page.route("http://evil.example/", lambda route: route.fulfill(body=form, content_type="text/html"))
+    page.goto("http://evil.example/")
+
+    with page.expect_response(f"{address}switch") as answered:
+        page.get_by_role("button", name="Win a prize").click()
+
+    assert answered.value.status in (401, 403)
+    page.goto(f"{address}#switches")
+    expect(page.locator("#switches-said")).to_contain_text("No switch is published")
+    assert {"on"} == {each.stats().limits["login"].switch for each in fleet}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_every_page_fits_the_screen(page: Page, address: str, scheme: Any, size: Any) -> None:
-    """In both colour schemes, on a wide screen and a narrow one."""
+def test_every_page_fits_the_screen_and_can_be_read_by_all(page: Page, address: str, scheme: Any, size: Any) -> None:
+    """In both colour schemes, on a wide screen and a narrow one; axe-core finds nothing serious."""
     page.set_viewport_size(size)
     page.emulate_media(color_scheme=scheme)
+    page.goto(address)
+    expect(page.get_by_label("Token")).to_be_visible()
+    check_fits(page)
+    check_accessible(page)
     sign_in(page, address, WRITER)
     expect(page.locator("#rows-nodes tr")).to_have_count(3)
     for name, row in (("nodes", "ready"), ("limits", "login"), ("keys", "ada"), ("switches", "login")):
         page.goto(f"{address}#{name}")
         expect(page.locator(f"#rows-{name}")).to_contain_text(row)
         check_fits(page)
+        check_accessible(page)
         picture(page, f"{name}-{scheme}-{size['width']}")
 
 

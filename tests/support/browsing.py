@@ -1,0 +1,87 @@
+"""A browser as an operator has it, what it does there, and what a page has to be like."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from tests.support.servers import accepts, free_port
+from tests.support.waiting import eventually
+
+PREFIX: Final = "/admin/limits"
+PATIENCE_MS: Final = 30_000
+NARROW: Final[Any] = {"width": 360, "height": 740}
+WIDE: Final[Any] = {"width": 1280, "height": 800}
+SCREENSHOTS: Final = "RECONVERGE_TEST_SCREENSHOTS"
+"""The variable that names the folder in which pictures are left."""
+
+
+@contextmanager
+def served(pages: Any, *others: Mount) -> Iterator[str]:
+    """The address of a console that is mounted under a prefix, beside other applications."""
+    port = free_port()
+    app = Starlette(routes=[*others, Mount(PREFIX, pages)])
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off"))
+    pages.state.pages.going_on = lambda: not server.should_exit
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: accepts(port), "the server to listen")
+        yield f"http://127.0.0.1:{port}{PREFIX}/"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def sign_in(page: Page, address: str, token: str) -> None:
+    """Do what an operator does."""
+    page.goto(address)
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def look_at(page: Page, address: str, name: str, *, row: str = "") -> None:
+    """Open one of the pages, and wait until its table has a row with some text."""
+    page.goto(f"{address}#{name}")
+    expect(page.locator(f"#page-{name.partition('?')[0]}")).to_contain_text(row)
+
+
+def picture(page: Page, name: str) -> None:
+    """Leave a picture, if they are wanted."""
+    folder = os.environ.get(SCREENSHOTS)
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def check_fits(page: Page) -> None:
+    """Nothing is cut: the page is no wider than the screen, and no text stands outside of its box."""
+    wider: Any = page.evaluate(
+        """() => [document.documentElement.scrollWidth - innerWidth,
+            ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a")]
+                .filter((each) => each.offsetParent && each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+                .map((each) => each.textContent)]"""
+    )
+
+    assert [0] == [max(0, wider[0]), *wider[1:]]
+
+
+def check_accessible(page: Page) -> None:
+    """axe-core finds nothing that is serious, and nothing that is critical."""
+    found = Axe().run(page).response["violations"]
+
+    assert [] == [
+        (each["id"], each["impact"], node["html"])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]
