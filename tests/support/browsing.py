@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
@@ -18,12 +20,19 @@ from starlette.routing import Mount
 from tests.support.servers import accepts, free_port
 from tests.support.waiting import eventually
 
+T = TypeVar("T")
 PREFIX: Final = "/admin/limits"
 PATIENCE_MS: Final = 30_000
 NARROW: Final[Any] = {"width": 360, "height": 740}
 WIDE: Final[Any] = {"width": 1280, "height": 800}
 SCREENSHOTS: Final = "RECONVERGE_TEST_SCREENSHOTS"
 """The variable that names the folder in which pictures are left."""
+
+
+def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a thread of its own: the browser has an event loop on this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 @contextmanager
@@ -48,12 +57,6 @@ def sign_in(page: Page, address: str, token: str) -> None:
     page.goto(address)
     page.get_by_label("Token").fill(token)
     page.get_by_role("button", name="Sign in").click()
-
-
-def look_at(page: Page, address: str, name: str, *, row: str = "") -> None:
-    """Open one of the pages, and wait until its table has a row with some text."""
-    page.goto(f"{address}#{name}")
-    expect(page.locator(f"#page-{name.partition('?')[0]}")).to_contain_text(row)
 
 
 def picture(page: Page, name: str) -> None:

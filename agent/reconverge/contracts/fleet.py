@@ -63,6 +63,16 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
     return LimitStanding(term, decision, known, lines=min(usage.lines, usage.left))
 
 
+def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
+    """What would be left if all nodes went by a limit already; until then the hub tells what the former one leaves.
+
+    Where that leaves something and the limit does not, nothing tells when one is free: after a window at the latest.
+    """
+    left = max(0, limit.capacity - usage.used)
+    later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS
+    return replace(usage, limit=limit.capacity, left=left, next_free=0.0 if left else later)
+
+
 def why_unknown(error: HubUnavailable) -> str:
     """Why the hub has not told the use of the fleet: the kind alone, as the rest may name hosts and users."""
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
@@ -77,13 +87,17 @@ class HubExplainer:
         namespace: the fleet's.
         document: the contracts in force.
         clock: tells which plan holds.
+        foreseen: the contracts are not in force yet; tell how customers would stand once all nodes go by them.
     """
 
-    def __init__(self, hub: Hub, hub_name: str, *, namespace: str, document: Document, clock: Clock) -> None:
+    def __init__(
+        self, hub: Hub, hub_name: str, *, namespace: str, document: Document, clock: Clock, foreseen: bool = False
+    ) -> None:
         self._hub = hub
         self._hub_name = hub_name
         self._document = document
         self._clock = clock
+        self._foreseen = foreseen
         self._policy = choose(None)
         self._kernel = Kernel(
             clock,
@@ -106,6 +120,8 @@ class HubExplainer:
         terms = terms_of(self._document, customer, now_s)
         places = [self._place(term, customer, facts) for term in terms.terms]
         usages = await read_fleet(places, self._kernel, self._hub, self._hub_name) if places else []
+        if self._foreseen:
+            usages = [foreseen_use(term.limit, usage) for term, usage in zip(terms.terms, usages, strict=True)]
         standings = [
             _switched(standing_with(term, term.limit, usage), customer, facts, now_s)
             for term, usage in zip(terms.terms, usages, strict=True)

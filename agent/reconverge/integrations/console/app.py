@@ -28,15 +28,17 @@ try:
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import RedirectResponse, Response, StreamingResponse
-    from starlette.routing import BaseRoute, Match, NoMatchFound
 except ModuleNotFoundError as error:
     raise MissingExtra("the console", error.name or "starlette", "console") from error
 
 from reconverge.integrations.console.access import Access, Visitor, check_origin, sign_out
+from reconverge.integrations.console.contract_requests import ContractRequests
+from reconverge.integrations.console.contracts import RECORDED_MAX, ContractPages, Recording
 from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
 from reconverge.integrations.console.switches import FleetSwitches, word_of
+from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
 from reconverge.integrations.contracts.reading import json_of, members_of, query_of, route_path
 from reconverge.integrations.contracts.tokens import Tokens
@@ -76,6 +78,7 @@ def console(
     behind_authentication: bool = False,
     settings_secret: str | bytes | None = None,
     read_only: bool = False,
+    recording: Recording | None = None,
 ) -> Starlette:
     """Make the application that shows the fleet of an agent; mount it under any prefix.
 
@@ -87,19 +90,25 @@ def console(
         tokens: what lets a person or a program in: a mapping of tokens to "read" or "write", or a list of `Token` or
             of text as "name: token, role". A token has 16 bytes or more.
         behind_authentication: the application lets only operators through to the console, so it needs no tokens.
-        settings_secret: what published settings are signed with. With it the console has switches for the whole fleet.
+        settings_secret: what published settings and contracts are signed with. With it the console has switches for
+            the whole fleet, and the contracts that are kept at the hub.
         read_only: nothing can be changed, whatever a token may.
+        recording: requests by which changes of contracts are predicted; `settings_secret` has to be there.
 
     Raises:
         InvalidSetting: there is neither a token nor `behind_authentication`, or both are there; a token or the secret
-            is wrong; the agent is none.
+            is wrong; the agent is none; there is a recording that nothing is predicted by.
     """
     access = Access(tokens, behind_authentication=behind_authentication, read_only=read_only, clock=_own(agent).clock)
-    switches = None
+    switches = contracts = None
     if settings_secret is not None:
-        switches = FleetSwitches(agent, Secrets(settings_secret), agent.clock)
-    pages = _Console(agent, access, switches)
-    app = Starlette(routes=[_EveryPath(pages.answer)], exception_handlers={Exception: _failed})
+        secrets = Secrets(settings_secret)
+        switches = FleetSwitches(agent, secrets, agent.clock)
+        contracts = ContractRequests(ContractPages(agent, secrets, agent.clock, _checked(recording)))
+    elif recording is not None:
+        raise InvalidSetting("recording", type(recording).__name__, "predicts nothing without a settings_secret")
+    pages = _Console(agent, access, switches, contracts)
+    app = Starlette(routes=[EveryPath(pages.answer, FIELDS)], exception_handlers={Exception: _failed})
     app.state.pages = pages
     return app
 
@@ -110,22 +119,11 @@ def _own(agent: object) -> Agent:
     return agent
 
 
-class _EveryPath(BaseRoute):
-    """The one route of the console: its own table says what is where."""
-
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._answer = answer
-
-    def matches(self, scope: Any) -> tuple[Match, Any]:
-        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
-
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        response = await self._answer(Request(scope, receive))
-        response.headers.update(FIELDS)
-        await response(scope, receive, send)
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        raise NoMatchFound(name, path_params)
+def _checked(recording: Recording | None) -> Recording | None:
+    if recording is not None and len(recording.requests) > RECORDED_MAX:
+        problem = f"has more than {RECORDED_MAX} requests, which would take long to decide; give the last of them"
+        raise InvalidSetting("recording", recording.name, problem)
+    return recording
 
 
 class _Place(NamedTuple):
@@ -139,7 +137,9 @@ class _Place(NamedTuple):
 class _Console:
     """Answers the requests of one mounted console."""
 
-    def __init__(self, agent: Agent, access: Access, switches: FleetSwitches | None) -> None:
+    def __init__(
+        self, agent: Agent, access: Access, switches: FleetSwitches | None, contracts: ContractRequests | None
+    ) -> None:
         self._agent = agent
         self._access = access
         self._switches = switches
@@ -157,6 +157,15 @@ class _Console:
         if switches is not None:
             self._places["/switches"] = _Place("GET", self.read_switches)
             self._places["/switch"] = _Place("POST", self.turn_switch, changes=True)
+        if contracts is not None:
+            self._places |= {
+                "/contracts": _Place("GET", contracts.overview),
+                "/customer": _Place("GET", contracts.customer),
+                "/plan": _Place("GET", contracts.plan),
+                "/history": _Place("GET", contracts.history),
+                "/predict": _Place("POST", contracts.predict),
+                "/change": _Place("POST", contracts.change, changes=True),
+            }
 
     async def answer(self, request: Request) -> Response:
         """Answer a request, whatever it is."""
@@ -296,7 +305,7 @@ class _Console:
         if limit is not None and not isinstance(limit, str):
             raise wrong_field(422, "must be the name of a limit, or null for all of them", ("limit",))
         try:
-            table = await self._switches.turn(to, limit)
+            table = await self._switches.turn(to, limit, author=visitor.name)
         except UnverifiedSettings as error:
             raise Problem(409, str(error)) from None
         except (InvalidFleetSettings, InvalidSetting) as error:

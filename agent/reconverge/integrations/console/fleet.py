@@ -92,7 +92,7 @@ def _table_of_node(node: Seen) -> dict[str, Any]:
         "pid": newest.pid,
         "state": SILENT if node.silent_s else newest.state,
         "grounds": [_silence(node.silent_s), *newest.grounds] if node.silent_s else list(newest.grounds),
-        "staleness": newest.staleness,
+        "staleness": None if newest.staleness is None else newest.staleness + node.silent_s,
         "round_trip": newest.round_trip,
         "lease": newest.lease,
         "exchanges": newest.exchanges,

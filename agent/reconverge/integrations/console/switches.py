@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from reconverge.remote_settings.signed import (
 
 KEPT_S: Final = 86_400
 """For so long a switch holds that is published where nothing was; what is published already keeps its end."""
+TURNED_MAX: Final = 50
+"""So many switches that were turned by a console are told of."""
 EXTENDED_S: Final = 3600
 """What ends sooner than this is kept for so long."""
 
@@ -33,6 +36,8 @@ class FleetSwitches:
         self._agent = agent
         self._secrets = secrets
         self._clock = clock
+        self._turned: deque[dict[str, Any]] = deque(maxlen=TURNED_MAX)
+        """What this console has turned, the newest first."""
 
     async def read(self) -> dict[str, Any]:
         """What is published of switches. Raises HubUnavailable."""
@@ -43,11 +48,11 @@ class FleetSwitches:
         payload = await self._agent.ask_hub(read)
         found = None if payload is None else opened(payload, self._secrets)
         if isinstance(found, Rejection):
-            return {"problem": f"what is published {found.problem}", **_table(None)}
+            return self._told(None, f"what is published {found.problem}")
         valid = found is not None and found.expires > self._now_s()
-        return {"problem": "", **_table(found if valid else None)}
+        return self._told(found if valid else None)
 
-    async def turn(self, to: Word | None, limit: str | None) -> dict[str, Any]:
+    async def turn(self, to: Word | None, limit: str | None, *, author: str) -> dict[str, Any]:
         """Publish a switch for all limits, or for one; None leaves it to each node again.
 
         Raises HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
@@ -62,7 +67,12 @@ class FleetSwitches:
             changed = self._changed(before, to, limit)
             return await publish(store, changed, self._secrets, raise_version=True)
 
-        return {"problem": "", **_table(await self._agent.ask_hub(turn))}
+        published = await self._agent.ask_hub(turn)
+        self._turned.appendleft({"when": self._now_s(), "by": author, "limit": limit, "to": to})
+        return self._told(published)
+
+    def _told(self, settings: FleetSettings | None, problem: str = "") -> dict[str, Any]:
+        return {"problem": problem, **_table(settings), "turned": list(self._turned)}
 
     def _changed(self, before: FleetSettings | None, to: Word | None, limit: str | None) -> FleetSettings:
         now_s = self._now_s()

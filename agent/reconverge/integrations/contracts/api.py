@@ -45,6 +45,7 @@ from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, NeedsSlot, ReconvergeError
 from reconverge.errors import asked as meant
+from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.openapi import (
     CHANGES,
     CHANGES_MAX,
@@ -88,7 +89,6 @@ try:
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
-    from starlette.routing import BaseRoute, Match, NoMatchFound
 except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
 
@@ -166,28 +166,7 @@ def contracts_api(
     if contracts is not None and not isinstance(contracts, Explainer):
         raise InvalidSetting("contracts", contracts, "explains no customers; it needs `explain` and `reset`")
     api = _Api(book, table, contracts, is_open=open, clock=clock or SystemClock())
-    return Starlette(routes=[_EveryPath(api.answer)], exception_handlers={Exception: _failed})
-
-
-class _EveryPath(BaseRoute):
-    """The one route of the API: its own table of operations says what is where."""
-
-    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
-        self._answer = answer
-
-    def matches(self, scope: Any) -> tuple[Match, Any]:
-        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
-
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        response = await self._answer(Request(scope, receive))
-        for name, value in PRIVATE.items():
-            response.headers.setdefault(name, value)
-        if scope["method"] == "HEAD":
-            response.body = b""
-        await response(scope, receive, send)
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        raise NoMatchFound(name, path_params)
+    return Starlette(routes=[EveryPath(api.answer, PRIVATE)], exception_handlers={Exception: _failed})
 
 
 class _Api:

@@ -3,7 +3,9 @@
 
 const HISTORY = 60; // seconds of charts that are kept, for at most LINES limits
 const LINES = 500;
-const PAGES = ["nodes", "limits", "keys", "key", "switches"];
+const PAGES = ["nodes", "limits", "keys", "key", "contracts", "contract", "plan", "switches", "audit"];
+const SECTIONS = { plan: "contract" }; // pages that are in the section of another one
+const STANDING_MS = 3000; // how often it is asked how a customer stands
 const STALE_MS = 5000;
 const byId = (id) => document.getElementById(id);
 
@@ -54,7 +56,15 @@ function link(text, limit, key) {
 }
 
 const number = (value) => (value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1));
-const seconds = (value) => (value === null ? "–" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`);
+const UNITS = [[86400, "days"], [3600, "hours"], [60, "minutes"]]; // each from two of it on
+function seconds(value) {
+  if (value === null) return "–";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  for (const [unit, name] of UNITS) if (value >= 2 * unit) return `${number(value / unit)} ${name}`;
+  return `${value.toFixed(1)} s`;
+}
+const WINDOWS = { 1: "second", 60: "minute", 3600: "hour", 86400: "day" };
+const readable = (text) => text.replace(/\/(1|60|3600|86400)s(?![0-9])/g, (_, window) => `/${WINDOWS[window]}`);
 const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
 // ---------------------------------------------------------------- pages
@@ -225,6 +235,208 @@ function turn(one, to) {
   dialog.showModal();
 }
 
+// ---------------------------------------------------------------- contracts
+
+const linkTo = (page, asked, text) => {
+  const made = element("a", text);
+  made.href = `#${page}?${new URLSearchParams(asked)}`;
+  made.dataset.focus = made.href;
+  return made;
+};
+const listed = (limits) => Object.entries(limits || {}).map(([name, said]) => `${name}: ${readable(typeof said === "string" ? said : said.limit)}`).join(", ");
+let contractsShown = null; // the text whose customers are shown
+
+async function showContracts(asked) {
+  const find = asked.get("find") || "";
+  if (contractsShown === find) return;
+  contractsShown = find;
+  try {
+    const told = await ask(`contracts?${new URLSearchParams({ find })}`);
+    const some = told.found > told.customers.length ? ` The first ${number(told.customers.length)} are shown.` : "";
+    byId("contracts-said").textContent = `Version ${told.version}, ${plural(told.all, "customer")}. Others are on the plan ${told.unknown}.${some}`;
+    fill("rows-plans", told.plans.map((each) => row([linkTo("plan", { name: each.name }, each.name), "name"], [listed(each.limits)], [number(each.customers), "number"])), 3, "No plan is published.");
+    fill("rows-customers", told.customers.map((each) => row([linkTo("contract", { identity: each.identity }, each.identity), "name"], [each.plan], [listed(each.limits) || "–"])), 3, "No customer has a contract.");
+  } catch (problem) {
+    contractsShown = null;
+    byId("contracts-said").textContent = problem.message;
+  }
+}
+
+let editing = null; // what is about to be changed: a customer's contract, or a plan
+
+function card(each) {
+  const made = element("div", null, "quota");
+  const text = `${number(each.used)} of ${number(each.at_once)} used`;
+  made.append(element("h3", each.former ? `${each.name} (of the former contract)` : each.name), bar(each.used, each.at_once, text), element("p", `${text}, ${number(each.remaining)} left`));
+  if (each.refill_s) made.append(element("small", `something comes back every ${seconds(each.refill_s)}`));
+  if (each.switch !== "on") made.append(element("small", `switched ${each.switch}`));
+  if (!each.allowed) made.append(element("p", each.wait_s === null ? "Refused; no moment is known at which it is free." : `Refused; free again in ${seconds(each.wait_s)}.`, "problem"));
+  return made;
+}
+
+function showStanding(told) {
+  byId("contract-sentence").textContent = told.standing ? told.standing.sentence : "";
+  byId("contract-problem").textContent = told.problem || "";
+  byId("contract-standing").replaceChildren(...(told.standing ? told.standing.limits.map(card) : []));
+}
+
+function field(name, label, value, hint) {
+  const made = document.createElement("p");
+  const input = element("input");
+  input.id = `edit-${name}`;
+  input.name = name;
+  input.value = value;
+  input.placeholder = hint || "";
+  input.autocomplete = "off";
+  input.disabled = !session.changes;
+  const said = element("label", label);
+  said.htmlFor = input.id;
+  made.append(said, input);
+  return made;
+}
+
+function showFields(plan) {
+  if (editing.page === "plan") {
+    byId("edit-fields").replaceChildren(...Object.entries(editing.told.limits).map(([name, said]) => field(name, name, readable(said))));
+    return;
+  }
+  const chosen = element("select");
+  chosen.id = "edit-the-plan";
+  chosen.append(...Object.keys(editing.told.plans).map((each) => element("option", each)));
+  chosen.value = plan;
+  chosen.disabled = !session.changes;
+  chosen.addEventListener("change", () => showFields(chosen.value));
+  const said = element("label", "Plan");
+  said.htmlFor = chosen.id;
+  const first = document.createElement("p");
+  first.append(said, chosen);
+  const own = (editing.told.contract || {}).limits || {};
+  const texts = Object.entries(editing.told.plans[plan] || {}).map(([name, usual]) => {
+    const mine = own[name];
+    const text = mine === undefined ? "" : readable(typeof mine === "string" ? mine : mine.limit);
+    return field(name, `${name} (by the plan ${readable(usual)})`, text, readable(usual));
+  });
+  byId("edit-fields").replaceChildren(first, ...texts);
+}
+
+// What the fields say, on top of what the contract or the plan has said: what is not in a field stays.
+function saidByFields() {
+  const limits = {};
+  for (const input of byId("edit-fields").querySelectorAll("input")) limits[input.name] = input.value.trim();
+  if (editing.page === "plan") {
+    const said = structuredClone(editing.told.said);
+    for (const [name, text] of Object.entries(limits)) {
+      if (typeof said.limits[name] === "string") said.limits[name] = text; else said.limits[name].limit = text;
+    }
+    return { customer: null, plan: editing.name, said, version: editing.told.version };
+  }
+  const said = structuredClone(editing.told.contract || {});
+  said.plan = byId("edit-the-plan").value;
+  const before = said.limits || {};
+  said.limits = {};
+  for (const [name, text] of Object.entries(limits)) {
+    if (text) said.limits[name] = typeof before[name] === "object" ? { ...before[name], limit: text } : text;
+  }
+  return { customer: editing.name, plan: null, said, version: editing.told.version };
+}
+
+async function showContract(page, asked) {
+  const name = asked.get(page === "plan" ? "name" : "identity") || "";
+  const now = Date.now();
+  const fresh = editing && editing.page === page && editing.name === name;
+  if (fresh && (editing.busy || page === "plan" || now - editing.at < STANDING_MS)) return;
+  if (!fresh) {
+    editing = { page, name, at: now, told: null };
+    for (const id of ["contract-standing", "edit-fields", "predicted"]) byId(id).replaceChildren();
+    for (const id of ["contract-sentence", "contract-problem"]) byId(id).textContent = "";
+    byId("edit").hidden = true;
+    byId("title-contract").textContent = page === "plan" ? `The plan ${name}` : name;
+  }
+  const mine = editing;
+  mine.busy = true;
+  mine.at = now;
+  try {
+    const told = await ask(page === "plan" ? `plan?${new URLSearchParams({ name })}` : `customer?${new URLSearchParams({ identity: name })}`);
+    if (editing !== mine) return;
+    if (page === "contract") showStanding(told);
+    else byId("contract-sentence").textContent = `${plural(told.customers, "customer")} on it.`;
+    if (!mine.told) {
+      mine.told = told;
+      byId("edit").hidden = !session.changes;
+      showFields(page === "plan" ? null : (told.contract || {}).plan || Object.keys(told.plans)[0]);
+    }
+  } catch (problem) {
+    if (editing === mine) byId("contract-problem").textContent = problem.message;
+  } finally {
+    mine.busy = false;
+  }
+}
+
+const effects = (title, found) => (found.length ? [element("h3", title), list(found.map((each) => `${each.customer}: ${number(each.requests)} of ${plural(each.of, "request")} (${each.limits.join(", ")})`))] : []);
+
+function list(texts) {
+  const made = document.createElement("ul");
+  made.append(...texts.map((each) => element("li", each)));
+  return made;
+}
+
+async function predict() {
+  const change = saidByFields();
+  const shown = byId("predicted");
+  try {
+    const told = await ask("predict", change);
+    const parts = [element("h3", "This would be said otherwise"), list(told.differences.length ? told.differences : ["nothing"])];
+    parts.push(element("p", `It holds for ${plural(told.customers, "customer")}, on all nodes.`));
+    if (told.then) parts.push(list([`Now: ${told.now}`, `Then: ${told.then}`]));
+    if (told.recording) {
+      const of = told.recording;
+      parts.push(element("p", `Of the ${plural(of.requests, "request")} in ${of.name}, ${number(of.newly_refused)} would be newly refused, and ${number(of.newly_admitted)} newly admitted.`));
+      parts.push(...effects("Newly refused", of.refused), ...effects("Newly admitted", of.admitted));
+    } else if (told.problem) parts.push(element("p", told.problem, "problem"));
+    if (told.differences.length) {
+      const save = element("button", "Save", "danger");
+      save.type = "button";
+      save.addEventListener("click", () => saveChange(change, save));
+      parts.push(save);
+    }
+    shown.replaceChildren(...parts);
+  } catch (problem) {
+    shown.replaceChildren(element("p", problem.message, "problem"));
+  }
+}
+
+async function saveChange(change, button) {
+  button.disabled = true;
+  try {
+    const told = await ask("change", change);
+    contractsShown = null;
+    editing = null;
+    const { page, asked } = current();
+    await showContract(page, asked);
+    byId("predicted").replaceChildren(element("p", `Saved as version ${told.version}. Nodes obey within one interval.`));
+  } catch (problem) {
+    byId("predicted").replaceChildren(element("p", problem.message, "problem"));
+  }
+}
+
+let auditedAt = 0;
+
+async function showAudit() {
+  if (Date.now() - auditedAt < STANDING_MS) return;
+  auditedAt = Date.now();
+  const code = (said) => (said === null ? "nothing" : element("code", JSON.stringify(said)));
+  try {
+    const { changes } = await ask("history");
+    fill("rows-audit", changes.map((each) => row([new Date(each.when).toLocaleString()], [each.by, "name"], [each.identity === null ? "plans, or several customers" : each.identity, "name"],
+      [code(each.before)], [code(each.after)], [each.version, "number"])), 6, "No contract was changed.");
+  } catch (problem) {
+    fill("rows-audit", [], 6, problem.message);
+  }
+  const turned = (published || {}).turned || [];
+  fill("rows-turned", turned.map((each) => row([new Date(each.when * 1000).toLocaleString()], [each.by, "name"], [each.limit || "all limits", "name"], [each.to || "as nodes say"])), 4,
+    "This console has turned none since it was started. Others, and the command, are not known here.");
+}
+
 // ---------------------------------------------------------------- what is shown, and when
 
 function current() {
@@ -239,9 +451,13 @@ function say(problem) {
 
 function show() {
   const { page, asked } = current();
-  for (const each of PAGES) byId(`page-${each}`).hidden = each !== page;
+  const section = SECTIONS[page] || page;
+  for (const each of PAGES) if (!SECTIONS[each]) byId(`page-${each}`).hidden = each !== section;
+  const parents = { key: "keys", contract: "contracts", plan: "contracts" };
+  if (section !== "contract") editing = null;
+  if (page !== "contracts") contractsShown = null;
   for (const each of document.querySelectorAll("nav a")) {
-    const here = each.hash === `#${page}` || (page === "key" && each.hash === "#keys");
+    const here = each.hash === `#${parents[page] || page}`;
     if (here) each.setAttribute("aria-current", "page"); else each.removeAttribute("aria-current");
   }
   if (!fleet) return;
@@ -249,7 +465,10 @@ function show() {
   if (page === "limits") showLimits();
   if (page === "keys") showKeys();
   if (page === "key") showKey(asked);
+  if (page === "contracts") showContracts(asked);
+  if (section === "contract") showContract(page, asked);
   if (page === "switches") showSwitches();
+  if (page === "audit") showAudit();
 }
 
 async function ask(path, change) {
@@ -299,7 +518,7 @@ async function begin() {
     session = await ask("session");
     byId("namespace").textContent = session.namespace;
     byId("sign-out").hidden = !session.signs_out;
-    byId("switches-link").hidden = !session.switches;
+    for (const name of ["switches", "contracts", "audit"]) byId(`${name}-link`).hidden = !session.switches;
     if (session.switches) published = await ask("switches").catch((problem) => { say(problem.message); return null; });
   } catch (problem) {
     say(problem.message);
@@ -311,6 +530,12 @@ async function begin() {
     event.preventDefault();
     location.hash = `key?${new URLSearchParams({ limit: byId("find-limit").value, key: byId("find-key").value })}`;
   });
+  byId("find-customer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.hash = `contract?${new URLSearchParams({ identity: byId("find-identity").value })}`;
+  });
+  byId("edit").addEventListener("submit", (event) => { event.preventDefault(); predict(); });
+  byId("edit-fields").addEventListener("input", () => byId("predicted").replaceChildren());
   setInterval(tick, 1000);
   if (session.switches) setInterval(async () => { if (!document.hidden && current().page === "switches") published = await ask("switches").catch(() => published); }, 3000);
   show();

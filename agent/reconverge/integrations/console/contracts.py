@@ -1,0 +1,276 @@
+"""What a console shows of contracts: how a customer stands, what a change would do, and by which author it was made."""
+
+# Theory of operation.
+#
+# The console keeps no contracts: each question reads those at the hub, and a change goes through the same book as the
+# command `reconverge contracts` and the API do. A change is made for the version that its author has looked at, and no
+# other, so that of two operators one is told that the contracts have changed since.
+#
+# A change is predicted before it is made, by the same code that makes it: what the document would say otherwise, how
+# the customer would stand at this moment by what all nodes have used, and, with a recording of requests, which of them
+# would be newly refused or admitted, as `reconverge contracts plan` has it. Nothing of this charges anything.
+#
+# Predicting may take seconds of a processor, so it is done in a thread, for one visitor at a time.
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from reconverge.agent import Agent
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.contracts.central import Request, Shape
+from reconverge.contracts.differences import differences
+from reconverge.contracts.document import Document, InvalidContracts, checked, table_of, table_of_customer
+from reconverge.contracts.explaining import MissingFact, table_of_explanation
+from reconverge.contracts.fleet import HubExplainer
+from reconverge.contracts.rehearsal import Effect, Outcome, Rehearsal
+from reconverge.contracts.store.book import VersionConflict
+from reconverge.contracts.store.changing import with_customer, with_document
+from reconverge.contracts.store.hub_book import HubBook
+from reconverge.errors import HubUnavailable, InvalidKey, ReconvergeError
+from reconverge.hub.port import ContractStore, Hub
+from reconverge.integrations.contracts.problems import Problem
+from reconverge.integrations.contracts.writing import table_of_change
+from reconverge.remote_settings.signed import Secrets
+
+T = TypeVar("T")
+CUSTOMERS_SHOWN_MAX: Final = 100
+CHANGES_SHOWN: Final = 50
+DIFFERENCES_SHOWN_MAX: Final = 20
+EFFECTS_SHOWN_MAX: Final = 10
+RECORDED_MAX: Final = 200_000
+"""Requests of a recording; deciding each of them twice takes some seconds."""
+NOT_KEPT: Final = "no contracts are kept at this hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Requests by which changes of contracts are predicted, in the order of their moments."""
+
+    name: str
+    requests: Sequence[Request]
+    shape: Shape = field(default_factory=Shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A change that a visitor asks for, or asks about."""
+
+    customer: str | None
+    """Whose contract it is about; None if it is about a plan."""
+    plan: str | None
+    said: Any
+    """What the contract, or the plan, is to say; None ends a contract."""
+    version: int
+    """Of the contracts that the visitor has looked at."""
+
+
+class ContractPages:
+    """Reads, predicts and makes changes of the contracts at the hub of an agent.
+
+    Its methods raise HubUnavailable, UnreadableContracts, InvalidContracts, and Problem for what cannot be shown.
+    """
+
+    def __init__(self, agent: Agent, secrets: Secrets, clock: Clock, recording: Recording | None) -> None:
+        self._agent = agent
+        self._secrets = secrets
+        self._clock = clock
+        self._recording = recording
+        self._book: tuple[Hub, HubBook] | None = None
+        """With what it has read of the hub that it belongs to."""
+        self._predicting = asyncio.Lock()
+
+    async def overview(self, find: str) -> dict[str, Any]:
+        """All plans, and the first customers whose names have a text in them."""
+        version, document = await self._read()
+        table = table_of(Document(document.plans, unknown=document.unknown))
+        on_plan = Counter(customer.plan for customer in document.customers.values())
+        found = sorted(name for name in document.customers if find in name)
+        return {
+            "version": version,
+            "unknown": document.unknown,
+            "plans": [
+                {"name": name, "limits": _limits_of(said), "customers": on_plan[name]}
+                for name, said in table["plans"].items()
+            ],
+            "customers": [
+                {"identity": name, **table_of_customer(document.customers[name])}
+                for name in found[:CUSTOMERS_SHOWN_MAX]
+            ],
+            "found": len(found),
+            "all": len(document.customers),
+        }
+
+    async def customer(self, identity: str) -> dict[str, Any]:
+        """The contract of a customer, how it stands by what all nodes have used, and which plans there are."""
+        version, document = await self._read()
+        table = table_of(Document(document.plans, unknown=document.unknown))
+        customer = document.customers.get(identity)
+        standing, problem = await self._standing(document, identity, foreseen=False)
+        return {
+            "version": version,
+            "identity": identity,
+            "contract": None if customer is None else table_of_customer(customer),
+            "unknown": document.unknown,
+            "plans": {name: _limits_of(said) for name, said in table["plans"].items()},
+            "standing": standing,
+            "problem": problem,
+        }
+
+    async def plan(self, name: str) -> dict[str, Any]:
+        """What a plan says, and how many customers are on it."""
+        version, document = await self._read()
+        said = table_of(Document(document.plans, unknown=document.unknown))["plans"].get(name)
+        if said is None:
+            raise Problem(404, f"there is no plan {name[:100]!r}", parameter="name")
+        return {
+            "version": version,
+            "name": name,
+            "said": said,
+            "limits": _limits_of(said),
+            "customers": sum(each.plan == name for each in document.customers.values()),
+        }
+
+    async def history(self) -> list[dict[str, Any]]:
+        """The last changes, the newest first, each with its author and its moment."""
+        return [table_of_change(each) for each in await self._ask(lambda book: book.history(most=CHANGES_SHOWN))]
+
+    async def predict(self, asked: Asked) -> dict[str, Any]:
+        """What a change would do; nothing is changed. Raises VersionConflict, too."""
+        version, document = await self._read()
+        if version != asked.version:
+            raise VersionConflict(asked.version, version)
+        async with self._predicting:
+            candidate = await asyncio.to_thread(_candidate, document, asked, self._now_s())
+            found = await asyncio.to_thread(differences, document, candidate)
+            outcome, problem = await asyncio.to_thread(self._rehearsed, document, candidate)
+        now = then = None
+        if asked.customer is not None:
+            now, _ = await self._standing(document, asked.customer, foreseen=False)
+            then, _ = await self._standing(candidate, asked.customer, foreseen=True)
+        on_plan = sum(each.plan == asked.plan for each in document.customers.values())
+        return {
+            "version": version,
+            "differences": list(map(str, found[:DIFFERENCES_SHOWN_MAX])),
+            "left_out": max(0, len(found) - DIFFERENCES_SHOWN_MAX),
+            "customers": 1 if asked.customer is not None else on_plan,
+            "now": None if now is None else now["sentence"],
+            "then": None if then is None else then["sentence"],
+            "recording": outcome,
+            "problem": problem,
+        }
+
+    async def change(self, asked: Asked, *, author: str) -> int:
+        """Make a change, and return the version since. Raises VersionConflict, too."""
+        if asked.customer is not None:
+            identity = asked.customer
+            return await self._ask(
+                lambda book: book.set_customer(identity, asked.said, author=author, expected=asked.version)
+            )
+        version, document = await self._read()
+        if version != asked.version:
+            raise VersionConflict(asked.version, version)
+        table = await asyncio.to_thread(lambda: table_of(_candidate(document, asked, self._now_s())))
+        return await self._ask(lambda book: book.replace(table, author=author, expected=asked.version))
+
+    # ------------------------------------------------------------ within
+
+    async def _read(self) -> tuple[int, Document]:
+        return await self._ask(lambda book: book.read())
+
+    async def _ask(self, question: Callable[[HubBook], Awaitable[T]]) -> T:
+        async def ask(hub: Hub) -> T:
+            if not isinstance(hub, ContractStore):
+                raise HubUnavailable("unsupported", NOT_KEPT, applied=False)
+            if self._book is None or self._book[0] is not hub:
+                self._book = hub, HubBook(hub, self._agent.namespace, self._secrets, clock=self._clock)
+            return await question(self._book[1])
+
+        try:
+            return await self._agent.ask_hub(ask)
+        except HubUnavailable as error:
+            if error.kind == "unsupported":
+                raise Problem(501, NOT_KEPT) from None
+            raise
+
+    async def _standing(
+        self, document: Document, identity: str, *, foreseen: bool
+    ) -> tuple[dict[str, Any] | None, str]:
+        """How a customer stands by a document; none where that cannot be told, and why, in a sentence."""
+
+        async def ask(hub: Hub) -> dict[str, Any]:
+            explainer = HubExplainer(
+                hub,
+                "the hub",
+                namespace=self._agent.namespace,
+                document=document,
+                clock=self._clock,
+                foreseen=foreseen,
+            )
+            return table_of_explanation(await explainer.explain(identity))
+
+        try:
+            return await self._agent.ask_hub(ask), ""
+        except MissingFact as error:
+            return None, f"limit {error.limit!r} counts by {error.fact!r}, so each of these stands for itself"
+        except HubUnavailable as error:
+            return None, f"the hub does not tell what was used ({error.kind})"
+        except InvalidKey as error:
+            return None, str(error)
+
+    def _rehearsed(self, document: Document, candidate: Document) -> tuple[dict[str, Any] | None, str]:
+        recording = self._recording
+        if recording is None:
+            return None, ""
+        try:
+            rehearsal = Rehearsal(document, candidate, recording.shape)
+            for request in recording.requests:
+                rehearsal.see(request)
+        except ReconvergeError as error:
+            return None, f"{recording.name} cannot be decided by these contracts: {error}"
+        return {"name": recording.name, **_table_of_outcome(rehearsal.outcome())}, ""
+
+    def _now_s(self) -> float:
+        return self._clock.wall_ns() / SECOND_NS
+
+
+def _candidate(document: Document, asked: Asked, now_s: float) -> Document:
+    """The contracts as they would be. Raises InvalidContracts."""
+    if asked.customer is not None:
+        return with_customer(document, asked.customer, asked.said, now_s=now_s)
+    table = table_of(document)
+    if asked.plan not in table["plans"]:
+        raise InvalidContracts("is no plan that could be changed", "plans", str(asked.plan))
+    table["plans"][asked.plan] = asked.said
+    return with_document(document, checked(table), now_s=now_s)
+
+
+def _limits_of(said: Mapping[str, Any]) -> dict[str, str]:
+    """The limits of a plan, each as the text that says how much it admits."""
+    return {
+        name: each if isinstance(each, str) else str(each.get("limit", "")) for name, each in said["limits"].items()
+    }
+
+
+def _table_of_outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "requests": outcome.requests,
+        "customers": outcome.customers,
+        "newly_refused": outcome.newly_refused,
+        "newly_admitted": outcome.newly_admitted,
+        "refused": [_table_of_effect(each) for each in outcome.refused[:EFFECTS_SHOWN_MAX]],
+        "admitted": [_table_of_effect(each) for each in outcome.admitted[:EFFECTS_SHOWN_MAX]],
+    }
+
+
+def _table_of_effect(effect: Effect) -> dict[str, Any]:
+    return {
+        "customer": effect.customer,
+        "limits": list(effect.limits),
+        "requests": effect.requests,
+        "of": effect.asked,
+    }

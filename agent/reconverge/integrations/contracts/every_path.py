@@ -1,0 +1,43 @@
+"""The one route of an application that has a table of its own of what is where."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from reconverge.errors import MissingExtra
+
+try:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute, Match, NoMatchFound
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
+
+
+class EveryPath(BaseRoute):
+    """Has `answer` answer every request, whatever its path and its method.
+
+    `fields` are of every response that does not say them otherwise. A request with HEAD gets a response without a body.
+    """
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]], fields: Mapping[str, str]) -> None:
+        self._answer = answer
+        self._fields = fields
+
+    def matches(self, scope: Any) -> tuple[Match, Any]:
+        """See `BaseRoute.matches`: whether it is HTTP at all."""
+        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
+
+    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
+        """See `BaseRoute.handle`."""
+        response = await self._answer(Request(scope, receive))
+        for name, value in self._fields.items():
+            response.headers.setdefault(name, value)
+        if scope["method"] == "HEAD":
+            response.body = b""
+        await response(scope, receive, send)
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> Any:
+        """See `BaseRoute.url_path_for`: no path has a name."""
+        raise NoMatchFound(name, path_params)
