@@ -17,7 +17,7 @@ with_dev := .venv/.with-dev
 with_test := $(firstword $(wildcard $(with_dev)) .venv/.with-test)
 with_chaos := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-chaos)
 with_docs := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-docs)
-with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot)
+with_demo := $(firstword $(wildcard $(with_dev) .venv/.with-test) .venv/.with-embedded,cli,plot,console)
 
 native := setup.py $(wildcard agent/reconverge/kernel/native/*.[ch] agent/reconverge/kernel/native/*/*.[ch])
 # What goes through the kernel without a server; its tests for the compiled kernel alone skip themselves. What calls no

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import struct
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
 from reconverge.cli import demo
 from reconverge.cli.app import app
+from reconverge.cli.demo import NODES
 from reconverge.errors import InvalidSetting
+from tests.support.programs.process import PROCESS_S_MAX, ROOT
+from tests.support.waiting import eventually
 
 MISTAKE = 2
 
@@ -120,6 +129,59 @@ def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
     assert 1 == shown.output.count("No picture is drawn: a picture needs the package 'matplotlib'; install it with")
     assert "worst window of a known key" in shown.output
     assert [] == list(tmp_path.iterdir())
+
+
+def test_it_ends_with_the_address_of_its_console(shown: tuple[Path, Result]) -> None:
+    """Which was open while the fleet ran; how one is kept open is said, too."""
+    last = shown[1].stderr.strip().splitlines()[-1]
+
+    assert last.startswith("The console of this fleet was at http://127.0.0.1:")
+    assert last.endswith("; reconverge demo --console keeps one open.")
+
+
+def test_without_what_serves_a_console_the_demonstration_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says what a console takes; when one was asked for, nothing runs without it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PHASE_S", 2.0)
+    monkeypatch.setattr("reconverge.cli.console.find_spec", lambda _name: None)
+
+    shown = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
+    refused = CliRunner().invoke(app, ["demo", "--console"])
+
+    assert 0 == shown.exit_code, shown.output
+    needs = "the console of the demo's fleet needs the package 'starlette'; install it with"
+    assert 1 == shown.output.count(f"No console is open: {needs}")
+    assert "http://127" not in shown.output
+    assert needs in str(refused.exception)
+
+
+def test_a_console_that_is_kept_open_shows_a_fleet_that_goes_on(tmp_path: Path) -> None:
+    """Four nodes, after the result was told; it ends when it is interrupted."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.programs.short_demo", "--console"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "400"},
+        text=True,
+        stdout=subprocess.PIPE,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            last = next(line for line in process.stdout if line.startswith("The fleet goes on"))
+            found = re.search(r"(http://[0-9.:]+/) \(token: (.+)\)", last)
+            assert found is not None
+            headers = {"authorization": f"Bearer {found[2]}"}
+
+            def nodes() -> int:
+                view = httpx.get(f"{found[1]}state", headers=headers, timeout=10.0).json()
+                return sum(each["state"] != "silent" for each in view["nodes"])
+
+            eventually(lambda: nodes() >= NODES, "the console to show the fleet", 60.0)
+            process.send_signal(signal.SIGINT)
+            assert 0 == process.wait(PROCESS_S_MAX)
+        finally:
+            process.kill()
 
 
 def test_requests_ask_in_doubt_when_they_are_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

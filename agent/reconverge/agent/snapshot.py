@@ -236,7 +236,7 @@ def encoded(snapshot: NodeSnapshot) -> bytes:
 
 
 def _table(part: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name. `dataclasses.asdict` copies all that is in them, at twice the cost of the rest."""
+    """The fields of a dataclass by name. `dataclasses.asdict` copies what is in them, at twice the cost of the rest."""
     return {name: getattr(part, name) for name in part.__slots__}
 
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from secrets import token_urlsafe
 from typing import Annotated, Final
 
@@ -73,3 +78,43 @@ def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
         return lines, ""
     once = token_urlsafe()
     return [f"console: {once}, write"], once
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A console that is open for as long as another command runs."""
+
+    address: str
+    token: str
+
+
+def check_console(part: str) -> None:
+    """Raise MissingExtra if a part of the program cannot open a console."""
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise MissingExtra(part, package, "console")
+
+
+@contextmanager
+def console_beside(hub: str, namespace: str) -> Generator[Opened]:
+    """A console of a namespace on a thread of this process, at a free port of this machine. See `check_console`."""
+    import uvicorn  # noqa: PLC0415  # it may not be installed
+
+    from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # likewise
+
+    tokens, once = tokens_as_said("")
+    agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)
+    agent.hide_from_consoles()
+    app = make_console(agent, tokens=tokens)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=END_S))
+    app.state.pages.going_on = lambda: not server.should_exit
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        thread = threading.Thread(target=server.run, args=([listening],), name="reconverge-console", daemon=True)
+        thread.start()
+        try:
+            yield Opened(f"http://127.0.0.1:{port}/", once)
+        finally:
+            server.should_exit = True
+            thread.join(2 * END_S)
+            agent.stop()

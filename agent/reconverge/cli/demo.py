@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from random import Random
@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.cli import picture
+from reconverge.cli.console import Opened, check_console, console_beside
 from reconverge.cli.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
-from reconverge.cli.replay.fleet import Progress, Setup
+from reconverge.cli.replay.fleet import Outcome, Progress, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
@@ -55,6 +56,9 @@ def demo(
     ] = 0,
     as_json: JsonOption = False,
     in_doubt: InDoubtOption = REFUSE,
+    keeps_console: Annotated[
+        bool, typer.Option("--console", help="Go on with the fleet and its console until interrupted.")
+    ] = False,
 ) -> None:
     """Watch four processes share a limit, through a partition; takes about a minute.
 
@@ -63,29 +67,61 @@ def demo(
     decided twice: by reconverge, and by a limiter that trusts the last merged total.
     """
     setup = _setup(hub, policy, in_doubt, Random(seed))
-    undrawn = _why_undrawn()
+    unopened = _why_missing(lambda: check_console("the console of the demo's fleet"))
+    if unopened is not None and keeps_console:
+        raise unopened
+    undrawn = _why_missing(picture.check_available)
     if undrawn is None:
         _make_directory()
     console = Console(stderr=as_json)
     console.print(_introduction(setup), highlight=False)
     if undrawn is not None:
         console.print(f"No picture is drawn: {undrawn}", highlight=False, markup=False)
-    with _live_table(console, setup) as watch:
-        outcome = fleet.run(setup, watch)
+    if unopened is not None:
+        console.print(f"No console is open: {unopened}", highlight=False, markup=False)
+    with ExitStack() as stack:
+        opened = None
+        if unopened is None:
+            opened = stack.enter_context(console_beside(setup.hub_url, setup.namespace(setup.policies[0])))
+            said = f"The console of this fleet, while it runs: {opened.address} (token: {opened.token})"
+            console.print(said, highlight=False, soft_wrap=True)
+        with _live_table(console, setup) as watch:
+            outcome = fleet.run(setup, watch)
+        kept = _tell(console, outcome, draws=undrawn is None, as_json=as_json)
+        if opened is not None and keeps_console:
+            _go_on(console, setup, opened)
+        elif opened is not None:
+            said = f"The console of this fleet was at {opened.address}; reconverge demo --console keeps one open."
+            console.print(said, highlight=False, soft_wrap=True)
+    if not kept:
+        raise typer.Exit(BROKEN_STATUS)
+
+
+def _go_on(console: Console, setup: Setup, opened: Opened) -> None:
+    """Play the recording again and again, so that the console has a fleet to show, until that is interrupted."""
+    said = f"The fleet goes on, and so does its console, until Ctrl-C: {opened.address} (token: {opened.token})"
+    console.print(said, highlight=False, soft_wrap=True)
+    with suppress(KeyboardInterrupt):
+        while True:
+            fleet.run(setup, lambda _progress: None)
+
+
+def _tell(console: Console, outcome: Outcome, *, draws: bool, as_json: bool) -> bool:
+    """Say and draw what has come of it; returns whether all promises were kept."""
     judgements = judge(outcome)
     crowd = Crowd(outcome, CROWD, PHASES, PHASE_S)
     sentences = [crowd.verdict(), *map(verdict_on, judgements)]
-    paths = _save(crowd, judgements, sentences) if undrawn is None else []
+    paths = _save(crowd, judgements, sentences) if draws else []
     if as_json:
-        print(json.dumps(as_figures(outcome, judgements) | {"crowd": crowd.as_json(), "files": paths}, indent=2))
+        said = as_figures(outcome, judgements) | {"crowd": crowd.as_json(), "files": paths}
+        print(json.dumps(said, indent=2), flush=True)
     else:
         console.print(figures_table(judgements), crowd.table())
         for sentence in sentences:
             console.print(sentence, highlight=False)
         if paths:
             console.print("saved: " + ", ".join(paths), highlight=False)
-    if not all(judgement.kept for judgement in judgements):
-        raise typer.Exit(BROKEN_STATUS)
+    return all(judgement.kept for judgement in judgements)
 
 
 def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
@@ -152,10 +188,10 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
     return Group(clock, table)
 
 
-def _why_undrawn() -> MissingExtra | None:
-    """What is missing for a picture, if anything; the figures need nothing of it."""
+def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
+    """What is missing for a picture or a console, if anything; the figures need neither."""
     try:
-        picture.check_available()
+        check()
     except MissingExtra as error:
         return error
     return None

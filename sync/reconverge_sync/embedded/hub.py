@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
@@ -172,6 +172,26 @@ class EmbeddedHub:
     def hints(self) -> IndexHints:
         """See `ContractHints.hints`; the server runs while an agent exchanges with it."""
         return self._redis.hints()
+
+    async def watch(self, *, keep_s: float) -> None:
+        """See `SnapshotBoard.watch`."""
+        await self.ensure_running()
+        await self._redis.watch(keep_s=keep_s)
+
+    async def watched_s(self) -> float:
+        """See `SnapshotBoard.watched_s`."""
+        await self.ensure_running()
+        return await self._redis.watched_s()
+
+    async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
+        """See `SnapshotBoard.leave_snapshot`."""
+        await self.ensure_running()
+        return await self._redis.leave_snapshot(name, payload, keep_s=keep_s)
+
+    async def snapshots(self) -> Mapping[str, bytes]:
+        """See `SnapshotBoard.snapshots`."""
+        await self.ensure_running()
+        return await self._redis.snapshots()
 
     async def diagnose(self) -> Diagnosis:
         """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""

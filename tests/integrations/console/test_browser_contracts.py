@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from reconverge import Agent
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.central import Request
 from reconverge.contracts.contracts import Contracts

@@ -19,6 +19,7 @@ from starlette.routing import Mount
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
+from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.console import console
 from reconverge_sync.memory import MemoryHub
 from tests.support.console import READER, READS, TOKENS, Browser
@@ -169,6 +170,24 @@ def test_a_key_stands_with_each_quota_of_its_limit(client: Browser, agent: Agent
         return [(each["name"], each["used"]) for each in quotas]
 
     eventually(lambda: told() == [("api", 3), ("api#hourly", 3)], "the hub to know of three requests")
+
+
+def test_a_console_answers_while_its_own_limiter_limits_it(agent: Agent) -> None:
+    """What is within the limit is served, the rest is refused by that limit; the console shows it, and its denials."""
+    pages = console(agent, tokens=TOKENS)
+    app = RateLimitMiddleware(pages, "3/hour", agent=agent, key_func=lambda request: request.headers["x-operator"])
+    with Browser(app) as client:
+        asked = [client.get("/session", headers=READS | {"x-operator": "ada"}).status_code for _ in range(6)]
+
+    with Browser(pages) as beside:
+
+        def told() -> list[tuple[int, int]]:
+            limits = beside.get("/state", headers=READS).json()["limits"]
+            return [(each["admitted"], each["refused"]) for each in limits if each["capacity"] == 3]
+
+        eventually(lambda: told() == [(3, 3)], "the console to show the limit that limits it")
+
+    assert [200] * 3 + [429] * 3 == asked
 
 
 def test_without_a_hub_this_process_is_shown_and_that_is_said() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from reconverge.hub import Hub
+from reconverge.hub.port import SnapshotBoard
 from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubContract, ManualClock, ReaderContract
 from reconverge_sync.embedded.hub import EmbeddedHub
@@ -48,3 +50,24 @@ class TestEmbeddedHub(HubContract, ReaderContract):
         redis = RedisHub(hub.url, SETTINGS)
         await redis._call("FLUSHALL")
         await redis.close()
+
+    def test_a_console_of_another_user_of_the_server_sees_snapshots(self) -> None:
+        """As at the Redis that it is; a port that is missing here would have each console show one process alone."""
+        hub = self.make_hub(ManualClock(0.0))
+        other = self.join(hub)
+        assert isinstance(hub, SnapshotBoard)
+        assert isinstance(other, SnapshotBoard)
+
+        async def run() -> tuple[float, bool, dict[str, bytes]]:
+            await other.watch(keep_s=60.0)
+            watched_s = await hub.watched_s()
+            left = await hub.leave_snapshot("a1", b"{}", keep_s=60.0)
+            found = dict(await other.snapshots())
+            await hub.close()
+            await other.close()
+            return watched_s, left, found
+
+        watched_s, left, found = asyncio.run(run())
+
+        assert 0.0 < watched_s <= 60.0
+        assert (True, {"a1": b"{}"}) == (left, found)

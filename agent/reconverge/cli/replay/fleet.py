@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
@@ -71,6 +71,12 @@ class Setup:
     """Have every node ask the hub about all its keys before the run begins."""
     asks_within_ns: int = 0
     """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
+    name: str = field(default_factory=lambda: token_hex(6))
+    """Of this run; part of its namespaces."""
+
+    def namespace(self, policy: str) -> str:
+        """Where the nodes meet under a policy."""
+        return f"replay-{self.name}-{policy}"
 
     def deal(self) -> list[list[int]]:
         """Which requests each node makes, by their numbers."""
@@ -193,8 +199,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
         raise InvalidSetting("hub", setup.hub_url, "is private to one process; use embedded:// or redis://")
     if setup.cuts:
         check_cuttable(setup.hub_url)
-    run_name = token_hex(6)
-    namespaces = tuple(f"replay-{run_name}-{policy}" for policy in setup.policies)
+    namespaces = tuple(map(setup.namespace, setup.policies))
     timed_namespaces = tuple(f"{namespace}-timed" for namespace in namespaces)
     settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in (*namespaces, *timed_namespaces)]
     with ExitStack() as stack:

@@ -38,6 +38,8 @@ class Live:
         self.problem = ""
         """Why the fleet cannot be shown, in a sentence; empty if it is."""
         self.scope = FLEET
+        self._view: tuple[int | None, dict[str, Any]] | None = None
+        """What the pages show, with the moment of the look that it was made of: it is made once for all viewers."""
 
     async def nodes(self) -> list[Seen]:
         """All nodes that are known, those that have fallen silent among them."""
@@ -52,9 +54,11 @@ class Live:
     async def view(self) -> dict[str, Any]:
         """What the pages show."""
         nodes = await self.nodes()
-        view = await asyncio.to_thread(view_of, nodes)
+        if self._view is None or self._view[0] != self._looked_ns:
+            looked_ns = self._looked_ns
+            self._view = looked_ns, await asyncio.to_thread(view_of, nodes)
         wall_s = self._clock.wall_ns() / SECOND_NS
-        return {"at": wall_s, "scope": self.scope, "problem": self.problem, **view}
+        return {"at": wall_s, "scope": self.scope, "problem": self.problem, **self._view[1]}
 
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
         """The snapshots that are at the hub; of this process alone, under the empty name, if none can be."""

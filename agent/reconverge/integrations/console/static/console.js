@@ -475,7 +475,7 @@ async function ask(path, change) {
   const fields = change ? { "content-type": "application/json", "x-reconverge-console": session.word } : {};
   const response = await fetch(path, { method: change ? "POST" : "GET", headers: fields, body: change ? JSON.stringify(change) : undefined });
   if (response.status === 401) location.reload();
-  const told = await response.json();
+  const told = await response.json().catch(() => ({})); // a proxy, or a limiter, may answer in words of its own
   if (!response.ok) throw new Error(told.detail || `status ${response.status}`);
   return told;
 }
