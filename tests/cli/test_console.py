@@ -22,6 +22,7 @@ from tests.support.programs.process import PROCESS_S_MAX, ROOT
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
+RECORDING = str(ROOT / "examples" / "data" / "access-2015.csv.gz")
 LINES = "\n".join(f"{role}: {token}, {role}" for token, role in TOKENS.items())
 
 
@@ -138,6 +139,13 @@ def test_a_token_is_made_where_none_is_named(redis_server: RedisServer) -> None:
         (["--hub", "redis://localhost"], {"RECONVERGE_CONSOLE_TOKENS": "nonsense"}, "name: token, role"),
         (["--hub", "redis://localhost"], {"RECONVERGE_SETTINGS_SECRET": "short"}, "RECONVERGE_SETTINGS_SECRET"),
         (["--hub", "nonsense://"], {}, "nonsense"),
+        (["--hub", "redis://localhost", "--customer", "client"], {}, "goes with --customer"),
+        (["--hub", "redis://localhost", "--recording", "none.csv", "--customer", "client"], {}, "none.csv"),
+        (
+            ["--hub", "redis://localhost", "--recording", RECORDING, "--customer", "client"],
+            {"RECONVERGE_SETTINGS_SECRET": ""},
+            "predicts nothing without",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(options: list[str], variables: dict[str, str], problem: str) -> None:

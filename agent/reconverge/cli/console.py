@@ -10,16 +10,23 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 from secrets import token_urlsafe
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from reconverge.agent import Agent
+from reconverge.cli.contracts.recording import Columns, requests_in, span_of
 from reconverge.cli.options import HubOption, NamespaceOption
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
 from reconverge.remote_settings.signed import VARIABLE
+
+if TYPE_CHECKING:
+    from reconverge.integrations.console import Recording
 
 TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
 """The variable that names tokens, one a line, as "name: token, role"."""
@@ -35,11 +42,18 @@ def console(
     host: Annotated[str, typer.Option(help="The address to listen at.", metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at.", metavar="PORT", min=1, max=65535)] = 8200,
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing, whatever a token may.")] = False,
+    recording: Annotated[
+        Path | None,
+        typer.Option(help="Predict changes of contracts by it: a CSV file as of `contracts plan`.", metavar="TRACE"),
+    ] = None,
+    customer: Annotated[
+        str | None, typer.Option(help="The column of the recording with the customer.", metavar="COLUMN")
+    ] = None,
 ) -> None:
-    """Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, and switches.
+    """Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, contracts and switches.
 
     Without RECONVERGE_CONSOLE_TOKENS, a token is made for this once and printed. With RECONVERGE_SETTINGS_SECRET there
-    are switches for the whole fleet. Runs until it is interrupted.
+    are switches for the whole fleet, and its contracts. Runs until it is interrupted.
     """
     if scheme_of(hub) == MEMORY:
         raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so no fleet can be shown")
@@ -53,13 +67,14 @@ def console(
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)
     agent.hide_from_consoles()
     secret = os.environ.get(VARIABLE) or None
-    app = make_console(agent, tokens=tokens, settings_secret=secret, read_only=read_only)
+    recorded = _recorded(recording, customer)
+    app = make_console(agent, tokens=tokens, settings_secret=secret, read_only=read_only, recording=recorded)
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     typer.echo(f"the console of namespace {namespace} at {redacted(hub)}: {address}")
     if once:
         typer.echo(f"token: {once}")
     if secret is None:
-        typer.echo(f"there are no switches, as {VARIABLE} is not set", err=True)
+        typer.echo(f"there are no switches and no contracts, as {VARIABLE} is not set", err=True)
     sys.stdout.flush()
     try:
         server = uvicorn.Server(
@@ -69,6 +84,28 @@ def console(
         server.run()
     finally:
         agent.stop()
+
+
+def _recorded(path: Path | None, column: str | None) -> Recording | None:
+    """The requests by which changes are predicted. Raises InvalidTrace and InvalidSetting.
+
+    One whose times do not count from 1970 is taken to have ended just now.
+    """
+    from reconverge.integrations.console.contracts import RECORDED_MAX, Recording  # noqa: PLC0415  # needs an extra
+
+    if path is None or column is None:
+        if path is not None or column is not None:
+            raise InvalidSetting("--recording", str(path), "goes with --customer, which names a column; say both")
+        return None
+    columns = Columns(column)
+    span = span_of(path, columns)
+    began_s = 0.0 if span.since_1970 else SystemClock.wall_ns() / SECOND_NS - span.last_s
+    requests = list(islice(requests_in(path, columns, began_s), RECORDED_MAX + 1))
+    return Recording(
+        path.name,
+        requests,
+        columns.shape(settle_after_ns=0, ends_ns=round((began_s + span.last_s) * SECOND_NS)),
+    )
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
