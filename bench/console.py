@@ -213,8 +213,13 @@ def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
         keep_s = WATCH_S if is_open else 0.001
-        asyncio.run(watcher.ask_hub(at_board(lambda board, keep_s=keep_s: board.watch(keep_s=keep_s))))
+        asyncio.run(watcher.ask_hub(at_board(partial(mark, keep_s=keep_s))))
         time.sleep(min(1.0, left_s))
+
+
+async def mark(board: SnapshotBoard, keep_s: float) -> None:
+    """Mark a console as open."""
+    await board.watch(keep_s=keep_s)
 
 
 def be_an_agent(hub: str) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from math import isfinite, isinf
 from typing import Any, Final, TypeVar
 
@@ -292,15 +291,16 @@ _KINDS: Final[dict[str, frozenset[type]]] = {
 """Which types, as they come out of JSON, a member may have that is annotated so."""
 
 
-@cache
-def _members(made: type[Any]) -> list[tuple[str, frozenset[type]]]:
-    """The members of a dataclass with the types that they may have, without tuples, whose members are looked at."""
-    return [(each.name, _KINDS[str(each.type)]) for each in fields(made) if str(each.type) in _KINDS]
+_MEMBERS: Final = {
+    part: [(each.name, _KINDS[str(each.type)]) for each in fields(part) if str(each.type) in _KINDS]
+    for part in (NodeSnapshot, LimitSnapshot, KeyUse, Denial)
+}
+"""The members of each part, without tuples, whose members are looked at themselves."""
 
 
 def _check_members(made: Any) -> None:
     """Raise TypeError or ValueError for a member that is not what its annotation says, or is beyond all bounds."""
-    for name, kinds in _members(type(made)):
+    for name, kinds in _MEMBERS[type(made)]:
         value = getattr(made, name)
         kind = type(value)
         if kind not in kinds:
