@@ -64,6 +64,8 @@ class LimitSnapshot:
     would_refuse: int
     overadmitted: int
     keys: int
+    in_use: int | None = None
+    """Of a limit on what is in progress, how many slots are in use on this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
         would_refuse=stats.would_refuse,
         overadmitted=stats.overadmitted,
         keys=stats.keys,
+        in_use=stats.in_use,
     )
 
 
@@ -284,6 +287,7 @@ _KINDS: Final[dict[str, frozenset[type]]] = {
     "str": frozenset({str}),
     "bool": frozenset({bool}),
     "int": frozenset({int}),
+    "int | None": frozenset({int, type(None)}),
     "float": frozenset({int, float}),
     "float | None": frozenset({int, float, type(None)}),
     "Mapping[str, Any]": frozenset({dict}),

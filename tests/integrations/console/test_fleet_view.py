@@ -62,6 +62,20 @@ def test_counts_of_a_limit_are_those_of_all_nodes() -> None:
     assert (10.0, 2.0) == (limit["admitted_per_s"], limit["refused_per_s"])
 
 
+def test_what_is_in_progress_is_that_of_all_nodes_that_are_heard_of() -> None:
+    """A node that is silent may have ended, and its slots with it; a limit on a rate has none."""
+    slots = (replace(LIMIT, in_use=2),)
+    nodes = [seen("a1", limits=slots), seen("b2", limits=slots), seen("c3", silent_s=7.0, limits=slots)]
+
+    assert 4 == view_of(nodes)["limits"][0]["in_use"]
+    assert None is view_of([seen(limits=(LIMIT,))])["limits"][0]["in_use"]
+
+
+def test_a_silent_node_grows_stale() -> None:
+    """What it last said of its staleness was true then."""
+    assert 7.1 == pytest.approx(view_of([seen(silent_s=7.0)])["nodes"][0]["staleness"])
+
+
 def test_a_node_that_begins_anew_or_is_silent_has_no_rate() -> None:
     """Counts that fall are none, and an old rate is not of this moment."""
     before = some_snapshot(at=100.0, limits=(replace(LIMIT, admitted=10),))

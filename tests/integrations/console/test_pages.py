@@ -190,6 +190,21 @@ def test_a_console_answers_while_its_own_limiter_limits_it(agent: Agent) -> None
     assert [200] * 3 + [429] * 3 == asked
 
 
+def test_what_is_in_progress_is_shown_for_all_nodes(
+    client: Browser, agent: Agent, hub: MemoryHub, make_agent: MakeAgent
+) -> None:
+    """Slots that are held on two nodes, as long as they are."""
+    limits = [each.concurrency("render", 20, lease=30.0) for each in (agent, make_agent(hub, namespace="shop"))]
+
+    def told() -> Any:
+        view = client.get("/state", headers=READS).json()
+        return [each["in_use"] for each in view["limits"] if each["name"] == "render"]
+
+    with limits[0].slot("ada"), limits[1].slot("ada"):
+        eventually(lambda: told() == [2], "the console to show two slots in use")
+    eventually(lambda: told() == [0], "the console to show none")
+
+
 def test_without_a_hub_this_process_is_shown_and_that_is_said() -> None:
     """A node that is alone has no fleet."""
     alone = Agent("memory://")

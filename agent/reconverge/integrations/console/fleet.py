@@ -153,11 +153,18 @@ def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Seen]]) -> di
         "refused": sum(each.refused for each in limits),
         "would_refuse": sum(each.would_refuse for each in limits),
         "overadmitted": max(each.overadmitted for each in limits),
+        "in_use": _in_use(told),
         "admitted_per_s": sum(admitted for admitted, _ in rates),
         "refused_per_s": sum(refused for _, refused in rates),
         "exposure": live,
         "bound": bound,
     }
+
+
+def _in_use(told: Sequence[tuple[LimitSnapshot, Seen]]) -> int | None:
+    """How much is in progress on all nodes that are heard of; None of a limit on a rate."""
+    slots = [each.in_use for each, node in told if each.in_use is not None and not node.silent_s]
+    return sum(slots) if slots else None
 
 
 def _most_common(words: Iterable[str]) -> str:

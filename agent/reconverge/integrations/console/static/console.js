@@ -118,6 +118,7 @@ function showLimits() {
   fill("rows-limits", fleet.limits.map((each) => {
     const name = [element("strong", each.name), element("small", each.said)];
     if (!each.declared_alike) name.push(element("small", "nodes declare it differently", "problem"));
+    if (each.in_use !== null) name.push(element("small", `${number(each.in_use)} in progress on all nodes`));
     const live = each.exposure === null ? "no bound" : `${number(each.exposure)} of ${number(each.bound)}`;
     const exposed = [element("span", live)];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
