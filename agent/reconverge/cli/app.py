@@ -109,7 +109,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "console": _command(
             "console:console",
-            "Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, and switches.",
+            "Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, contracts and switches.",
             "console --hub redis://localhost:6379/0 --namespace shop",
         ),
         "demo": _command(
