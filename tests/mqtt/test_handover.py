@@ -52,7 +52,7 @@ def test_a_successor_that_stops_before_it_has_heard_of_another_member_gives_all_
     """Members that stop one right after the other, as in a rolling deployment, lose neither counts nor usage."""
 
     async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november())
+        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november(), waits_to_give=True)
         stops, stays, follows = (fleet.join() for _ in range(3))
         for number, member in enumerate((stops, stays, follows), start=1):
             await member.exchange(batch(f"node{number}.0"))
@@ -102,7 +102,7 @@ def test_what_comes_after_the_usage_was_given_is_refused_and_told_to_the_success
     """A leader that took it in would confirm what its successor does not have; it is counted once, by the successor."""
 
     async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november())
+        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november(), waits_to_give=True)
         leader, other = fleet.join(), fleet.join()
         await leader.exchange(batch("node1.0"))
         await other.exchange(batch("node2.0"))
