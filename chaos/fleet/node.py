@@ -286,7 +286,7 @@ class Node:
                 verdict = contestant.decide(f"flood-{number}", 1)
                 if verdict.allowed:
                     admitted += 1
-                    contestant.count(1)  # at once: a count that nobody uses while a flood lasts may be forgotten
+                    contestant.count(1)  # at once: a count that is not used while a flood lasts may be forgotten
             if verdict is not None and admitted:
                 self.recorder.decided(
                     contestant.name,

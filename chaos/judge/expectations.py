@@ -47,7 +47,7 @@ def notices(case: Case) -> Iterator[Violation]:
 
 
 def flags_staleness(case: Case) -> Iterator[Violation]:
-    """While it goes on, somebody can see how old is what is known.
+    """While it goes on, the node tells how old its knowledge is.
 
     It is as old as the longest time without an answer, where that is shorter than what goes wrong lasts.
     """

@@ -115,15 +115,19 @@ def test_nothing_else_is_left_in_the_directory(shown: tuple[Path, Result]) -> No
     assert {"admitted.html", "admitted.png"} == {path.name for path in (shown[0] / "reconverge-demo").iterdir()}
 
 
+def shown_without(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """What a short demonstration prints, in an empty directory, where that room of the commands finds no package."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "PHASE_S", 3.0)
+    monkeypatch.setattr(f"reconverge.cli.{room}.find_spec", lambda _name: None)
+    return CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
+
+
 def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra `cli` is enough; one line says what a picture takes, and no directory is made."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PHASE_S", 3.0)
-    monkeypatch.setattr("reconverge.cli.picture.find_spec", lambda _name: None)
-
-    shown = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
+    shown = shown_without("picture", tmp_path, monkeypatch)
 
     assert 0 == shown.exit_code, shown.output
     assert 1 == shown.output.count("No picture is drawn: a picture needs the package 'matplotlib'; install it with")
@@ -143,11 +147,7 @@ def test_without_what_serves_a_console_the_demonstration_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line says what a console takes; when one was asked for, nothing runs without it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(demo, "PHASE_S", 2.0)
-    monkeypatch.setattr("reconverge.cli.console.find_spec", lambda _name: None)
-
-    shown = CliRunner().invoke(app, ["demo"], env={"COLUMNS": "400"})
+    shown = shown_without("console", tmp_path, monkeypatch)
     refused = CliRunner().invoke(app, ["demo", "--console"])
 
     assert 0 == shown.exit_code, shown.output
