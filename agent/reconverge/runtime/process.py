@@ -18,8 +18,14 @@
 # learns that the handler is waiting but by `signal.set_wakeup_fd`, which belongs to event loops and which forked
 # children share. Without a handler none of 2040 pools hung. Such a worker is one that was killed: `pool.close();
 # pool.join()` loses nothing.
+#
+# Where the main thread runs an event loop, a callback of the loop ends it, not the handler: an exception that a handler
+# raises in the middle of a task is kept by that task, comes again out of each task that waits for it while
+# `asyncio.run` cancels them, and asyncio then complains of tasks that were destroyed. A loop that a blocking call keeps
+# from its callbacks is interrupted after all, a little later.
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import multiprocessing
@@ -43,6 +49,8 @@ LAST_WORDS_BESIDE_S: Final = 30.0
 """The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
 SIGTERM_GRACE_S: Final = 5.0
 """The longest that a process lives on after SIGTERM, whatever its threads do."""
+LOOP_GRACE_S: Final = 0.5
+"""How long an event loop of the main thread has to end by itself after SIGTERM; it is interrupted then."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 
 
@@ -62,6 +70,8 @@ _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
 _told_pid = 0
 """The process that SIGTERM has told to end already."""
+_asked_pid = 0
+"""The process whose event loop is asked to end, and has not come to that yet."""
 _held_back_pid = 0
 """The process that ends by SIGTERM when the last words have been said."""
 _speaking_pid = 0
@@ -165,20 +175,42 @@ def _leave_daemons_alone() -> None:
 
 
 def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
-    global _told_pid  # noqa: PLW0603  # a process ends once
-    if _told_pid == os.getpid():
-        return  # a second signal would only interrupt the last words, which do not take long
-    _told_pid = os.getpid()
-    # Not by `threading`, whose locks the main thread may hold that this interrupts.
-    start_thread(_end_at_last, name="reconverge-end")
-    if _speaking_pid != os.getpid():
-        # What this signal interrupted may hold the very locks that the last words need; unwinding lets go of them.
-        raise SystemExit(SIGTERM_STATUS)
+    global _told_pid, _asked_pid  # noqa: PLW0603  # a process ends once
+    if _told_pid != os.getpid():
+        _told_pid = os.getpid()
+        # Not by `threading`, whose locks the main thread may hold that this interrupts.
+        start_thread(_end_at_last, name="reconverge-end")
+        if _speaking_pid != os.getpid():
+            _end_main_thread()
+    elif _asked_pid == os.getpid():
+        _asked_pid = 0
+        raise SystemExit(SIGTERM_STATUS)  # out of the call that keeps the loop
+    # Any further signal would only interrupt the last words, which do not take long.
+
+
+def _end_main_thread() -> None:
+    """Unwind it: what the signal interrupted may hold the very locks that the last words need, and lets go of them."""
+    global _asked_pid  # noqa: PLW0603  # as above
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise SystemExit(SIGTERM_STATUS) from None
+    _asked_pid = os.getpid()
+    loop.call_soon_threadsafe(_end_loop)
+
+
+def _end_loop() -> None:
+    global _asked_pid  # noqa: PLW0603  # as above
+    _asked_pid = 0
+    raise SystemExit(SIGTERM_STATUS)
 
 
 def _end_at_last() -> None:
     """End a process whose other threads would keep it alive: without a handler SIGTERM would have, too."""
-    WakeEvent().wait(SIGTERM_GRACE_S)
+    WakeEvent().wait(min(LOOP_GRACE_S, SIGTERM_GRACE_S))
+    if _asked_pid == os.getpid():
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    WakeEvent().wait(max(0.0, SIGTERM_GRACE_S - LOOP_GRACE_S))
     stop_all()
     os._exit(SIGTERM_STATUS)
 

@@ -72,6 +72,27 @@ def test_sigterm_loses_nothing(program: str, redis_server: RedisServer) -> None:
     assert ADMITTED == net_at(redis_server.url)
 
 
+def test_sigterm_in_a_task_of_an_event_loop_is_said_by_the_status_alone(redis_server: RedisServer) -> None:
+    """The tasks that wait for the interrupted one are cancelled, and asyncio has nothing to complain of."""
+    with Process("is_told_to_end_in_a_task", redis_server.url) as process:
+        ended = process.ends()
+
+    assert (SIGTERM_STATUS, [str(ADMITTED)]) == ended
+    assert "" == process.stderr
+    assert ADMITTED == net_at(redis_server.url)
+
+
+def test_sigterm_interrupts_a_call_that_blocks_an_event_loop(redis_server: RedisServer) -> None:
+    """The loop does not come to its callbacks; the call is left as by `sys.exit`, with all its `finally`."""
+    with Process("keeps_its_loop", redis_server.url) as process:
+        assert [str(ADMITTED), "blocks"] == [process.says(), process.says()]
+
+        process.send(signal.SIGTERM)
+
+        assert (SIGTERM_STATUS, ["unwound"]) == process.ends()
+    assert ADMITTED == net_at(redis_server.url)
+
+
 def test_sigterm_again_does_not_interrupt_the_last_words(own_redis: RedisServer) -> None:
     """They wait for a hub that hangs for a moment; whoever cannot wait and says it again hears nothing new."""
     with Process("rests_and_says_when_it_leaves", own_redis.url) as process:

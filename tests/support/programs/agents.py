@@ -15,7 +15,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from types import FrameType
@@ -292,18 +293,56 @@ def never_lets_go(hub: str) -> None:
     rests(hub)
 
 
+@asynccontextmanager
+async def begin_in_a_loop(hub: str) -> AsyncIterator[None]:
+    """As `begin`, with an agent that exchanges in the running loop."""
+    agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
+    async with agent:
+        login = agent.limit("login", NEVER_FULL)
+        admitted = admitted_of(login, 1)
+        while login.usage("ada").staleness == float("inf"):  # noqa: ASYNC110  # the answer comes through this loop
+            await asyncio.sleep(0.005)
+        say(admitted + admitted_of(login, 9))
+        yield
+
+
 def serves(hub: str) -> None:
     """An asynchronous application."""
 
     async def serve() -> None:
-        agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
-        async with agent:
-            login = agent.limit("login", NEVER_FULL)
-            admitted = admitted_of(login, 1)
-            while login.usage("ada").staleness == float("inf"):  # noqa: ASYNC110  # the answer comes through this loop
-                await asyncio.sleep(0.005)
-            say(admitted + admitted_of(login, 9))
+        async with begin_in_a_loop(hub):
             await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def is_told_to_end_in_a_task(hub: str) -> None:
+    """The signal comes while a task runs for which other tasks wait."""
+
+    async def told() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    async def waits() -> None:
+        await asyncio.gather(told(), asyncio.Event().wait())
+
+    async def serve() -> None:
+        async with begin_in_a_loop(hub):
+            await asyncio.gather(waits(), asyncio.Event().wait())
+
+    asyncio.run(serve())
+
+
+def keeps_its_loop(hub: str) -> None:
+    """A call that blocks keeps the loop from all else for an hour."""
+
+    async def serve() -> None:
+        async with begin_in_a_loop(hub):
+            try:
+                say("blocks")
+                threading.Event().wait(HOUR_S)  # as an application should not
+            finally:
+                say("unwound")
 
     asyncio.run(serve())
 
