@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.modes import Marked, On
+from reconverge.limiter.waiters import waiting_at
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -39,7 +40,7 @@ class OnWithBans(On):
 
     def _allow_quickly(self) -> Callable[..., bool]:
         """`allow`, with all that it needs of an admitted request at hand."""
-        bans, free, decides = self._bans, self._bans.free, self._table.allow
+        free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
             """See `Answers.allow`."""
@@ -48,7 +49,7 @@ class OnWithBans(On):
             if decides(key, cost, kind):
                 return True
             if cost != 0 and self._is_certain_refusal(key, cost, kind):
-                bans.note(key)
+                self._note(key)
             return False
 
         return allow
@@ -97,10 +98,11 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait`; a banned key does not wait for the end of its ban."""
+        """See `Answers.wait`; a banned key does not wait for the end of its ban, and leaves when it is banned."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
+        waiting_at(self._table).barred = self._bans.decision
         return self._noted(key, cost, await super().wait(key, cost, kind, timeout, max_queue))
 
     def wait_blocking(
@@ -110,6 +112,7 @@ class OnWithBans(On):
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
+        waiting_at(self._table).barred = self._bans.decision
         return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
@@ -150,7 +153,13 @@ class OnWithBans(On):
         return not told.allowed and told.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """The decision; a refusal that is certain counts, but for a question, which costs nothing."""
-        if cost != 0 and not decision.allowed and decision.certain:
-            self._bans.note(key)
+        """The decision; a refusal that is certain counts, but for a question, which costs nothing, and for a ban's."""
+        if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
+            self._note(key)
         return decision
+
+    def _note(self, key: str) -> None:
+        """Count a refusal; if a ban begins by that, what waits for the key leaves."""
+        if self._bans.note(key):
+            for table in self._table.tables:
+                table.tell(key)

@@ -213,20 +213,21 @@ class Bans:
             self._refused.add()
         return replace(decision, certain=True)
 
-    def note(self, key: str) -> None:
+    def note(self, key: str) -> bool:
         """Count a refusal that is certain; begin a ban if all nodes together have made enough of them.
 
-        A refusal that no client has met counts for nothing.
+        A refusal that no client has met counts for nothing. Returns whether the key is banned.
         """
         if not self._heeded:
-            return
+            return False
         key, refusals, table = self.table.check_key(key), self._refusals, self.table
         refusals.hit(key)
         if key not in refusals.cells or refusals.usage(key).total < refusals.limit.quota:
-            return
+            return False
         if not table.usage(key).total and key in table.cells:  # which a look has put there, if there was room
             table.hit(key)
         self.free.discard(key)
+        return True
 
     @property
     def _heeded(self) -> bool:

@@ -76,6 +76,8 @@ class Waiting:
         self.manual = clock if isinstance(clock, ManualClock) else None
         """A clock that wakes waiters itself, when it is advanced."""
         self._way_out: WayOut | None = None
+        self.barred: Callable[[str], Decision | None] | None = None
+        """The refusal of a key that is refused whatever room there is, as a banned one is."""
 
     # ------------------------------------------------------------ what callers ask
 
@@ -177,6 +179,8 @@ class Waiting:
             while True:
                 if (way_out := self._way_out) is not None:
                     return way_out(key, costs)
+                if self.barred is not None and (refusal := self.barred(key)) is not None:
+                    return refusal
                 now_ns, first = self._table.now_ns(), self._is_first(key, ticket)
                 if first and not tried:
                     turn = gate.try_turn(key, costs, again=True)
