@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from reconverge.shedding.rate import Charge
 from reconverge.testing import ManualClock
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer, free_port
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, exit_code_of
 
 CRITICAL, POST, GET, TEST = range(4)
 SECOND = 10**9
@@ -145,6 +147,24 @@ class TestRemembered:
         memory.admitted(0)
         for window in range(1, 30):
             assert 1 == sum(memory.has_room(window * SECOND) for _ in range(20))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
+def test_a_forked_child_has_admitted_nothing() -> None:
+    """It remembers nothing of what its parent did, and waits for no lock that a thread of its parent's held."""
+    shedder = alone()
+    memory = shedder.memories[0]
+    for _ in range(3):
+        memory.admitted(0)
+    with memory._lock:  # as another thread does at the time of the fork
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends what waits for the lock
+            os._exit(sum(memory.has_room(60 * SECOND) for _ in range(20)))
+
+    assert 0 == exit_code_of(child)
+    assert 3 == sum(memory.has_room(60 * SECOND) for _ in range(20))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import MILLISECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
+from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.classes import CRITICAL, TrafficClasses
 from reconverge.shedding.layers import Arrival, Refusal
@@ -90,6 +91,7 @@ class FleetShedder:
         """What is told of each request that the limit admits, by the place of the class."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
+        register(self, sigterm=False)
 
     def enter(self, arrival: Arrival) -> Charge | Refusal | None:
         """See `Layer.enter`."""
@@ -117,6 +119,14 @@ class FleetShedder:
     def readings(self) -> Mapping[str, float]:
         """See `Layer.readings`."""
         return {"partitioned": float(self._partitioned)}
+
+    def start_over_after_fork(self) -> None:
+        """A forked child is a node of its own, which has admitted nothing yet."""
+        for memory in self.memories:
+            memory.start_over()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """The process ends, which needs nothing done."""
 
     def _is_partitioned(self, now_ns: int) -> bool:
         if now_ns - self._looked_ns >= HEALTH_NS:
@@ -147,12 +157,17 @@ class Remembered:
     def __init__(self, window_ns: int) -> None:
         self.window_s = window_ns / 1e9
         self._window_ns = window_ns
+        self._counts: deque[int] = deque(maxlen=REMEMBERED)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Remember nothing. A lock that another thread holds at a fork is held for good in the child."""
         self._lock = threading.Lock()
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()
         self._alone = 0
-        self._counts: deque[int] = deque(maxlen=REMEMBERED)
+        self._counts.clear()
 
     def admitted(self, now_ns: int) -> None:
         """One more, by the limit."""
