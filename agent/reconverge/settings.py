@@ -12,6 +12,8 @@ SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 LEASE_INTERVALS_MIN: Final = 6
+EXCHANGES_MIN: Final = 10
+"""So many exchanges fit into a window in which nodes share a limit well."""
 ASKS_LIMIT: Final = 100_000
 MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3

@@ -19,6 +19,7 @@ from reconverge.simulation.studies.tuning import (
     best,
     intervals_ns,
     nearest,
+    often_enough,
     simulated,
     trials,
     weigh,
@@ -110,6 +111,14 @@ def test_the_longest_interval_that_keeps_what_is_asked_for_is_best() -> None:
     ]
 
     assert options[1] == best(options, over_pct=1.0, refused_pct=5.0)
+
+
+def test_an_interval_of_which_an_agent_warns_is_not_advised() -> None:
+    """Of a window of 60 s it is one above 6 s; where there is none below that, all are looked at."""
+    options = [replace(KEPT, sync_interval_s=interval_s) for interval_s in (6.0, 12.0, 30.0)]
+
+    assert options[:1] == often_enough(options, MINUTE)
+    assert options[1:] == often_enough(options[1:], MINUTE)
 
 
 def test_of_two_policies_with_that_interval_the_one_that_refuses_less_is_best() -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import MISSING
 from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.settings import EXCHANGES_MIN
 
 if TYPE_CHECKING:
     from reconverge.kernel import Table
     from reconverge.limit.limit import Limit
 
 logger = logging.getLogger("reconverge")
-
-EXCHANGES_MIN: Final = 10
-"""So many exchanges fit into a window in which nodes share a limit well."""
 
 _logged = LoggedOnce()
 """In this process, and not by any agent."""

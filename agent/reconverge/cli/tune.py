@@ -39,6 +39,7 @@ from reconverge.simulation.studies.tuning import (
     best,
     intervals_ns,
     nearest,
+    often_enough,
     simulated,
     trials,
     weigh,
@@ -114,7 +115,7 @@ def tune(
     if plot is not None:
         picture.check_available(plot)
     options = _weigh(deployment, range(seeds), processes)
-    ours = [option for option in options if option.policy in OURS]
+    ours = often_enough([option for option in options if option.policy in OURS], deployment.limit)
     chosen = best(ours, over_pct=over_pct, refused_pct=refused_pct)
     advice = _advice(chosen, ours, over_pct, refused_pct, asking=in_doubt if deployment.asks_within_ns else "")
     if plot is not None:
@@ -203,7 +204,7 @@ NEW_KEYS: Final = (
 
 
 def _advice(
-    chosen: Option | None, options: list[Option], over_pct: float, refused_pct: float | None, *, asking: str = ""
+    chosen: Option | None, options: Sequence[Option], over_pct: float, refused_pct: float | None, *, asking: str = ""
 ) -> str:
     if chosen is None:
         closest = nearest(options, over_pct=over_pct)

@@ -14,6 +14,7 @@ from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import ASKS_MAX
 from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
+from reconverge.settings import EXCHANGES_MIN
 from reconverge.simulation.figures import RunFigures, summed_up
 from reconverge.simulation.fleet import Asks, Fleet
 from reconverge.simulation.pattern import Traffic
@@ -127,6 +128,12 @@ def weigh(
         for interval_ns in intervals_ns(deployment.limit)
         for policy in policies
     ]
+
+
+def often_enough(options: Sequence[Option], limit: Limit) -> Sequence[Option]:
+    """Those that exchange at least as often in a window as an agent does without a warning; all, if none does."""
+    longest_s = limit.window / EXCHANGES_MIN
+    return [option for option in options if option.sync_interval_s <= longest_s] or options
 
 
 def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
