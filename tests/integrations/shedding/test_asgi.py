@@ -130,6 +130,27 @@ def test_the_layer_that_refuses_is_said() -> None:
     assert '"api";r=0' in answers[2].headers["ratelimit"]
 
 
+def test_what_something_else_adds_to_a_refusal_is_in_no_other_response() -> None:
+    """The words of a refusal are kept; a middleware outside that adds a field adds it to one response."""
+    app = LoadSheddingMiddleware(hello, Stack(FleetShedder(Agent("memory://"), "10/hour", reserved={"critical": 0.9})))
+
+    async def marked(scope: Any, receive: Any, send: Any) -> None:
+        async def add(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"x-trace", b"7"))
+            await send(message)
+
+        await app(scope, receive, add)
+
+    before, *_, outside = ask_asgi(marked, times=3)
+    after = ask_asgi(app)[0]
+
+    assert [200, 503, 503] == statuses([before, outside, after])
+    assert "7" == outside.headers["x-trace"]
+    assert [] == [name for name in after.headers if name == "x-trace"]
+    assert outside.body == after.body
+
+
 def test_shadow_refuses_nothing() -> None:
     """A full layer in shadow lets a request through, and counts it."""
     _, stack = stack_of(1)

@@ -24,9 +24,8 @@ from reconverge.integrations.shedding.response import (
     FieldWriter,
     KeyFunc,
     checked_stack,
-    names_of,
+    encoded_response_to,
     outcome_of,
-    response_to,
 )
 from reconverge.integrations.web.options import check_asgi
 from reconverge.shedding.admission import Admission
@@ -81,8 +80,8 @@ class LoadSheddingMiddleware:
         if admission is None:
             await self.app(scope, receive, send)
         elif admission.refusal is not None:
-            status, fields, body = response_to(admission.refusal)
-            await send({"type": START, "status": status, "headers": names_of(fields)})
+            status, headers, body = encoded_response_to(admission.refusal)
+            await send({"type": START, "status": status, "headers": headers})
             await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})
         else:
             sending = _Sending()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
 from typing import Any, Final, TypeAlias
@@ -42,6 +42,8 @@ POLICY_BYTES: Final = POLICY.lower().encode()
 LEFT_BYTES: Final = LEFT.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
 """With these an application says itself that it, or what it calls, is overloaded or too slow."""
+SAID_MAX: Final = 1024
+"""Of so many refusals, which differ in layer, numbers and wait, the response is kept."""
 MESSAGES_MAX: Final = 10
 """Of failures of an application's functions, so many are logged in a minute."""
 
@@ -179,19 +181,51 @@ class _Prepared:
 
 def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
     """The response to a refused request: status, fields and a body of problem details."""
+    fields, body, _ = _said_of(refusal)
+    return refusal.status, [*fields, *_quota_fields(refusal)], body
+
+
+def encoded_response_to(refusal: Refusal) -> tuple[int, Headers, bytes]:
+    """The same with its fields as ASGI has them."""
+    _, body, headers = _said_of(refusal)
+    return refusal.status, [*headers, *_encoded(_quota_fields(refusal))], body
+
+
+def _said_of(refusal: Refusal) -> tuple[Fields, bytes, Headers]:
     wait = refusal.retry_after
     retry_after = max(1, ceil(wait)) if wait is not None and wait < FAR_S else None
-    detail = refusal.reason if retry_after is None else f"{refusal.reason} Try again in {retry_after} s."
-    body = encoded(problem_of(refusal.status, violated=[refusal.layer], retry_after=retry_after, detail=detail))
+    in_progress = refusal.concurrent_max if refusal.decision is None or not refusal.quotas else None
+    return _said(refusal.status, refusal.layer, refusal.reason, retry_after, in_progress)
+
+
+@lru_cache(maxsize=SAID_MAX)
+def _said(
+    status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
+) -> tuple[Fields, bytes, Headers]:
+    """All that a response says but for its quota: the fields, the body, and the fields as ASGI has them.
+
+    Nothing in it is to be changed. A service that is in trouble refuses thousands of requests a second in these words.
+    """
+    detail = reason if retry_after is None else f"{reason} Try again in {retry_after} s."
+    body = encoded(problem_of(status, violated=[layer], retry_after=retry_after, detail=detail))
     fields: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", str(len(body)))]
     if retry_after is not None:
         fields.append((RETRY_AFTER, str(retry_after)))
-    if refusal.decision is not None and refusal.quotas:
-        fields += fields_of([Told(refusal.decision, refusal.quotas)], (IETF_11,), wall_s=0.0, refused=True)
-    elif refusal.concurrent_max is not None:
-        fields.append((POLICY, _concurrent(refusal.layer, refusal.concurrent_max)[0]))
-        fields.append((LEFT, f"{sf_string(refusal.layer)};r=0"))
-    return refusal.status, fields, body
+    if in_progress is not None:
+        fields += [(POLICY, _concurrent(layer, in_progress)[0]), (LEFT, f"{sf_string(layer)};r=0")]
+    return fields, body, _encoded(fields)
+
+
+def _quota_fields(refusal: Refusal) -> Fields:
+    """What is said of the quota that has refused, if it was one."""
+    decision, quotas = refusal.decision, refusal.quotas
+    if decision is None or not quotas:
+        return []
+    return fields_of([Told(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
+
+
+def _encoded(fields: Fields) -> Headers:
+    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
 
 
 @lru_cache(maxsize=1024)
@@ -253,8 +287,3 @@ def checked_stack(stack: object) -> Stack:
     if not isinstance(stack, Stack):
         raise InvalidSetting("stack", stack, "is no Stack; make one of its layers: Stack(AdaptiveConcurrency(), ...)")
     return stack
-
-
-def names_of(fields: Sequence[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Fields as ASGI has them."""
-    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in fields]
