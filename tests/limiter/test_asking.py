@@ -13,11 +13,13 @@ import signal
 import threading
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
 from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting, Limit, Limiter
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock, SystemClock
+from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import Settled
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.decider import Decider
@@ -175,6 +177,58 @@ def test_a_request_waits_for_the_answer_to_a_batch_that_carried_it() -> None:
     scene.exchanges()
     ask.goes_on()
     assert ask.allowed
+
+
+def test_a_report_that_leaves_between_a_look_at_a_key_and_the_ask_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look makes the key known, so a batch may carry it before the request has joined; that grants nothing."""
+    scene = Scene(FIVE)
+    node, asking = scene.nodes[0], scene.asking[0]
+    joins = asking.join
+
+    def joins_late(*arguments: Any) -> int | None:
+        """Another thread has its turn first."""
+        assert node.sends() is not None
+        scene.clock.advance_ns(MILLISECOND_NS)
+        return joins(*arguments)
+
+    monkeypatch.setattr(asking, "join", joins_late)
+    scene.limits[0].test("ada")
+    ask = scene.asks()
+    scene.clock.advance_ns(MILLISECOND_NS)
+    node.reaches(scene.hub)
+    node.hears()
+    ask.goes_on()
+    assert ask.waits, "an answer to what was said before it asked has settled it"
+
+    scene.exchanges()
+    ask.goes_on()
+    assert ask.allowed
+
+
+def test_the_answer_to_a_batch_without_the_key_settles_no_ask_about_it() -> None:
+    """More keys are asked about than a batch has room for: one of them was heard of before it asked, and waits."""
+    scene = Scene(FIVE)
+    node = scene.nodes[0]
+    keys = [f"customer {number}" for number in range(2 * CELLS_MAX)]
+    for key in keys:
+        scene.limits[0].test(key)
+    node.sends()
+    scene.clock.advance_ns(MILLISECOND_NS)
+    asks = [scene.asks(key=key) for key in keys]
+    scene.clock.advance_ns(3 * MILLISECOND_NS)
+    for _ in range(4):
+        node.reaches(scene.hub)
+        node.hears()
+        scene.clock.advance_ns(MILLISECOND_NS)
+        node.sends()
+        scene.clock.advance_ns(MILLISECOND_NS)
+        for ask in asks:
+            if ask.waits:
+                ask.goes_on()
+
+    assert [True] * len(keys) == [ask.allowed for ask in asks]
 
 
 def test_an_ask_leaves_as_soon_as_no_batch_is_under_way() -> None:

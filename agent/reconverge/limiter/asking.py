@@ -176,14 +176,15 @@ class Asking:
             return self._decide(request, unasked, counted=False)
         cells: list[Cell] = []
         try:
-            if not self.join(request, shards, cells, waker):
+            asked_ns = self.join(request, shards, cells, waker)
+            if asked_ns is None:
                 self._results["capped"].add()
                 return self._decide(request, Rule.MEMORY)
             while (left_ns := began_ns + request.within_ns - self.now_ns()) > 0:
                 yield left_ns
                 for shard in shards:
                     shard.note_looked(waker)
-                settled = self._as_answered(request, cells, began_ns)
+                settled = self._as_answered(request, cells, began_ns, asked_ns)
                 if settled is not None:
                     return settled
                 if any(shard.in_vain for shard in shards):
@@ -203,8 +204,11 @@ class Asking:
             return Rule.MEMORY
         return Rule.LINE if now_ns < self._pauses.get(request.key, (0, 0))[0] else None
 
-    def join(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> bool:
-        """Have a request wait for the hub's answer; returns whether the hub is asked. `leave` has to follow."""
+    def join(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
+        """Have a request wait for the hub's answer; `leave` has to follow.
+
+        Returns since when reports ask for it, None if none does; see `AskGate.join`.
+        """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
         for shard in shards:
@@ -224,14 +228,14 @@ class Asking:
                 shard.note_in_vain()
         self.note("timeout", began_ns)
 
-    def _as_answered(self, request: Request, cells: list[Cell], began_ns: int) -> Settled | None:
+    def _as_answered(self, request: Request, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
         """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
         gate = self._gate
         settled = gate.settle(request.key, request.costs, Rule.LINE, refuse=False, counted=True, units=request.units)
         if settled is not None:
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
-        word = gate.word_on(cells, began_ns)
+        word = gate.word_on(cells, asked_ns)
         if word is Word.ANSWERED:
             settled = self._decide(request, Rule.LINE)
             self.note_answer(request, cells, settled.decision, began_ns)
@@ -264,9 +268,9 @@ class Asking:
         """The shards of the hub that a request is asked of."""
         return self._gate.shards(request.key)
 
-    def word_on(self, cells: list[Cell], began_ns: int) -> Word:
-        """What has become of an ask."""
-        return self._gate.word_on(cells, began_ns)
+    def word_on(self, cells: list[Cell], asked_ns: int) -> Word:
+        """What has become of an ask, by when `join` has said that it was made."""
+        return self._gate.word_on(cells, asked_ns)
 
     def ask_again(self, cells: list[Cell]) -> None:
         """Have the hub asked once more."""

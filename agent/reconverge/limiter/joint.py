@@ -138,6 +138,8 @@ class _Wait:
     rule: Rule | None = None
     """By what it is decided, once that is known."""
     joined: bool = False
+    asked_ns: int = 0
+    """Since when reports ask for it, once it has joined."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
@@ -229,9 +231,12 @@ class Jointly:
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:
             each.joined = True
-            if not asking.join(request, each.shards, each.cells, waker):
+            asked_ns = asking.join(request, each.shards, each.cells, waker)
+            if asked_ns is None:
                 asking.note("capped", began_ns)
                 each.rule = Rule.MEMORY
+            else:
+                each.asked_ns = asked_ns
 
     def _look(self, each: _Wait, waker: Waker, began_ns: int) -> None:
         for shard in each.shards:
@@ -245,7 +250,7 @@ class Jointly:
         asking, request = each.member.asking, each.member.request
         if asking.fits(request):
             return Rule.LINE
-        word = asking.word_on(each.cells, began_ns)
+        word = asking.word_on(each.cells, each.asked_ns)
         if word is Word.ANSWERED:
             return Rule.LINE
         if word is Word.UNSETTLED:

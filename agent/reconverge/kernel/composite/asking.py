@@ -16,6 +16,10 @@ How a request waits meanwhile: `limiter/asking.py`.
 # Nothing is charged before one of these is known, in one step under the lock, so a request that is cancelled while it
 # waits has not been charged. It counts as demand from when it begins to ask.
 #
+# The hub has answered a request if it has answered a report that was made after the request had joined. An earlier
+# report says nothing of the request, and may well leave between the request's first look at the key, which makes the
+# key known, and its joining: threads take turns there. So the time that counts is read after the request has joined.
+#
 # A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
 # in that time settles nothing, and memory decides. Nor does the answer of a hub that is full, and keeps nothing of the
 # key.
@@ -93,14 +97,15 @@ class AskGate:
         now_ns = self._now_ns()
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
-    def join(self, key: str, costs: Costs, cells: list[Cell]) -> bool:
-        """Note that a request waits, and have the hub asked for what it needs; returns whether it is.
+    def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
+        """Note that a request waits, and have the hub asked for what it needs.
 
+        Returns since when each report asks for it, in nanoseconds of the monotonic clock; None if the hub is not asked.
         The cells in which it waits are added to `cells`, each as soon as it does.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
-        return all(asked)
+        return self._now_ns() if all(asked) else None
 
     def ask_again(self, cells: Sequence[Cell]) -> bool:
         """Have the hub asked about those cells again; returns whether it is."""
@@ -157,7 +162,7 @@ class AskGate:
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
-        """What has become of an ask that was made at `since_ns`."""
+        """What has become of an ask that each report since `since_ns` carries, as `join` has said."""
         now_ns = self._now_ns()
         words = [_word_on(cell, since_ns, now_ns) for cell in cells]
         return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
@@ -335,7 +340,9 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
         not void
         and shard.acked_ns >= since_ns
         and cell.reported_ns >= since_ns
-        and (not under_way or cell.heard_ns >= since_ns)
+        # Of two reports the later one is under way: the earlier one carried the ask if it was in the batch that was
+        # answered last.
+        and (not under_way or cell.heard_ns >= shard.acked_ns)
     ):
         assert isinstance(table, Table)
         # Not heard of all the same is a key that the hub has no room for.
