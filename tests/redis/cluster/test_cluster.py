@@ -13,7 +13,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import BoardContract, HubContract, ManualClock, ReaderContract
+from reconverge.testing.board_contract import BoardHub
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -118,3 +119,31 @@ class TestClusterHubBehindTLS(TestClusterHub):
         """Another fleet of another user, by the same way."""
         login = f"shop:{QUOTED_PASSWORD}@"
         return self.open_hub(self.url.replace(login, ""), HubSettings("contract2", TIMEOUT_S))
+
+
+class TestSnapshotsOnACluster(BoardContract):
+    """A console sees the nodes of a fleet on a cluster, as a user who may do nothing but what a hub does."""
+
+    @pytest.fixture(autouse=True)
+    def _on_a_cluster(self, shared_cluster: RedisCluster, cluster_acl_line: str) -> None:
+        for server in shared_cluster.servers:
+            allow(server, cluster_acl_line)
+        self.cluster = shared_cluster
+
+    def make_board(self, clock: ManualClock) -> BoardHub:
+        """See `BoardContract`."""
+        self.cluster.flush()
+        self.clock = clock
+        return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
+
+    def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same cluster
+        """See `BoardContract`."""
+        return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
+
+    def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
+        """See `BoardContract`."""
+        return self._board("other", "")
+
+    def _board(self, namespace: str, login: str) -> BoardHub:
+        url = self.cluster.url.replace("://", f"://{login}")
+        return ClusterHub(url, HubSettings(namespace, TIMEOUT_S), clock=self.clock)

@@ -14,7 +14,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import BoardContract, HubContract, ManualClock, ReaderContract
+from reconverge.testing.board_contract import BoardHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -128,3 +129,30 @@ class TestSentinelHubBehindTLS(TestSentinelHub):
     def make_operator(self, hub: Hub) -> Hub:
         """That user may not look through keys, as an operator has to."""
         raise SkipTest("this user may not scan")
+
+
+class TestSnapshotsAtAService(BoardContract):
+    """A console sees the nodes of a fleet that Sentinels lead to its hub, as users with few rights."""
+
+    @pytest.fixture(autouse=True)
+    def _on_a_service(self, shared_service: RedisService, acl_line: str) -> None:
+        allow(shared_service.master, acl_line)
+        self.service = shared_service
+
+    def make_board(self, clock: ManualClock) -> BoardHub:
+        """See `BoardContract`."""
+        self.service.master.command("FLUSHALL")
+        self.clock = clock
+        return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
+
+    def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same master
+        """See `BoardContract`."""
+        return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
+
+    def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
+        """See `BoardContract`."""
+        return self._board("other", "")
+
+    def _board(self, namespace: str, login: str) -> BoardHub:
+        url = f"{self.service.url.replace('://', f'://{login}')}?{FINDER_OPTIONS}"
+        return SentinelHub(url, HubSettings(namespace, TIMEOUT_S), clock=self.clock)
