@@ -44,6 +44,8 @@ settings.load_profile("planting" if os.environ.get("PLANT") else "fast" if os.en
 pytest_plugins = ("reconverge.testing.fixtures", "tests.support.fixtures.agents", "tests.support.fixtures.servers")
 
 CRASHED = pytest.StashKey[bool]()
+SHAKY = "shaky"
+"""The name under which pytest's cache keeps which tests failed beside others and passed alone."""
 
 LONGEST = (
     "agent/processes/test_asking_processes.py",
@@ -114,6 +116,19 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """End with another status than failed tests do, so that to run those once more does not count as success."""
     if CRASHED in session.config.stash:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name what failed beside others and passes alone: a test that is shaky is seen although it counts as passed.
+
+    `.ci/run` reads the names in the cache and says them once more when all else is over.
+    """
+    if config.getoption("lf", default=False) and config.cache is not None:
+        passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
+        names = [report.nodeid for report in passed]
+        config.cache.set(SHAKY, names)
+        for name in names:
+            terminalreporter.write_line(f"Shaky: {name} failed before, and passes alone.")
 
 
 def pytest_configure() -> None:
