@@ -30,6 +30,7 @@ from reconverge.testing import ManualClock
 from tests.integrations.dropin.test_django_cache import cache_at
 from tests.support.applications.asking import ADA, Answer, asgi_answer, http_scope
 from tests.support.applications.storages import limiter_at
+from tests.support.effort import tried
 from tests.support.opcodes import interrupted_at
 
 INTERVAL_S: Final = 0.0005
@@ -41,6 +42,8 @@ HANGS_S: Final = 60
 """After so long the process ends and says where it was: a thread that waits for itself heeds no timeout."""
 EVERY: Final = 23
 """One of so many instructions is interrupted."""
+EVERY_OF_BEGINNING: Final = tried(7, long=1)
+"""Likewise, where a count begins: each try makes an agent, and runs all instructions before that one again."""
 numbers = itertools.count()
 
 
@@ -258,7 +261,7 @@ def test_a_cache_of_django_counts_what_is_added_and_counted_in_the_middle(asked_
 def test_a_count_that_is_begun_in_the_middle_of_its_beginning_begins_once() -> None:
     """Whichever of the two begins it, what is added counts once."""
     number = 0
-    for number in itertools.count():
+    for number in itertools.count(step=EVERY_OF_BEGINNING):
         cache = cache_at("memory://", namespace=f"interrupted-{next(numbers)}")
         added: list[bool] = []
         with ends_if_it_hangs():
