@@ -13,7 +13,8 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
-from tests.support.waiting import POLL_S, eventually, eventually_in_loop
+from tests.support.servers import POLL_S
+from tests.support.waiting import eventually, eventually_in_loop
 
 SHARDS = 4
 SILENT = 2

@@ -19,6 +19,7 @@ from typing import NoReturn, Self
 from unittest import SkipTest
 
 START_S_MAX = 30.0
+POLL_S = 0.005
 PORTS = 10_000, 22_000
 """Linux gives those from 32768 on to clients; servers of a cluster listen 10,000 higher as well."""
 UNKNOWN_OPTION = "Bad directive"
@@ -169,13 +170,15 @@ def free_port() -> int:
             return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = START_S_MAX) -> None:
-    """Wait for a server to get ready. Raises TimeoutError."""
+def wait_until(
+    condition: Callable[[], bool], what: str, seconds: float = START_S_MAX, *, pause_s: float = POLL_S
+) -> None:
+    """Wait for a server to get ready, and look at it after each pause. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not get ready within {seconds} s")
-        time.sleep(0.005)
+        time.sleep(pause_s)
 
 
 def accepts(port: int) -> bool:

@@ -7,17 +7,22 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from tests.support.servers import wait_until
+from tests.support.servers import POLL_S, wait_until
 
 EVENTUALLY_S: Final = 30.0
 """Far more than anything takes, even on a busy machine; only a failing test waits so long."""
-POLL_S: Final = 0.005
 
 
-def eventually(condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S) -> None:
-    """Wait until `condition` holds. Raises AssertionError when it does not within `seconds`."""
+def eventually(
+    condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S, *, pause_s: float = POLL_S
+) -> None:
+    """Wait until `condition` holds. Raises AssertionError when it does not within `seconds`.
+
+    A condition that costs processor time, as requests to servers that are starting do, asks for a longer pause: it
+    would take that time from what it waits for.
+    """
     try:
-        wait_until(lambda: bool(condition()), what, seconds)
+        wait_until(lambda: bool(condition()), what, seconds, pause_s=pause_s)
     except TimeoutError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None
 

@@ -20,6 +20,8 @@ from tests.support.servers import free_port
 from tests.support.waiting import eventually
 
 WORKERS: Final = 4
+LOOK_PAUSE_S: Final = 0.1
+"""Between looks at whether all workers are there: each look is sixteen requests, which delay those that still start."""
 FASTAPI: Final = "FastAPI under uvicorn"
 FLASK: Final = "Flask under gunicorn"
 KEY: Final = "x-key"
@@ -65,7 +67,7 @@ class WebServer:
             ready.update(answer["process"] for answer in answers if answer and answer["ready"])
             return len(ready) == WORKERS
 
-        eventually(look, "an answer from every worker, with a hub")
+        eventually(look, "an answer from every worker, with a hub", pause_s=LOOK_PAUSE_S)
 
     def _stats(self) -> dict[str, Any] | None:
         try:

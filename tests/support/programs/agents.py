@@ -28,7 +28,8 @@ import reconverge.runtime.process
 from reconverge import Agent, Limiter, ReconvergeError
 from reconverge.runtime.restoration import JUMP_NS, Restorations
 from tests.support.agents import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
-from tests.support.waiting import POLL_S, eventually
+from tests.support.servers import POLL_S
+from tests.support.waiting import eventually
 
 
 def begin(hub: str, *, sigterm: bool = True) -> Limiter:
