@@ -19,6 +19,7 @@ from reconverge.agent.fleet_usage import ANSWERS, FleetUsage, ask_fleet, fleet_u
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
+from reconverge.agent.load_snapshot import LoadSnapshot
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
@@ -768,6 +769,10 @@ class Agent:
     def snapshot(self) -> NodeSnapshot:
         """How this node stands, as a console shows it: what `stats` says, and the keys that have used most."""
         return self._publishing.snapshot(self)
+
+    def load_snapshot(self) -> LoadSnapshot | None:
+        """What this process does about its load, as a console shows it; None if there is nothing to tell."""
+        return self._publishing.load()
 
     def hide_from_consoles(self) -> None:
         """Leave no snapshots at the hub: this agent is part of a console, and none of the fleet that it shows."""

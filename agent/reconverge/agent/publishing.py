@@ -13,6 +13,8 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Final, Protocol
 
+from reconverge.agent import load_snapshot
+from reconverge.agent.load_snapshot import LoadSnapshot, load_of
 from reconverge.agent.snapshot import (
     DENIALS_MAX,
     KEYS_OF_DENIAL_MAX,
@@ -153,6 +155,9 @@ class Publishing:
             self._feed = DenialFeed(self._clock)
             agent.add_hooks(self._feed)
         await board.leave_snapshot(self.name, encoded(self.snapshot(agent)), keep_s=SNAPSHOT_S)
+        load = self.load()
+        if load is not None:
+            await board.leave_snapshot(self.name + load_snapshot.SUFFIX, load_snapshot.encoded(load), keep_s=SNAPSHOT_S)
         return True
 
     def _close(self) -> None:
@@ -166,6 +171,10 @@ class Publishing:
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
         """Know nothing of an identity that is erased; see `Erasing.listen`."""
         self._top = TopKeys()
+
+    def load(self) -> LoadSnapshot | None:
+        """What the node does about its load; None if it has nothing to tell."""
+        return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
         """How the node stands."""

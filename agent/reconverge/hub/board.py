@@ -35,8 +35,9 @@ SNAPSHOT_S: Final = 5.0
 """For so long a snapshot is kept: a node that has left none in that time is cut off, or gone."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
 """Of one snapshot."""
-SNAPSHOTS_MAX: Final = 1000
-"""So many nodes have a snapshot at a hub; those of further ones are not taken. Together they have at most 16 MB."""
+SNAPSHOTS_MAX: Final = 2000
+"""So many snapshots a hub keeps, of 1000 nodes that leave two each; further ones are not taken. Together they have at
+most 32 MB."""
 _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 

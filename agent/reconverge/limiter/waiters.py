@@ -44,7 +44,7 @@ from typing import TypeAlias
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import NEVER_NS, Costs, Decider, gate_of
+from reconverge.kernel import NEVER_NS, Costs, Decider, Table, gate_of
 from reconverge.limiter.queue import Ticket, WaitQueue, Waker
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
@@ -125,6 +125,11 @@ class Waiting:
         """How many wait for a key."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue)
+
+    @property
+    def queued(self) -> int:
+        """How many wait, for any key."""
+        return sum(map(len, list(self._queues.values())))
 
     def tell(self, key: str) -> None:
         """See `reconverge.kernel.Listener`: there may be room now."""
@@ -404,6 +409,11 @@ def waiting_at(limit: Decider) -> Waiting:
         if table.listeners.get(limit.name) is not waiting:
             table.listeners[limit.name] = waiting
     return waiting
+
+
+def queued_at(table: Table) -> int:
+    """How many requests wait for a quota on this node, whatever limit of it they wait for."""
+    return sum(each.queued for each in list(table.listeners.values()) if isinstance(each, Waiting))
 
 
 def checked_timeout_ns(timeout: object) -> int:

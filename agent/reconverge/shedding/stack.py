@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reconverge.agent.load_snapshot import tell_of
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
@@ -34,6 +35,7 @@ from reconverge.shedding.straight import Straight, straight_for
 from reconverge.shedding.worker.shedder import WorkerShedder
 
 LAYERS_MAX: Final = 16
+NAME_LENGTH_MAX: Final = 100
 NO_KEY: Final = "(none)"
 """Counts requests together that have no key."""
 
@@ -62,6 +64,7 @@ class Stack:
         classes: the classes of traffic, which all layers share; by default those of the layers, or the four of
             `TrafficClasses`.
         switches: "on", "shadow" or "off" by the names of layers; see `switch`.
+        name: what a console calls it; it shows stacks of one name on all nodes together.
         clock: for tests.
 
     Raises InvalidSetting for layers of one name, of different classes, or more than 16, and for an unknown switch.
@@ -72,8 +75,10 @@ class Stack:
         *layers: Layer,
         classes: TrafficClasses | None = None,
         switches: Mapping[str, Switch] | None = None,
+        name: str = "stack",
         clock: Clock | None = None,
     ) -> None:
+        self.name: Final = _checked_name(name)
         known = [each for each in (getattr(layer, "classes", None) for layer in layers) if each is not None]
         self.classes: TrafficClasses = classes or (known[0] if known else TrafficClasses())
         if any(each.names != self.classes.names for each in known):
@@ -97,8 +102,9 @@ class Stack:
         self._straight: Straight | None = None
         self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
         self._apply()
-        for name, to in (switches or {}).items():
-            self.switch(name, to)
+        for layer_name, to in (switches or {}).items():
+            self.switch(layer_name, to)
+        tell_of(self)
 
     @property
     def needs_loop(self) -> bool:
@@ -197,6 +203,13 @@ def _give_back(tickets: Sequence[Ticket], now_ns: int) -> None:
 
 def _by_class(names: Sequence[str], totals: Sequence[Total]) -> dict[str, int]:
     return {name: total.value for name, total in zip(names, totals, strict=True)}
+
+
+def _checked_name(name: object) -> str:
+    """The name of a stack. Raises InvalidSetting unless it is 1 to 100 printable characters."""
+    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= NAME_LENGTH_MAX:
+        raise InvalidSetting("name", name, f"must be 1 to {NAME_LENGTH_MAX} printable characters")
+    return name
 
 
 def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from reconverge import Agent
 from reconverge.integrations.console import console
+from reconverge.shedding import AdaptiveConcurrency, Fixed, Occupancy, Stack, WorkerShedder
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.browsing import NARROW, WIDE, check_accessible, check_fits, picture, served, sign_in
@@ -33,18 +34,30 @@ def fleet(hub: MemoryHub, agent: Agent, make_agent: MakeAgent) -> Iterator[list[
         each.limit("login", "2/hour", policy="strict")
         each.limit("search", "1000/minute")
     over = threading.Event()
+    stack = Stack(AdaptiveConcurrency(Fixed(3)), WorkerShedder(Occupancy(8)), name="api <i>stack</i>")
+    render = agent.concurrency("render", 1, lease=30.0)
 
     def work() -> None:
         while not over.wait(0.02):
             for number, each in enumerate(agents):
                 each.limiter("login").hit("ada <b>lovelace</b>")
                 each.limiter("search").hit(f"user-{number}")
+            held = [stack.enter("ada", name) for name in ("critical", "GET", "GET", "test")]
+            for admission in held:
+                admission.finish()
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    def wait() -> None:
+        while not over.is_set():
+            with render.slot("ada", timeout=1.0):
+                over.wait(0.2)
+
+    threads = [threading.Thread(target=each) for each in (work, wait, wait)]
+    for thread in threads:
+        thread.start()
     yield agents
     over.set()
-    thread.join()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.fixture
@@ -92,7 +105,7 @@ def test_the_kill_switch_is_flipped_and_taken_back(page: Page, address: str, fle
     button = page.get_by_role("button", name="switch all limits off")
     expect(button).to_be_enabled()
     button.click()
-    expect(page.get_by_role("dialog")).to_contain_text("This is obeyed by 3 nodes, for 2 limits.")
+    expect(page.get_by_role("dialog")).to_contain_text("This is obeyed by 3 nodes, for 3 limits.")
     picture(page, "confirm")
     page.keyboard.press("Escape")
     expect(button).to_have_attribute("aria-pressed", "false")
@@ -107,6 +120,21 @@ def test_the_kill_switch_is_flipped_and_taken_back(page: Page, address: str, fle
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     eventually(lambda: {"on"} == {each.stats().limits["login"].switch for each in fleet}, "all nodes to go back")
+
+
+def test_an_operator_sees_what_a_stack_sheds_and_which_class(page: Page, address: str) -> None:
+    """With its slots, its layers and its processes, and what waits for a slot; a tag in its name is text."""
+    sign_in(page, address, READER)
+    page.get_by_role("link", name="Shedding").click()
+
+    part = page.locator("section.stack")
+    expect(part.get_by_role("heading")).to_have_text("api <i>stack</i>")
+    expect(part.locator(".said")).to_contain_text("refused a second (50 %), in 1 process.")
+    expect(part.locator("#stack-0-classes tr").last).to_contain_text("100 % just now")
+    expect(part.locator("#stack-0-layers")).to_contain_text("may have 3 at once in a process")
+    expect(part.locator("#stack-0-processes tr")).to_have_count(1)
+    expect(page.locator("#rows-slots")).to_contain_text("render")
+    expect(page.locator("#rows-slots td").nth(3)).to_have_text("1")
 
 
 def test_another_site_that_has_the_browser_send_a_form_changes_nothing(
@@ -142,9 +170,15 @@ def test_every_page_fits_the_screen_and_can_be_read_by_all(page: Page, address: 
     check_accessible(page)
     sign_in(page, address, WRITER)
     expect(page.locator("#rows-nodes tr")).to_have_count(3)
-    for name, row in (("nodes", "ready"), ("limits", "login"), ("keys", "ada"), ("switches", "login")):
+    for name, row in (
+        ("nodes", "ready"),
+        ("limits", "login"),
+        ("keys", "ada"),
+        ("shedding", "render"),
+        ("switches", "login"),
+    ):
         page.goto(f"{address}#{name}")
-        expect(page.locator(f"#rows-{name}")).to_contain_text(row)
+        expect(page.locator(f"#page-{name}")).to_contain_text(row)
         check_fits(page)
         check_accessible(page)
         picture(page, f"{name}-{scheme}-{size['width']}")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reconverge.agent.snapshot import Denial, KeyUse, LimitSnapshot, NodeSnapshot
-from reconverge.integrations.console.fleet import DENIALS_SHOWN_MAX, Seen, exposure, limits_named, view_of
+from reconverge.integrations.console.fleet import DENIALS_SHOWN_MAX, Node, exposure, limits_named, view_of
+from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit
 from tests.support.snapshots import LIMIT, some_snapshot
 
@@ -20,7 +21,7 @@ STRICT = replace(BALANCED, policy="strict", overshoot=0.0, dares=False)
 AVAILABLE = replace(BALANCED, policy="available", overshoot=None)
 
 
-def seen(name: str = "a1", silent_s: float = 0.0, before: NodeSnapshot | None = None, **changes: Any) -> Seen:
+def seen(name: str = "a1", silent_s: float = 0.0, before: NodeSnapshot | None = None, **changes: Any) -> Node:
     """A node as a console has seen it."""
     return Seen(name, some_snapshot(**changes), before, silent_s)
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from reconverge.agent.snapshot import LimitSnapshot, NodeSnapshot
 from reconverge.errors import InvalidLimit
+from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit
 from reconverge.limiter.switches import ON
 
@@ -38,16 +38,8 @@ SILENT: Final = "silent"
 """The state of a node that has left no snapshot for a while: it is cut off from the hub, or gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A node, and when a console has heard of it."""
-
-    name: str
-    newest: NodeSnapshot
-    before: NodeSnapshot | None = None
-    """The snapshot before that, if it is another one."""
-    silent_s: float = 0.0
-    """For how long no snapshot has been there; 0 while there is one."""
+Node: TypeAlias = Seen[NodeSnapshot]
+"""How a node stands, and when a console has heard of it."""
 
 
 def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
@@ -70,7 +62,7 @@ def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None
     return (most * capacity + daring * cost if daring else 0.0), most * capacity + len(limits) * cost
 
 
-def view_of(nodes: Sequence[Seen]) -> dict[str, Any]:
+def view_of(nodes: Sequence[Node]) -> dict[str, Any]:
     """All that the pages of a fleet show, as JSON."""
     nodes = sorted(nodes, key=lambda node: (node.newest.host, node.newest.pid, node.name))[:NODES_SHOWN_MAX]
     return {
@@ -83,7 +75,7 @@ def view_of(nodes: Sequence[Seen]) -> dict[str, Any]:
     }
 
 
-def _table_of_node(node: Seen) -> dict[str, Any]:
+def _table_of_node(node: Node) -> dict[str, Any]:
     newest = node.newest
     admitted, refused = _rates(node)
     return {
@@ -111,10 +103,10 @@ def _silence(silent_s: float) -> str:
     return f"nothing has been heard of it for {silent_s:.0f} s: it is cut off from the hub, or has ended"
 
 
-def _rates(node: Seen, name: str | None = None) -> tuple[float, float]:
+def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
     """How many requests were admitted and refused per second between two snapshots; of one limit, or of all."""
-    before, newest = node.before, node.newest
-    if before is None or node.silent_s or newest.at <= before.at:
+    before, newest, passed_s = node.before, node.newest, node.passed_s
+    if before is None or not passed_s:
         return 0.0, 0.0
     counted = {each.name: each for each in before.limits}
     admitted = refused = 0
@@ -123,12 +115,11 @@ def _rates(node: Seen, name: str | None = None) -> tuple[float, float]:
         if known is not None and name in (None, each.name):
             admitted += max(0, each.admitted - known.admitted)
             refused += max(0, each.refused - known.refused)
-    passed_s = newest.at - before.at
     return admitted / passed_s, refused / passed_s
 
 
-def _tables_of_limits(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
-    by_name: dict[str, list[tuple[LimitSnapshot, Seen]]] = {}
+def _tables_of_limits(nodes: Sequence[Node]) -> list[dict[str, Any]]:
+    by_name: dict[str, list[tuple[LimitSnapshot, Node]]] = {}
     for node in nodes:
         for each in node.newest.limits:
             by_name.setdefault(each.name, []).append((each, node))
@@ -136,7 +127,7 @@ def _tables_of_limits(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
     return sorted(tables, key=lambda table: (-table["refused_per_s"], -table["admitted_per_s"], table["name"]))
 
 
-def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Seen]]) -> dict[str, Any]:
+def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Node]]) -> dict[str, Any]:
     limits = [each for each, _ in told]
     live, bound = exposure([(each, not node.silent_s) for each, node in told])
     rates = [_rates(node, name) for _, node in told]
@@ -161,7 +152,7 @@ def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Seen]]) -> di
     }
 
 
-def _in_use(told: Sequence[tuple[LimitSnapshot, Seen]]) -> int | None:
+def _in_use(told: Sequence[tuple[LimitSnapshot, Node]]) -> int | None:
     """How much is in progress on all nodes that are heard of; None of a limit on a rate."""
     slots = [each.in_use for each, node in told if each.in_use is not None and not node.silent_s]
     return sum(slots) if slots else None
@@ -171,7 +162,7 @@ def _most_common(words: Iterable[str]) -> str:
     return Counter(words).most_common(1)[0][0]
 
 
-def _top(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
+def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     """The keys that have used most, each as the node knows it that knows of most use."""
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
@@ -185,7 +176,7 @@ def _top(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
     ]
 
 
-def _denials(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
+def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     """The newest denials on all nodes, the newest first."""
     found: list[dict[str, Any]] = [
         {"at": each.at, "limit": each.limit, "count": each.count, "keys": list(each.keys), "node": node.name}
@@ -195,7 +186,7 @@ def _denials(nodes: Sequence[Seen]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda denial: -denial["at"])[:DENIALS_SHOWN_MAX]
 
 
-def limits_named(nodes: Sequence[Seen], name: str) -> Mapping[str, Limit]:
+def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
     """The quotas of a limit, by name, as most nodes declare them; none if no node has told of it.
 
     A declaration that makes no limit is left out: it comes from a snapshot, which each client of the hub can write.

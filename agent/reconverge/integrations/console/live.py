@@ -6,20 +6,22 @@ import asyncio
 from typing import Any, Final
 
 from reconverge.agent import Agent
+from reconverge.agent.load_snapshot import LoadSnapshot
+from reconverge.agent.load_snapshot import decoded as decoded_load
 from reconverge.agent.snapshot import NodeSnapshot, decoded
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
 from reconverge.hub.board import SNAPSHOTS_MAX, WATCH_S
 from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
-from reconverge.integrations.console.fleet import Seen, view_of
+from reconverge.integrations.console.fleet import Node, view_of
+from reconverge.integrations.console.loads import view_of_loads
+from reconverge.integrations.console.seen import Memory
 
 LOOK_NS: Final = SECOND_NS
 """How often snapshots are read at most, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
 """How often the console marks itself as open; a third of the time for which it does."""
-REMEMBERED_S: Final = 60.0
-"""For so long a node is shown that leaves no snapshots any more, unless there are too many nodes."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 
@@ -33,30 +35,33 @@ class Live:
         self._lock = asyncio.Lock()
         self._looked_ns: int | None = None
         self._renewed_ns: int | None = None
-        self._seen: dict[str, tuple[Seen, int]] = {}
-        """By name, with the moment at which a snapshot was last there."""
+        self._nodes: Memory[NodeSnapshot] = Memory(SNAPSHOTS_MAX)
+        self._loads: Memory[LoadSnapshot] = Memory(SNAPSHOTS_MAX)
         self.problem = ""
         """Why the fleet cannot be shown, in a sentence; empty if it is."""
         self.scope = FLEET
         self._view: tuple[int | None, dict[str, Any]] | None = None
         """What the pages show, with the moment of the look that it was made of: it is made once for all viewers."""
 
-    async def nodes(self) -> list[Seen]:
+    async def nodes(self) -> list[Node]:
         """All nodes that are known, those that have fallen silent among them."""
         async with self._lock:
             now_ns = self._clock.monotonic_ns()
             if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_NS:
                 # In a thread: to read 200 snapshots takes a tenth of a second, and the loop has requests to answer.
-                self._take(await asyncio.to_thread(self._decoded, await self._read(now_ns)), now_ns)
+                told, loads = await asyncio.to_thread(self._decoded, await self._read(now_ns))
+                self._nodes.take(told, now_ns)
+                self._loads.take(loads, now_ns)
                 self._looked_ns = self._clock.monotonic_ns()
-            return [seen for seen, _ in self._seen.values()]
+            return self._nodes.all()
 
     async def view(self) -> dict[str, Any]:
         """What the pages show."""
         nodes = await self.nodes()
         if self._view is None or self._view[0] != self._looked_ns:
             looked_ns = self._looked_ns
-            self._view = looked_ns, await asyncio.to_thread(view_of, nodes)
+            view = await asyncio.to_thread(view_of, nodes)
+            self._view = looked_ns, view | await asyncio.to_thread(view_of_loads, self._loads.all())
         wall_s = self._clock.wall_ns() / SECOND_NS
         return {"at": wall_s, "scope": self.scope, "problem": self.problem, **self._view[1]}
 
@@ -87,29 +92,18 @@ class Live:
             return {"": None}
         return found or {}
 
-    def _decoded(self, found: dict[str, bytes | None]) -> dict[str, NodeSnapshot]:
-        """What can be read of it."""
+    def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
+        """What can be read of it: how nodes stand, and what they do about their load."""
         told: dict[str, NodeSnapshot] = {}
+        loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:
-            snapshot = self._agent.snapshot() if payload is None else decoded(payload)
-            if snapshot is not None:
-                told[name] = snapshot
-        return told
-
-    def _take(self, found: dict[str, NodeSnapshot], now_ns: int) -> None:
-        """Take in what was read, and forget nodes that have been silent for long."""
-        for name, snapshot in found.items():
-            known = self._seen.get(name)
-            before = None if known is None else known[0].newest
-            if known is not None and before == snapshot:
-                before = known[0].before
-            self._seen[name] = Seen(name, snapshot, before), now_ns
-        for name, (seen, there_ns) in list(self._seen.items()):
-            silent_s = (now_ns - there_ns) / SECOND_NS
-            if silent_s > REMEMBERED_S:
-                del self._seen[name]
-            elif silent_s:
-                self._seen[name] = Seen(name, seen.newest, seen.before, silent_s), there_ns
-        silent = sorted((there_ns, name) for name, (seen, there_ns) in self._seen.items() if seen.silent_s)
-        for _, name in silent[: max(0, len(self._seen) - SNAPSHOTS_MAX)]:
-            del self._seen[name]
+            if payload is None:
+                told[name], load = self._agent.snapshot(), self._agent.load_snapshot()
+            else:
+                load = decoded_load(payload)
+                snapshot = decoded(payload) if load is None else None
+                if snapshot is not None:
+                    told[name] = snapshot
+            if load is not None:
+                loads[name] = load
+        return told, loads

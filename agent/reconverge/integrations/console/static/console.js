@@ -3,7 +3,7 @@
 
 const HISTORY = 60; // seconds of charts that are kept, for at most LINES limits
 const LINES = 500;
-const PAGES = ["nodes", "limits", "keys", "key", "contracts", "contract", "plan", "switches", "audit"];
+const PAGES = ["nodes", "limits", "keys", "key", "shedding", "contracts", "contract", "plan", "switches", "audit"];
 const SECTIONS = { plan: "contract" }; // pages that are in the section of another one
 const STANDING_MS = 3000; // how often it is asked how a customer stands
 const STALE_MS = 5000;
@@ -15,6 +15,7 @@ let published = null;
 let stream = null;
 let heardAt = 0;
 const charts = new Map();
+const shed = new Map(); // the same of stacks
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -177,6 +178,129 @@ async function showKey(asked) {
     byId("key-problem").textContent = problem.message;
     byId("quotas").replaceChildren();
   }
+}
+
+// ---------------------------------------------------------------- shedding
+
+const percent = (part, whole) => (whole > 0 ? `${number(Math.round((1000 * part) / whole) / 10)} %` : "–");
+const range = ([least, most], written) => (written(least) === written(most) ? written(least) : `${written(least)} to ${written(most)}`);
+const READINGS = {
+  limit: (values) => `may have ${range(values, number)} at once in a process`,
+  in_flight: (values) => `${range(values, number)} in progress`,
+  pressure: (values) => `pressure ${range(values, (value) => value.toFixed(2))}`,
+  rejected_fraction: (values) => `rejects ${range(values, (value) => percent(value, 1))}`,
+  partitioned: (values) => (values[1] ? "some processes are cut off from the hub" : "hears of the hub"),
+};
+
+// On a narrow screen a row is a block, in which each cell has the heading of its column before it.
+function rowOf(headings, ...cells) {
+  const made = row(...cells);
+  headings.forEach((heading, place) => { made.cells[place].dataset.label = heading; });
+  return made;
+}
+
+function tableOf(id, caption, headings) {
+  const made = element("table", null, "stacked");
+  const head = document.createElement("tr");
+  headings.forEach(([text, className]) => {
+    const cell = element("th", text, className);
+    cell.scope = "col";
+    head.append(cell);
+  });
+  const top = document.createElement("thead");
+  top.append(head);
+  const body = document.createElement("tbody");
+  body.id = id;
+  made.append(top, body);
+  const around = element("div", null, "wide");
+  around.tabIndex = 0;
+  around.setAttribute("role", "region");
+  around.setAttribute("aria-label", caption);
+  around.append(made);
+  return around;
+}
+
+const CLASSES = [["Class"], ["Admitted/s", "number"], ["Refused/s", "number"], ["Part that is refused"]];
+const LAYERS = [["Layer"], ["Switch"], ["Refused/s", "number"], ["Measures, and has set"]];
+const PROCESSES = [["Process"], ["Slots in use"], ["Pressure", "number"], ["Rejected", "number"], ["Admitted/s", "number"], ["Refused/s", "number"]];
+const texts = (headings) => headings.map(([text]) => text);
+
+function showClasses(place, stack) {
+  fill(`stack-${place}-classes`, stack.classes.map((each) => {
+    const came = each.admitted_per_s + each.refused_per_s;
+    const so = each.admitted + each.refused ? `${percent(each.refused, each.admitted + each.refused)} so far` : "none has come";
+    const text = came ? `${percent(each.refused_per_s, came)} just now` : so;
+    const part = bar(each.refused_per_s, Math.max(came, 1e-9), `${each.name}: ${text}`);
+    if (each.refused_per_s) part.className = "full";
+    return rowOf(texts(CLASSES), [each.name, "name"], [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"],
+      [[element("span", text), part]]);
+  }), 4, "");
+}
+
+function showLayers(place, stack) {
+  fill(`stack-${place}-layers`, stack.layers.map((each) => {
+    const refused = [element("span", number(each.refused_per_s))];
+    for (const [name, rate] of Object.entries(each.by_class)) if (rate) refused.push(element("small", `${name} ${number(rate)}`));
+    if (each.would_refuse_per_s) refused.push(element("small", `${number(each.would_refuse_per_s)} in shadow`));
+    const says = Object.entries(each.readings).map(([name, values]) => (READINGS[name] || ((found) => `${name} ${range(found, number)}`))(values));
+    return rowOf(texts(LAYERS), [each.name, "name"], [each.switches.join(", ")], [refused, "number"], [says.join("; ") || "–"]);
+  }), 4, "");
+}
+
+function showProcesses(place, stack) {
+  fill(`stack-${place}-processes`, stack.rows.map((each) => {
+    const name = [element("span", `${each.host}:${each.pid}`)];
+    if (each.silent) name.push(element("small", "silent", "silent"));
+    const slots = each.limit === null ? "–" : `${number(each.in_flight)} of ${number(each.limit)}`;
+    return rowOf(texts(PROCESSES), [name, "name"], [each.limit === null ? slots : [element("span", slots), bar(each.in_flight, each.limit, `${slots} slots in use`)]],
+      [each.pressure === null ? "–" : each.pressure.toFixed(2), "number"], [each.rejected_fraction === null ? "–" : percent(each.rejected_fraction, 1), "number"],
+      [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"]);
+  }), 6, "");
+}
+
+function partOf(stack, place) {
+  const made = element("section", null, "stack");
+  const title = element("h3", stack.name);
+  title.id = `stack-${place}`;
+  made.setAttribute("aria-labelledby", title.id);
+  const said = element("p", null, "said");
+  said.id = `stack-${place}-said`;
+  const line = document.createElement("div");
+  line.id = `stack-${place}-chart`;
+  const columns = element("div", null, "columns");
+  columns.append(tableOf(`stack-${place}-classes`, `Classes of ${stack.name}`, CLASSES), tableOf(`stack-${place}-layers`, `Layers of ${stack.name}`, LAYERS));
+  made.append(title, said, line, columns, tableOf(`stack-${place}-processes`, `Processes of ${stack.name}`, PROCESSES));
+  return made;
+}
+
+const nameOfStack = (stack) => JSON.stringify([stack.name, ...stack.classes.map((each) => each.name), null, ...stack.layers.map((each) => each.name)]);
+
+const processes = (count) => (count === 1 ? "1 process" : `${number(count)} processes`);
+
+function showShedding() {
+  const found = fleet.stacks;
+  const names = found.map(nameOfStack).join();
+  if (byId("stacks").dataset.names !== names) {
+    byId("stacks").dataset.names = names;
+    byId("stacks").replaceChildren(...found.map(partOf));
+  }
+  const left = fleet.stacks_left_out ? ` ${plural(fleet.stacks_left_out, "stack")} could not be told of.` : "";
+  byId("shedding-said").textContent = `${found.length ? "What each stack admits and sheds, by class, the most important one first." : "No process has told of a stack of layers."}${left}`;
+  found.forEach((stack, place) => {
+    const came = stack.admitted_per_s + stack.refused_per_s;
+    const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
+    const silent = stack.silent ? ` Silent: ${processes(stack.silent)} more.` : "";
+    byId(`stack-${place}-said`).textContent = `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
+    byId(`stack-${place}-chart`).replaceChildren(chart(shed.get(nameOfStack(stack)) || []));
+    showClasses(place, stack);
+    showLayers(place, stack);
+    showProcesses(place, stack);
+  });
+  const headings = ["Limit", "Policy", "In use on all nodes", "Waiting", "Admitted/s", "Refused/s"];
+  const held = fleet.limits.filter((each) => each.in_use !== null || fleet.waiting[each.name]);
+  fill("rows-slots", held.map((each) => rowOf(headings, [[element("strong", each.name), element("small", each.said)], "name"], [each.policy],
+    [each.in_use === null ? "–" : number(each.in_use), "number"], [number(fleet.waiting[each.name] || 0), "number"],
+    [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"])), 6, "No limit on what is in progress is declared, and nothing waits.");
 }
 
 function showSwitches() {
@@ -466,6 +590,7 @@ function show() {
   if (page === "limits") showLimits();
   if (page === "keys") showKeys();
   if (page === "key") showKey(asked);
+  if (page === "shedding") showShedding();
   if (page === "contracts") showContracts(asked);
   if (section === "contract") showContract(page, asked);
   if (page === "switches") showSwitches();
@@ -489,6 +614,13 @@ function take(view) {
     points.push([each.admitted_per_s, each.refused_per_s]);
     charts.set(each.name, points.slice(-HISTORY));
   }
+  const stacks = view.stacks.slice(0, LINES);
+  for (const each of stacks) {
+    const points = shed.get(nameOfStack(each)) || [];
+    points.push([each.admitted_per_s, each.refused_per_s]);
+    shed.set(nameOfStack(each), points.slice(-HISTORY));
+  }
+  for (const name of shed.keys()) if (!stacks.some((each) => nameOfStack(each) === name)) shed.delete(name);
   for (const name of charts.keys()) if (!view.limits.some((each) => each.name === name)) charts.delete(name);
   say(view.problem);
   show();

@@ -1,0 +1,279 @@
+"""What one node does about its load, as a console shows it: what its stacks shed, and what waits for its limits."""
+
+# Theory of operation.
+#
+# A stack of layers (`reconverge.shedding`) belongs to a process and need not know of any agent. So it makes itself
+# known here when it is made, and each agent of the process tells of it, for as long as the program holds it. Of two
+# agents in one process both tell of the same stacks, under the same word for the process, by which a console counts
+# them once.
+#
+# What is told is another snapshot beside the node's own (`snapshot.py`), because the reader of that one takes a member
+# that it does not know for a forgery: a console of an earlier version goes on to read the node, and takes this one for
+# none. It is left by nodes that have something to say, and has a bound in bytes of its own.
+#
+# It is read with the same suspicion: each client of the hub could have written it. A layer may be of the application's
+# own, so one that fails when it is asked is a stack left out, and not an exchange that fails.
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from math import isfinite
+from secrets import token_hex
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from reconverge.hub.board import SNAPSHOT_BYTES_MAX
+from reconverge.kernel import Table
+from reconverge.limiter.waiters import queued_at
+
+T = TypeVar("T")
+
+MAGIC: Final = b'{"load":1,'
+"""What such a snapshot begins with, and no node's own."""
+SUFFIX: Final = "f"
+"""After the name of the node, the name under which it is left."""
+STACKS_MAX: Final = 8
+LAYERS_MAX: Final = 16
+CLASSES_MAX: Final = 16
+READINGS_MAX: Final = 8
+WAITING_MAX: Final = 50
+TEXT_MAX: Final = 200
+NUMBER_MAX: Final = 1e18
+
+
+class StackStats(Protocol):
+    """See `reconverge.shedding.StackStats`."""
+
+    @property
+    def admitted(self) -> Mapping[str, int]:
+        """By class, the most important one first."""
+        ...
+
+    @property
+    def refused(self) -> Mapping[str, Mapping[str, int]]:
+        """By layer and class, in the order in which layers are asked."""
+        ...
+
+    @property
+    def would_refuse(self) -> Mapping[str, Mapping[str, int]]:
+        """The same of layers in shadow."""
+        ...
+
+    @property
+    def switches(self) -> Mapping[str, str]:
+        """By layer."""
+        ...
+
+    @property
+    def readings(self) -> Mapping[str, Mapping[str, float]]:
+        """By layer and name."""
+        ...
+
+
+class ToldStack(Protocol):
+    """A stack, as far as it is told of."""
+
+    @property
+    def name(self) -> str:
+        """Stacks of one name on all nodes are shown together."""
+        ...
+
+    def stats(self) -> StackStats:
+        """What it has decided."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLoad:
+    """One layer of a stack. Counts are of requests, by the place of the class."""
+
+    name: str
+    switch: str
+    refused: tuple[int, ...]
+    would_refuse: tuple[int, ...]
+    """What the layer would have refused, being in shadow."""
+    readings: Mapping[str, float]
+    """What it measures and has set, such as the limit on what is in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackLoad:
+    """One stack of a process."""
+
+    name: str
+    classes: tuple[str, ...]
+    """The most important one first."""
+    admitted: tuple[int, ...]
+    """Requests that all layers admitted, by the place of the class."""
+    layers: tuple[LayerLoad, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSnapshot:
+    """What a node does about its load, at a moment in seconds since 1970 by its own clock."""
+
+    host: str
+    pid: int
+    at: float
+    process: str
+    """A random word for the process, which its agents share."""
+    stacks: tuple[StackLoad, ...]
+    left_out: int
+    """So many stacks there was no room for, or failed to say how they stand."""
+    waiting: Mapping[str, int]
+    """By the name of a limit, how many requests wait for it on this node; those for which none waits are not there."""
+
+
+_stacks: WeakValueDictionary[int, ToldStack] = WeakValueDictionary()
+"""All that the program holds, in the order in which they were made."""
+_numbers = count()
+_words: dict[int, str] = {}
+"""The word of this process, by its id; a forked child has that of its parent beside its own."""
+
+
+def tell_of(stack: ToldStack) -> None:
+    """Have consoles be told of a stack, for as long as the program holds it."""
+    _stacks[next(_numbers)] = stack
+
+
+def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
+    """What this process does about its load, at a moment in seconds since 1970; None if there is nothing to tell."""
+    known = [stack for each in _stacks.valuerefs() if (stack := each()) is not None]
+    waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
+    if not known and not waiting:
+        return None
+    told = [each for stack in known[:STACKS_MAX] if (each := _stack_of(stack)) is not None]
+    pid = os.getpid()
+    return LoadSnapshot(
+        host[:TEXT_MAX],
+        pid,
+        at,
+        _words.setdefault(pid, token_hex(8)),
+        tuple(told),
+        len(known) - len(told),
+        dict(sorted(waiting.items(), key=lambda each: (-each[1], each[0]))[:WAITING_MAX]),
+    )
+
+
+def _stack_of(stack: ToldStack) -> StackLoad | None:
+    """What a stack does; None if a layer of the application's own fails to say it."""
+    try:
+        stats = stack.stats()
+        classes = tuple(stats.admitted)
+        layers = tuple(
+            LayerLoad(
+                name[:TEXT_MAX],
+                str(stats.switches[name]),
+                tuple(refused.values()),
+                tuple(stats.would_refuse[name].values()),
+                _readings_of(stats.readings[name]),
+            )
+            for name, refused in stats.refused.items()
+        )
+        names = tuple(each[:TEXT_MAX] for each in classes)
+        return StackLoad(stack.name[:TEXT_MAX], names, tuple(stats.admitted.values()), layers)
+    except Exception:  # noqa: BLE001  # whatever it is: exchanges go on, and the stack is told of as left out
+        return None
+
+
+def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
+    told = {name[:TEXT_MAX]: float(value) for name, value in list(readings.items())[:READINGS_MAX]}
+    return {name: value for name, value in told.items() if isfinite(value) and abs(value) <= NUMBER_MAX}
+
+
+# ---------------------------------------------------------------- as bytes
+
+
+def encoded(snapshot: LoadSnapshot) -> bytes:
+    """A snapshot as it travels, without the last stacks if they are too much."""
+    said: dict[str, Any] = {"load": 1, **asdict(snapshot)}
+    while True:
+        payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
+        if len(payload) <= SNAPSHOT_BYTES_MAX:
+            return payload
+        if said["stacks"]:
+            said["stacks"] = said["stacks"][:-1]
+            said["left_out"] += 1
+        else:
+            said["waiting"] = dict(list(said["waiting"].items())[: len(said["waiting"]) // 2])
+
+
+def decoded(payload: bytes) -> LoadSnapshot | None:
+    """The snapshot in what was read; None for what is none, or is of another version."""
+    if len(payload) > SNAPSHOT_BYTES_MAX or not payload.startswith(MAGIC):
+        return None
+    try:
+        said = json.loads(payload, parse_constant=_no_number)
+        return LoadSnapshot(
+            host=_text(said["host"]),
+            pid=_whole(said["pid"]),
+            at=_number(said["at"]),
+            process=_text(said["process"]),
+            stacks=_all(said["stacks"], _stack, STACKS_MAX),
+            left_out=_whole(said["left_out"]),
+            waiting=_by_name(said["waiting"], _whole, WAITING_MAX),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _stack(said: Any) -> StackLoad:
+    classes = _all(said["classes"], _text, CLASSES_MAX)
+    made = StackLoad(
+        _text(said["name"]),
+        classes,
+        _all(said["admitted"], _whole, CLASSES_MAX),
+        _all(said["layers"], _layer, LAYERS_MAX),
+    )
+    counts = [made.admitted, *(each for layer in made.layers for each in (layer.refused, layer.would_refuse))]
+    if any(len(each) != len(classes) for each in counts) or len(set(classes)) < len(classes):
+        raise ValueError("classes")
+    return made
+
+
+def _layer(said: Any) -> LayerLoad:
+    return LayerLoad(
+        _text(said["name"]),
+        _text(said["switch"]),
+        _all(said["refused"], _whole, CLASSES_MAX),
+        _all(said["would_refuse"], _whole, CLASSES_MAX),
+        _by_name(said["readings"], _number, READINGS_MAX),
+    )
+
+
+def _all(said: object, read: Callable[[Any], T], most: int) -> tuple[T, ...]:
+    if not isinstance(said, Sequence) or isinstance(said, str) or len(said) > most:
+        raise TypeError(type(said))
+    return tuple(map(read, said))
+
+
+def _by_name(said: object, read: Callable[[Any], T], most: int) -> dict[str, T]:
+    if not isinstance(said, dict) or len(said) > most:
+        raise TypeError(type(said))
+    return {_text(name): read(value) for name, value in said.items()}
+
+
+def _text(said: object) -> str:
+    if not isinstance(said, str) or len(said) > TEXT_MAX:
+        raise TypeError(type(said))
+    return said
+
+
+def _whole(said: object) -> int:
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said <= NUMBER_MAX:
+        raise TypeError(type(said))
+    return said
+
+
+def _number(said: object) -> float:
+    if isinstance(said, bool) or not isinstance(said, int | float) or not abs(said) <= NUMBER_MAX:
+        raise TypeError(type(said))
+    return float(said)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
