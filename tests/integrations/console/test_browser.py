@@ -6,6 +6,7 @@ With RECONVERGE_TEST_SCREENSHOTS, pictures of the pages are left in that folder,
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +15,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from reconverge import Agent
+from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.hub.usage import Period
 from reconverge.integrations.console import console
 from reconverge.shedding import AdaptiveConcurrency, Fixed, Occupancy, Stack, WorkerShedder
+from reconverge.usage.periods import period_at
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
-from tests.support.browsing import NARROW, WIDE, check_accessible, check_fits, picture, served, sign_in
+from tests.support.browsing import NARROW, WIDE, apart, check_accessible, check_fits, picture, served, sign_in
 from tests.support.console import READER, TOKENS, WRITER
 from tests.support.fixtures.agents import MakeAgent
+from tests.support.used import recorded
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -33,6 +38,10 @@ def fleet(hub: MemoryHub, agent: Agent, make_agent: MakeAgent) -> Iterator[list[
     for each in agents:
         each.limit("login", "2/hour", policy="strict")
         each.limit("search", "1000/minute")
+    hour = period_at("hour", SystemClock.wall_ns() / SECOND_NS)
+    for ago in range(12):
+        amount = 40 + 13 * ago % 60
+        apart(recorded(hub, Period("hour", hour.number - ago), ("acme <b>", "search"), amount, amount, 2 * ago))
     over = threading.Event()
     stack = Stack(AdaptiveConcurrency(Fixed(3)), WorkerShedder(Occupancy(8)), name="api <i>stack</i>")
     render = agent.concurrency("render", 1, lease=30.0)
@@ -137,6 +146,26 @@ def test_an_operator_sees_what_a_stack_sheds_and_which_class(page: Page, address
     expect(page.locator("#rows-slots td").nth(3)).to_have_text("1")
 
 
+def test_an_operator_sees_what_was_used_over_time(page: Page, address: str) -> None:
+    """As bars, with a table that says the same; from the largest customers to one of them, per day and by limit."""
+    sign_in(page, address, READER)
+    page.get_by_role("link", name="Usage").click()
+    expect(page.locator("#usage-said")).to_contain_text("All customers, all limits: cost")
+    expect(page.locator("#rows-usage tr")).to_have_count(24)
+    expect(page.locator("svg.bars rect.admitted")).to_have_count(24)
+    expect(page.locator("svg.bars")).to_have_attribute("aria-label", re.compile("at most"))
+
+    page.locator("#rows-usage-top").get_by_role("link", name="acme <b>").click()
+    expect(page.locator("#usage-said")).to_contain_text("acme <b>, all limits")
+    page.locator("#usage-limit").select_option("search")
+    page.locator("#usage-what").select_option("cost")
+    page.locator("#usage-period").select_option("day")
+    page.locator("#find-usage").get_by_role("button").click()
+
+    expect(page.locator("#usage-said")).to_contain_text("acme <b>, search: cost 0")
+    expect(page.locator("#rows-usage tr")).to_have_count(30)
+
+
 def test_another_site_that_has_the_browser_send_a_form_changes_nothing(
     page: Page, address: str, fleet: list[Agent]
 ) -> None:
@@ -175,6 +204,7 @@ def test_every_page_fits_the_screen_and_can_be_read_by_all(page: Page, address: 
         ("limits", "login"),
         ("keys", "ada"),
         ("shedding", "render"),
+        ("usage", "acme"),
         ("switches", "login"),
     ):
         page.goto(f"{address}#{name}")

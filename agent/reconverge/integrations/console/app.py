@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl
 
 from reconverge.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
+from reconverge.hub.usage import HOUR
 from reconverge.remote_settings.publisher import UnverifiedSettings
 from reconverge.remote_settings.signed import InvalidFleetSettings, Secrets
 
@@ -38,6 +39,7 @@ from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
 from reconverge.integrations.console.switches import FleetSwitches, word_of
+from reconverge.integrations.console.usage import UsagePages
 from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
 from reconverge.integrations.contracts.reading import json_of, members_of, query_of, route_path
@@ -144,6 +146,7 @@ class _Console:
         self._access = access
         self._switches = switches
         self._live = Live(agent)
+        self._usage = UsagePages(agent, agent.clock)
         self.going_on: Callable[[], bool] = lambda: True
         """Whether streams go on; a server that ends can say no."""
         self._streams = 0
@@ -153,6 +156,7 @@ class _Console:
             "/state": _Place("GET", self.state),
             "/stream": _Place("GET", self.stream),
             "/key": _Place("GET", self.key),
+            "/usage": _Place("GET", self.usage),
         }
         if switches is not None:
             self._places["/switches"] = _Place("GET", self.read_switches)
@@ -284,6 +288,12 @@ class _Console:
             return _told(await key_standing(self._agent, limits, named, query["key"]))
         except InvalidKey as error:
             raise Problem(422, str(error), parameter="key") from None
+
+    async def usage(self, request: Request, _visitor: Visitor) -> Response:
+        """GET /usage?period=...&limit=...&identity=...: what was used, over time."""
+        query = query_of(request, ("period", "limit", "identity"))
+        identity, limit = query.get("identity", ""), query.get("limit", "")
+        return _told(await self._usage.chart(query.get("period", HOUR), identity=identity, limit=limit))
 
     async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
         """GET /switches: what is published of switches."""

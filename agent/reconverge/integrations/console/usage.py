@@ -1,0 +1,163 @@
+"""What a console shows of usage: the last minutes, hours, days or months, by limit and customer, and the largest."""
+
+# Theory of operation.
+#
+# What was used is added up at the hub, in pages of a period and a shard. A console reads it over the connections of its
+# agent, on the loop that exchanges; so each page is a question of its own, and exchanges come in between.
+#
+# A chart is of some dozens of periods, and a period of all customers has sixteen pages a shard. What is over hardly
+# changes any more, so sums of it are kept for a while, and the present period for a few seconds; one chart is read at a
+# time. Sums by limit and the largest customers of each are kept, never all customers.
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nlargest
+from typing import Any, Final, NamedTuple, cast
+
+from reconverge.agent import Agent
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.hub.opening import hubs_in
+from reconverge.hub.port import Hub, UsageHub, UsageLedger
+from reconverge.hub.usage import DAY, HOUR, MINUTE, MONTH, NOTHING, Counts, Period, UsageRow
+from reconverge.integrations.contracts.problems import Problem
+from reconverge.usage.periods import period_at, period_name
+from reconverge.usage.reading import totals
+
+SHOWN: Final[Mapping[str, int]] = {MINUTE: 30, HOUR: 24, DAY: 30, MONTH: 12}
+"""So many periods of each kind are in a chart, all of which hubs keep."""
+TOP: Final = 10
+LIMITS_MAX: Final = 100
+"""Of one period, those of which most was used; the others are in the sum of all."""
+KEPT_MAX: Final = 200
+"""Periods whose sums are kept."""
+KEPT_NS: Final = 60 * SECOND_NS
+"""For how long sums hold of a period that is over: nodes that were cut off tell what is late."""
+PRESENT_NS: Final = 5 * SECOND_NS
+READ_S: Final = 20.0
+"""How long reading one chart may take."""
+UNSUPPORTED: Final = "usage is not added up at this hub, or nowhere that nodes meet"
+ALL: Final = ""
+"""Stands for all limits together."""
+
+
+class Sums(NamedTuple):
+    """What was used in one period, by limit and for all limits together."""
+
+    counts: Mapping[str, Counts]
+    top: Mapping[str, Sequence[tuple[str, Counts]]]
+    """The largest customers of each limit, by cost."""
+
+
+class _Pages:
+    """The usage at the hub of an agent, each page of it asked for by itself. See `UsageLedger.totals`."""
+
+    def __init__(self, agent: Agent, shards: int) -> None:
+        self._agent = agent
+        self.shards = shards
+
+    async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
+        """See `UsageLedger.totals`."""
+        return await self._agent.ask_hub(lambda hub: _ledger(hub).totals(period, shard, page))
+
+
+class UsagePages:
+    """Reads what is used, for charts. Raises HubUnavailable, and Problem for what cannot be shown."""
+
+    def __init__(self, agent: Agent, clock: Clock) -> None:
+        self._agent = agent
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._kept: OrderedDict[tuple[Period, str], tuple[Sums, int]] = OrderedDict()
+        """By period and customer, with the moment until which it holds."""
+        agent.on_forget(self.forget)
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
+        """An identity is erased; see `Agent.on_forget`."""
+        self._kept.clear()
+
+    async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
+        """The last periods of a kind, the newest last: of one customer and one limit, or of all."""
+        if kind not in SHOWN:
+            raise Problem(422, f"must be one of {', '.join(SHOWN)}", parameter="period")
+        last = period_at(kind, self._clock.wall_ns() / SECOND_NS)
+        periods = [Period(kind, last.number - ago) for ago in reversed(range(SHOWN[kind]))]
+        try:
+            async with self._reading, asyncio.timeout(READ_S):
+                pages = _Pages(self._agent, await self._agent.ask_hub(_shards))
+                sums = [await self._sums(pages, each, identity, is_over=each != last) for each in periods]
+        except TimeoutError:
+            raise HubUnavailable("timeout", f"usage was not read within {READ_S:g} s") from None
+        except HubUnavailable as error:
+            if error.kind == "unsupported":
+                raise Problem(501, UNSUPPORTED) from None
+            raise
+        used: dict[str, int] = {}
+        for each in sums:
+            for name, counts in each.counts.items():
+                used[name] = used.get(name, 0) + counts.requests + counts.refused
+        return {
+            "period": kind,
+            "points": [
+                {"name": period_name(period), **each.counts.get(limit, NOTHING)._asdict()}
+                for period, each in zip(periods, sums, strict=True)
+            ],
+            "limits": sorted(name for name in used if name != ALL),
+            "present": period_name(last),
+            "top": [{"identity": name, **counts._asdict()} for name, counts in sums[-1].top.get(limit, ())],
+        }
+
+    async def _sums(self, pages: _Pages, period: Period, identity: str, *, is_over: bool) -> Sums:
+        place, now_ns = (period, identity), self._clock.monotonic_ns()
+        known = self._kept.get(place)
+        if known is not None and now_ns < known[1]:
+            return known[0]
+        ledger = cast("UsageLedger", pages)  # of which only what it has is used
+        try:
+            found = await totals(ledger, period, by=("identity", "limit"), identity=identity or None)
+        except InvalidSetting as error:  # no name of a customer
+            raise Problem(422, str(error), parameter="identity") from None
+        rows = [(key.identity, key.limit, counts) for key, counts in found.items()]
+        sums = await asyncio.to_thread(_summed, rows)
+        self._kept[place] = sums, now_ns + (KEPT_NS if is_over else PRESENT_NS)
+        self._kept.move_to_end(place)
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return sums
+
+
+def _summed(rows: Sequence[tuple[str, str, Counts]]) -> Sums:
+    counts: dict[str, Counts] = {}
+    by_customer: dict[str, dict[str, Counts]] = {}
+    for identity, limit, more in rows:
+        for name in (limit, ALL):
+            counts[name] = _plus(counts.get(name, NOTHING), more)
+            customers = by_customer.setdefault(name, {})
+            customers[identity] = _plus(customers.get(identity, NOTHING), more)
+    kept = {ALL, *nlargest(LIMITS_MAX, counts, key=lambda name: counts[name].cost)}
+    return Sums(
+        {name: counts[name] for name in kept & counts.keys()},
+        {
+            name: nlargest(TOP, by_customer[name].items(), key=lambda each: each[1].cost)
+            for name in kept & counts.keys()
+        },
+    )
+
+
+def _plus(one: Counts, other: Counts) -> Counts:
+    return Counts(one.cost + other.cost, one.requests + other.requests, one.refused + other.refused)
+
+
+async def _shards(hub: Hub) -> int:
+    return _ledger(hub).shards
+
+
+def _ledger(hub: Hub) -> UsageLedger:
+    """The usage at a hub, or at the first of two; nodes tell it to no fallback."""
+    first: object = hubs_in(hub)[0]
+    if not isinstance(first, UsageHub):
+        raise HubUnavailable("unsupported", UNSUPPORTED, applied=False)
+    return first.usage
