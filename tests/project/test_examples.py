@@ -67,14 +67,20 @@ def test_the_quickstart_shows_two_nodes_staying_inside_one_limit(tmp_path: Path)
 def test_the_asyncio_service_refuses_whoever_asks_too_often(
     hub: str, tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    """Ada and Bob use up their hour and are answered 429 from then on; Eve never is."""
+    """Ada and Bob use up their hour and are answered 429 from then on; Eve is so only while her node is in doubt.
+
+    On a busy machine the hub's first answer may take longer than Eve does.
+    """
     ran = run("asyncio_service.py", tmp_path, None if hub == "embedded" else redis_server.url)
 
     admitted, refused = numbers(r"ada asked 250 times: (\d+) times 200, (\d+) times 429", ran.stdout)
     assert (0, "") == (ran.returncode, ran.stderr)
     assert admitted + refused == 250
     assert 90 <= admitted <= 100
-    assert [25, 0] == numbers(r"eve asked 25 times: (\d+) times 200, (\d+) times 429", ran.stdout)
+    eve, refused, in_doubt = numbers(
+        r"eve asked 25 times: (\d+) times 200, (\d+) times 429, (\d+) of them in doubt", ran.stdout
+    )
+    assert (25, in_doubt) == (eve + refused, refused)
     (answers,) = numbers(r"the hub answered (\d+) times meanwhile, failures: none", ran.stdout)
     assert answers > 1
 
