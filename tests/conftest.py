@@ -48,26 +48,34 @@ SHAKY = "shaky"
 """The name under which pytest's cache keeps which tests failed beside others and passed alone."""
 
 LONGEST = (
-    "agent/processes/test_asking_processes.py",
-    "kernel/table/test_interrupted_decisions.py",
-    "protocol/test_protocol.py",
-    "protocol/test_several.py",
-    "protocol/test_twins.py",
-    "simulation/test_fuzz.py",
-    "simulation/test_several.py",
     "mqtt/test_mqtt.py",
-    "mqtt/test_mqtt_processes.py",
-    "redis/test_redis.py",
-    "redis/test_data_loss.py",
-    "redis/cluster/test_cluster.py",
-    "redis/sentinel/test_sentinel.py",
-    "cli/replay/test_replay.py",
-    "chaos/test_chaos.py",
-    "project/test_bench.py",
-    "project/test_building.py",
     "usage/test_month.py",
+    "simulation/test_fuzz.py",
+    "project/test_bench.py",
+    "project/test_site.py",
+    "project/test_quickstart.py",
+    "project/test_examples.py",
+    "project/test_building.py",
+    "agent/processes/test_asking_processes.py",
+    "cli/replay/test_replay.py",
+    "integrations/web/test_spellings.py",
+    "integrations/frameworks/test_servers.py",
+    "kernel/table/test_interrupted_decisions.py",
+    "chaos/test_chaos.py",
+    "integrations/console/test_browser.py",
+    "mqtt/test_mqtt_processes.py",
+    "protocol/test_several.py",
+    "redis/sentinel/test_sentinel.py",
+    "redis/cluster/test_cluster.py",
+    "redis/test_redis.py",
+    "protocol/test_twins.py",
+    "protocol/test_protocol.py",
+    "simulation/test_asking.py",
+    "simulation/test_regions.py",
+    "simulation/test_several.py",
+    "redis/test_data_loss.py",
 )
-"""Files of tests that take most of a minute, on end."""
+"""Files of tests that take most of a minute, on end; the longest first."""
 EASILY_DISTURBED = ("chaos/test_asks.py", "chaos/test_hostile.py")
 """Files whose claims are about seconds: other processes must not take all of the processors meanwhile."""
 SECOND_HALF = "limit"
@@ -98,11 +106,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(file: str) -> int:
+    """What comes before what: by the place in the list, or after all of it."""
     if file in LONGEST:
-        return 0
+        return LONGEST.index(file)
     if file in EASILY_DISTURBED:
-        return 2
-    return 1 if file < SECOND_HALF else 3
+        return len(LONGEST) + 1
+    return len(LONGEST) + (0 if file < SECOND_HALF else 2)
 
 
 @pytest.hookimpl(optionalhook=True)
