@@ -16,12 +16,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands.simulated import is_png, needs_other_files
+from tests.support.commands.simulated import is_png, needs_other_files, say_here
+from tests.support.effort import tried
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
 DATA = Path(__file__).parents[3] / "examples" / "data"
 MISTAKE, INTERRUPTED = 2, 130
+NODES = tried(2, long=4)
+"""Of most runs: each node is a process, which takes half a second of processor time before it decides anything."""
+HALF = NODES // 2
 FIELDS = {
     "requests",
     "admitted",
@@ -86,7 +90,7 @@ def replayed(*arguments: object, status: int = 0) -> dict[str, Any]:
 def test_strict_is_never_over_and_naive_is_with_half_of_the_nodes_cut_off(crowd: Path) -> None:
     """In one run, on the same requests; and no count is lost or doubled by the cut."""
     compared = replayed(
-        *(crowd, "--limit", "300/10s", "--key", "client", "--speed", 6, "--cut", "2@3s+4s"),
+        *(crowd, "--limit", "300/10s", "--key", "client", "--speed", 6, "--nodes", NODES, "--cut", f"{HALF}@3s+4s"),
         *("--policy", "strict", "--policy", "balanced", "--policy", "naive"),
     )["policies"]
 
@@ -102,7 +106,8 @@ def test_strict_is_never_over_and_naive_is_with_half_of_the_nodes_cut_off(crowd:
 def test_strict_is_never_over_with_all_nodes_cut_off(crowd: Path) -> None:
     """Nobody hears anything for four windows."""
     figures = replayed(
-        crowd, "--limit", "300/10s", "--key", "client", "--speed", 6, "--cut", "all@3s+5s", "--policy", "strict"
+        *(crowd, "--limit", "300/10s", "--key", "client", "--speed", 6, "--nodes", NODES),
+        *("--cut", "all@3s+5s", "--policy", "strict"),
     )
 
     assert 0 == figures["over_admission_max_pct"]
@@ -114,7 +119,7 @@ def test_costs_are_reserved_and_settled_and_the_total_is_exact(chat: Path) -> No
     """The context is known before, what is generated only after; settling drives keys into debt, and that is told."""
     compared = replayed(
         *(chat, "--limit", "120000/minute", "--key", "*", "--cost", "context_tokens", "--settle", "generated_tokens"),
-        *("--speed", 60, "--policy", "balanced", "--policy", "strict", "--cut", "2@3s+2s"),
+        *("--speed", 60, "--policy", "balanced", "--policy", "strict", "--nodes", NODES, "--cut", f"{HALF}@3s+2s"),
     )["policies"]
 
     assert all(each["hub_total_equals_admitted"] for each in compared.values())
@@ -141,7 +146,7 @@ def test_no_bound_is_broken_by_requests_that_ask_and_nothing_is_lost(chat: Path)
     """With costs that are settled later, nodes that are cut off, and requests too large to be admitted."""
     compared = replayed(
         *(chat, "--limit", "12000/minute", "--key", "*", "--cost", "context_tokens", "--settle", "generated_tokens"),
-        *("--speed", 60, "--policy", "balanced", "--policy", "strict", "--cut", "2@3s+2s"),
+        *("--speed", 60, "--policy", "balanced", "--policy", "strict", "--nodes", NODES, "--cut", f"{HALF}@3s+2s"),
         *("--in-doubt", "ask:25ms", "--algorithm", "sliding-slices"),
     )["policies"]
 
@@ -169,7 +174,8 @@ def test_a_key_stays_on_one_node_when_spread_by_hash(tmp_path: Path) -> None:
     path.write_text("t_s,client\n" + "".join(f"{number / 50},ada\n" for number in range(200)))
 
     figures = replayed(
-        path, "--limit", "50/2s", "--key", "client", "--policy", "naive", "--speed", 1, "--spread", "hash"
+        *(path, "--limit", "50/2s", "--key", "client", "--policy", "naive", "--speed", 1),
+        *("--nodes", NODES, "--spread", "hash"),
     )
 
     assert 0 == figures["over_admission_max_pct"]
@@ -182,7 +188,8 @@ def test_a_redis_of_ones_own_will_do(redis_server: RedisServer, tmp_path: Path) 
     path.write_text("t_s\n" + "".join(f"{number / 20}\n" for number in range(60)))
 
     figures = replayed(
-        *(path, "--limit", "30/1s", "--key", "*", "--speed", 1, "--hub", redis_server.url, "--cut", "1@0.5s+0.5s")
+        *(path, "--limit", "30/1s", "--key", "*", "--speed", 1, "--hub", redis_server.url),
+        *("--nodes", NODES, "--cut", "1@0.5s+0.5s"),
     )
 
     assert figures["hub_total_equals_admitted"]
@@ -236,9 +243,9 @@ def test_a_mistake_is_told_in_a_sentence(crowd: Path, arguments: list[str], said
         else:
             given += [name, value]
 
-    done = subprocess.run(command("replay", crowd, *given), capture_output=True, text=True, check=False)
+    done = say_here("replay", str(crowd), *given)
 
-    assert MISTAKE == done.returncode
+    assert MISTAKE == done.status
     assert said in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
     assert not done.stdout
@@ -317,7 +324,8 @@ def test_a_node_that_is_lost_is_told_and_ends_the_run(running: subprocess.Popen[
 def test_the_busiest_key_is_drawn(crowd: Path, tmp_path: Path, ending: str) -> None:
     """A page has the figures beside the picture, and needs no other file."""
     plot = tmp_path / f"crowd{ending}"
-    replayed(crowd, "--limit", "300/10s", "--key", "client", "--speed", 12, "--cut", "2@1s+1s", "--plot", plot)
+    run = (crowd, "--limit", "300/10s", "--key", "client", "--speed", 12)
+    replayed(*run, "--nodes", NODES, "--cut", f"{HALF}@1s+1s", "--plot", plot)
 
     if ending == ".png":
         assert is_png(plot)

@@ -20,9 +20,14 @@ PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 
 def say(command: str, *options: str) -> Said:
     """Run a command within this process, on a terminal of eighty columns, and without processes of its own."""
+    return say_here(command, "--processes", "1", *options)
+
+
+def say_here(*words: str) -> Said:
+    """Run a command of these words within this process, on a terminal of eighty columns."""
     stdout, stderr = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
-        patch.setattr(sys, "argv", ["reconverge", command, "--processes", "1", *options])
+        patch.setattr(sys, "argv", ["reconverge", *words])
         patch.setenv("COLUMNS", str(COLUMNS))
         with pytest.raises(SystemExit) as ended:
             main()
