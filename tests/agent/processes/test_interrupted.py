@@ -171,7 +171,7 @@ def test_waiting_that_is_interrupted_leaves_nobody_in_the_queue(handler: str) ->
     """Whoever comes afterwards is first, and gets through as soon as there is room."""
     node = Agent(MemoryHub())
     node._lifecycle.ended = True  # it never hears of the hub; whoever waits hopes for others until the end
-    for at in itertools.count():
+    for at in itertools.count(0, tried(3, long=1)):
         login = node.limit(f"login{at}", "10/hour")
         while login.allow("ada"):
             pass

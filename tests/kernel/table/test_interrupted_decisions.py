@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 QUOTA: Final = 12
 WINDOW_S: Final = 60
-EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", tried(37, long=23) if COMPILED else 97))
+EVERY: Final = int(os.environ.get("EVERY_INSTRUCTION", tried(53, long=23) if COMPILED else 97))
 """One of so many instructions is interrupted, of which there are more without the compiled kernel.
 
 With 1 in the environment all are, which takes twenty minutes.
