@@ -15,6 +15,8 @@ from reconverge.kernel.engine import asks_for_python
 from tests.support.twin import PATHS, ROOT
 
 WITHHOLDS = "import sys; sys.modules['reconverge.kernel._native'] = None"
+RUNS_FREE = "import sys; sys._is_gil_enabled = lambda: False"
+"""As a free-threaded build says of itself."""
 MAKES = """
 import logging
 logging.basicConfig(format="%(levelname)s %(name)s %(message)s", level=logging.DEBUG)
@@ -49,6 +51,17 @@ def test_a_missing_kernel_is_told_of_once() -> None:
     (line,) = logged
     assert line.startswith("WARNING reconverge ")
     assert all(word in line for word in ("ten times", "apt-get install", "pip install", "RECONVERGE_NO_EXTENSIONS=1"))
+
+
+def test_where_threads_run_without_a_global_lock_python_decides_and_says_so_once() -> None:
+    """The compiled kernel would have the whole process take its lock again, or count wrongly without it."""
+    printed, logged = said_by(f"{RUNS_FREE}\n{MAKES}\nassert 'reconverge.kernel._native' not in sys.modules")
+
+    assert ["imported", "pure"] == printed
+    (line,) = logged
+    assert line.startswith("WARNING reconverge ")
+    assert all(word in line for word in ("ten times", "PYTHON_GIL=1", "RECONVERGE_NO_EXTENSIONS=1"))
+    assert (["imported", "pure"], []) == said_by(f"{RUNS_FREE}\n{MAKES}", RECONVERGE_NO_EXTENSIONS="1")
 
 
 def test_importing_alone_says_nothing() -> None:

@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel import MISSING
+from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import EXCHANGES_MIN
 
@@ -23,7 +23,13 @@ _logged = LoggedOnce()
 
 
 def tell_of_installation() -> None:
-    """Say, once in this process, that the compiled kernel is missing, unless the environment asked for that."""
+    """Say, once in this process, that Python decides though the environment did not ask for that, and why."""
+    if WITHOUT_LOCK and not PYTHON_IS_ASKED_FOR and _logged.is_new():
+        logger.warning(
+            "reconverge: this interpreter runs without its global lock, for which the compiled kernel is not written, "
+            "so Python decides, and takes about ten times as long; run with PYTHON_GIL=1 for the compiled kernel, or "
+            "set RECONVERGE_NO_EXTENSIONS=1 if so intended"
+        )
     if MISSING and _logged.is_new():
         logger.warning(
             "reconverge: the compiled kernel is missing, and decisions take about ten times as long; install a C "

@@ -1,6 +1,8 @@
 """Which of the twins is in use: the compiled parts where they were built, or else those in Python, their definition.
 
-The compiled parts serve one interpreter of a process, the main one; all others decide with Python.
+The compiled parts serve one interpreter of a process, the main one; all others decide with Python. They are written
+for an interpreter with its lock. One that runs without it, as a free-threaded build does, would take its lock again for
+the whole process as soon as they are imported; so they are left alone there, and Python decides.
 `RECONVERGE_NO_EXTENSIONS=1` in the environment has Python do it all; so do `yes`, `true` and `on`. `0`, `no`, `false`,
 `off` and nothing stand for no, and anything else is an error.
 """
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.errors import InvalidSetting
@@ -35,12 +39,20 @@ def asks_for_python(value: str) -> bool:
     return word in _YES
 
 
+def runs_without_lock() -> bool:
+    """Whether this interpreter runs several threads at the same moment."""
+    has_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return not has_lock()
+
+
 PYTHON_IS_ASKED_FOR: Final = asks_for_python(os.environ.get("RECONVERGE_NO_EXTENSIONS", ""))
+WITHOUT_LOCK: Final = runs_without_lock()
+"""Whether the compiled parts are left alone, as this interpreter runs without its lock."""
 _MAIN_ONLY: Final = "main interpreter"
 """What the compiled parts say of themselves where they do not serve."""
 _problem = ""
 
-if TYPE_CHECKING or PYTHON_IS_ASKED_FOR:
+if TYPE_CHECKING or PYTHON_IS_ASKED_FOR or WITHOUT_LOCK:
     native = None
 else:
     try:
@@ -50,7 +62,9 @@ else:
 
 COMPILED: Final = native is not None
 """Whether the compiled parts are in use."""
-MISSING: Final = not (COMPILED or PYTHON_IS_ASKED_FOR or _MAIN_ONLY in _problem or "subinterpreter" in _problem)
+MISSING: Final = not (
+    COMPILED or PYTHON_IS_ASKED_FOR or WITHOUT_LOCK or _MAIN_ONLY in _problem or "subinterpreter" in _problem
+)
 """Whether the compiled parts are not there, though the environment did not ask for Python."""
 IMPLEMENTATION: Final = "native" if COMPILED else "pure"
 """Which of the twins is in use."""

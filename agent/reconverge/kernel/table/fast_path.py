@@ -39,7 +39,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
-from reconverge.kernel.engine import Lock, Store
+from reconverge.kernel.engine import Lock, Store, runs_without_lock
 
 NOT_KNOWN: Final = (3, 15)
 """The first version of Python for which that has not been checked."""
@@ -50,8 +50,8 @@ Allow: TypeAlias = Callable[..., bool]
 
 def goes_straight_on() -> bool:
     """Whether nothing interrupts this interpreter where nothing is called."""
-    has_lock: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN and has_lock()
+    known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
+    return known and not runs_without_lock()
 
 
 class Decides(Protocol):
