@@ -45,6 +45,13 @@ def said_at(hub: str) -> str:
     return "" if hub != "none" else f"{NO_HUB % HUB}\n"
 
 
+def complaints(stderr: str) -> str:
+    """What a process said on stderr, except that the hub was late and answers again, as it may on a busy machine."""
+    lines = stderr.splitlines(keepends=True)
+    late = re.compile(r"reconverge: the hub \S+ (is unavailable \(timeout: |answers again$)", re.MULTILINE)
+    return "".join(line for line in lines if not late.match(line))
+
+
 def numbers(pattern: str, text: str) -> list[int]:
     """The numbers that `pattern` finds in what an example printed."""
     found = re.search(pattern, text)
@@ -118,7 +125,7 @@ def test_four_workers_charge_their_budget_of_tokens_exactly(
     ran = run("llm_tokens.py", tmp_path, None if hub == "embedded" else redis_server.url, "3")
 
     counted, used = numbers(r"the hub counts (\d+) tokens, and (\d+) were used", ran.stdout)
-    assert (0, "") == (ran.returncode, ran.stderr)
+    assert (0, "") == (ran.returncode, complaints(ran.stderr))
     assert counted == used
     assert used > 100_000
     assert (tmp_path / "llm_tokens.png").stat().st_size > 10_000
