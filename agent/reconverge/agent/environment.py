@@ -36,6 +36,7 @@ KNOWN: Final = frozenset(
         "CONFIG",
         "CONSOLE_TOKENS",
         "CONTRACTS_MIN_VERSION",
+        "CUSTOMER_SECRET",
         "EXCHANGE_TIMEOUT",
         "FALLBACK",
         "HUB",
@@ -69,6 +70,7 @@ OF_AGENT: Final = frozenset(
     for name in (
         "CONSOLE_TOKENS",
         "CONTRACTS_MIN_VERSION",
+        "CUSTOMER_SECRET",
         "HUB",
         "KEY_SECRET",
         "NO_EXTENSIONS",

@@ -6,14 +6,15 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -28,6 +29,8 @@ from reconverge.remote_settings.signed import VARIABLE
 if TYPE_CHECKING:
     from reconverge.integrations.console import Recording
 
+CUSTOMER_SECRET: Final = "RECONVERGE_CUSTOMER_SECRET"  # noqa: S105  # the name of a variable
+"""The variable with what links of customers to their own limits are signed with."""
 TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
 """The variable that names tokens, one a line, as "name: token, role"."""
 TIMEOUT_S: Final = 3.0
@@ -53,22 +56,25 @@ def console(
     """Show a whole fleet in a browser: nodes, limits, keys, why requests are refused, contracts and switches.
 
     Without RECONVERGE_CONSOLE_TOKENS, a token is made for this once and printed. With RECONVERGE_SETTINGS_SECRET there
-    are switches for the whole fleet, and its contracts. Runs until it is interrupted.
+    are switches for the whole fleet, and its contracts; with RECONVERGE_CUSTOMER_SECRET beside it, customers see their
+    own limits by signed links. Runs until it is interrupted.
     """
     if scheme_of(hub) == MEMORY:
         raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so no fleet can be shown")
-    try:
-        import uvicorn  # noqa: PLC0415  # it may not be installed
-
-        from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # likewise
-    except ModuleNotFoundError as error:
-        raise MissingExtra("the command `reconverge console`", error.name or "uvicorn", "console") from None
+    make_console = _console_maker()
     tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)
     agent.hide_from_consoles()
     secret = os.environ.get(VARIABLE) or None
     recorded = _recorded(recording, customer)
-    app = make_console(agent, tokens=tokens, settings_secret=secret, read_only=read_only, recording=recorded)
+    app = make_console(
+        agent,
+        tokens=tokens,
+        settings_secret=secret,
+        read_only=read_only,
+        recording=recorded,
+        customer_secret=os.environ.get(CUSTOMER_SECRET) or None,
+    )
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     typer.echo(f"the console of namespace {namespace} at {redacted(hub)}: {address}")
     if once:
@@ -77,13 +83,30 @@ def console(
         typer.echo(f"there are no switches and no contracts, as {VARIABLE} is not set", err=True)
     sys.stdout.flush()
     try:
-        server = uvicorn.Server(
-            uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=END_S)
-        )
-        app.state.pages.going_on = lambda: not server.should_exit
-        server.run()
+        _serve(app, host, port)
     finally:
         agent.stop()
+
+
+def _console_maker() -> Callable[..., Any]:
+    """What makes a console. Raises MissingExtra, before anything has begun."""
+    try:
+        import_module("uvicorn")
+        from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # it may not be installed
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the command `reconverge console`", error.name or "uvicorn", "console") from None
+    return make_console
+
+
+def _serve(app: Any, host: str, port: int) -> None:
+    """Answer requests until the command is interrupted."""
+    import uvicorn  # noqa: PLC0415  # it may not be installed
+
+    server = uvicorn.Server(
+        uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=END_S)
+    )
+    app.state.pages.going_on = lambda: not server.should_exit
+    server.run()
 
 
 def _recorded(path: Path | None, column: str | None) -> Recording | None:

@@ -15,13 +15,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from reconverge.agent.fleet_usage import FleetUsage, read_fleet
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.answers import Asked, check_facts, hub_name, key_of, missing_fact, tier_name
-from reconverge.contracts.document import Document, InvalidContracts, check_identity
+from reconverge.contracts.document import CUSTOMER, Document, InvalidContracts, check_identity
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.terms import Term, switch_at, terms_of
 from reconverge.decision import Decision, Usage
@@ -78,6 +79,11 @@ def why_unknown(error: HubUnavailable) -> str:
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 
+def own_terms(terms: Sequence[Term]) -> tuple[Term, ...]:
+    """Those limits that count by the customer and nothing else: of others each fact stands for itself, or for many."""
+    return tuple(term for term in terms if term.by == (CUSTOMER,))
+
+
 class HubExplainer:
     """Explains how customers stand from what a hub has, in a program that is no node.
 
@@ -88,16 +94,26 @@ class HubExplainer:
         document: the contracts in force.
         clock: tells which plan holds.
         foreseen: the contracts are not in force yet; tell how customers would stand once all nodes go by them.
+        own: tell of those limits alone that count by the customer and by nothing else.
     """
 
     def __init__(
-        self, hub: Hub, hub_name: str, *, namespace: str, document: Document, clock: Clock, foreseen: bool = False
+        self,
+        hub: Hub,
+        hub_name: str,
+        *,
+        namespace: str,
+        document: Document,
+        clock: Clock,
+        foreseen: bool = False,
+        own: bool = False,
     ) -> None:
         self._hub = hub
         self._hub_name = hub_name
         self._document = document
         self._clock = clock
         self._foreseen = foreseen
+        self._own = own
         self._policy = choose(None)
         self._kernel = Kernel(
             clock,
@@ -118,13 +134,14 @@ class HubExplainer:
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
         terms = terms_of(self._document, customer, now_s)
-        places = [self._place(term, customer, facts) for term in terms.terms]
+        told = own_terms(terms.terms) if self._own else terms.terms
+        places = [self._place(term, customer, facts) for term in told]
         usages = await read_fleet(places, self._kernel, self._hub, self._hub_name) if places else []
         if self._foreseen:
-            usages = [foreseen_use(term.limit, usage) for term, usage in zip(terms.terms, usages, strict=True)]
+            usages = [foreseen_use(term.limit, usage) for term, usage in zip(told, usages, strict=True)]
         standings = [
             _switched(standing_with(term, term.limit, usage), customer, facts, now_s)
-            for term, usage in zip(terms.terms, usages, strict=True)
+            for term, usage in zip(told, usages, strict=True)
         ]
         return explained(customer, terms.plan, standings, fleetwide=True)
 

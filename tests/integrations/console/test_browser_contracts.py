@@ -5,18 +5,19 @@ Method: Chromium at a console, with nodes that follow the contracts at a hub in 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.central import Request
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.integrations.console import Recording, console
+from reconverge.integrations.console import Recording, console, customer_token
 from reconverge.remote_settings.signed import Secrets
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
@@ -28,6 +29,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
+LINK_SECRET = "a-secret-of-links-that-is-long"  # noqa: S105  # a test's own
 NOON_NS = 1_764_000_000 * SECOND_NS
 
 
@@ -54,7 +56,10 @@ def address(nodes: list[Contracts]) -> Iterator[str]:
     """A console with a recording, in which acme asks for six in a day."""
     requests = [Request(NOON_NS + number * SECOND_NS, "acme") for number in range(6)]
     recording = Recording("yesterday.csv", requests)
-    with served(console(nodes[0].agent, tokens=TOKENS, settings_secret=SECRET, recording=recording)) as address:
+    pages = console(
+        nodes[0].agent, tokens=TOKENS, settings_secret=SECRET, recording=recording, customer_secret=LINK_SECRET
+    )
+    with served(pages) as address:
         yield address
 
 
@@ -161,6 +166,35 @@ def test_pages_of_contracts_fit_the_screen_and_can_be_read_by_all(
         check_fits(page)
         check_accessible(page)
         picture(page, f"{place.partition('?')[0]}-{scheme}-{size['width']}")
+
+
+def test_a_customer_sees_its_own_limits_by_a_link(page: Page, address: str, nodes: list[Contracts]) -> None:
+    """How much is used and when it is free again, on every screen and in both schemes; a link that is over says so."""
+    used_up(nodes)
+    ends = SystemClock.wall_ns() // SECOND_NS
+    links = {
+        "mine": customer_token(LINK_SECRET, "acme", ends + 3600),
+        "no-link": customer_token(LINK_SECRET, "acme", ends),
+    }
+    schemes: list[Any] = ["light", "dark"]
+    for size, scheme in itertools.product((WIDE, NARROW), schemes):
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        for name, link in links.items():
+            page.goto(f"{address}my-limits?link={link}")
+            main = page.locator("main")
+            expect(main).to_contain_text("free again in" if name == "mine" else "This link opens nothing.")
+            check_fits(page)
+            check_accessible(page)
+            picture(page, f"{name}-{scheme}-{size['width']}")
+    page.goto(f"{address}my-limits?link={links['mine']}")
+
+    expect(page.get_by_role("heading", name="acme")).to_be_visible()
+    expect(page.locator("#my-cards")).to_contain_text("3 of 3 used, 0 left")
+    expect(page.locator("#my-sentence")).to_contain_text("acme may send 3 requests a day and has sent 3")
+    assert "3" == page.locator("progress").first.get_attribute("value")
+    page.goto(address)
+    expect(page.get_by_label("Token")).to_be_visible()
 
 
 def test_a_visitor_that_may_only_read_changes_no_contract(page: Page, address: str) -> None:

@@ -7,6 +7,9 @@
 # stream of server-sent events; the server renders nothing, and what comes from nodes is only ever shown as text. The
 # content security policy lets no inline script or style run, so a name with a tag in it stays a name.
 #
+# Customers come with a signed link to a page of their own (`customer_page.py`), which is served before any operator is
+# asked for: a link opens no path of operators, and an operator's session no page of a customer.
+#
 # The fleet is read once in a second for all viewers (`live.py`), and while no page is open nothing is read at all.
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
@@ -35,6 +38,8 @@ except ModuleNotFoundError as error:
 from reconverge.integrations.console.access import Access, Visitor, check_origin, sign_out
 from reconverge.integrations.console.contract_requests import ContractRequests
 from reconverge.integrations.console.contracts import RECORDED_MAX, ContractPages, Recording
+from reconverge.integrations.console.customer_links import CustomerLinks
+from reconverge.integrations.console.customer_page import DATA, LINK, PAGE, CustomerPage
 from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
@@ -70,6 +75,7 @@ STREAM_AGAIN: Final = b"retry: 250\n"
 """How soon a browser begins another one, in milliseconds."""
 BODY_BYTES_MAX: Final = 4096
 STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
+PAGES: Final = ("console.html", "sign_in.html", "my_limits.html", "no_link.html")
 UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence
 
 
@@ -81,6 +87,7 @@ def console(
     settings_secret: str | bytes | None = None,
     read_only: bool = False,
     recording: Recording | None = None,
+    customer_secret: str | bytes | Sequence[str | bytes] | None = None,
 ) -> Starlette:
     """Make the application that shows the fleet of an agent; mount it under any prefix.
 
@@ -96,20 +103,29 @@ def console(
             the whole fleet, and the contracts that are kept at the hub.
         read_only: nothing can be changed, whatever a token may.
         recording: requests by which changes of contracts are predicted; `settings_secret` has to be there.
+        customer_secret: what links are signed with by which customers see their own limits at `my-limits`, and nothing
+            else; see `customer_token`. 16 bytes or more; all of several are believed. `settings_secret` and `tokens`
+            have to be there: the page shows the contracts at the hub, and customers do not come through the
+            authentication of operators.
 
     Raises:
         InvalidSetting: there is neither a token nor `behind_authentication`, or both are there; a token or the secret
-            is wrong; the agent is none; there is a recording that nothing is predicted by.
+            is wrong; the agent is none; there is a recording that nothing is predicted by, or a `customer_secret`
+            without what it needs.
     """
     access = Access(tokens, behind_authentication=behind_authentication, read_only=read_only, clock=_own(agent).clock)
-    switches = contracts = None
+    switches = contracts = customers = None
     if settings_secret is not None:
         secrets = Secrets(settings_secret)
         switches = FleetSwitches(agent, secrets, agent.clock)
-        contracts = ContractRequests(ContractPages(agent, secrets, agent.clock, _checked(recording)))
+        kept = ContractPages(agent, secrets, agent.clock, _checked(recording))
+        contracts = ContractRequests(kept)
+        if customer_secret is not None:
+            customers = CustomerPage(CustomerLinks(customer_secret, agent.clock), kept.own_limits, agent.clock)
     elif recording is not None:
         raise InvalidSetting("recording", type(recording).__name__, "predicts nothing without a settings_secret")
-    pages = _Console(agent, access, switches, contracts)
+    _check_customers(customer_secret, contracts=contracts is not None, behind_authentication=behind_authentication)
+    pages = _Console(agent, access, switches, contracts, customers)
     app = Starlette(routes=[EveryPath(pages.answer, FIELDS)], exception_handlers={Exception: _failed})
     app.state.pages = pages
     return app
@@ -119,6 +135,17 @@ def _own(agent: object) -> Agent:
     if not isinstance(agent, Agent):
         raise InvalidSetting("agent", agent, "is no Agent; pass the one that your limits are declared with")
     return agent
+
+
+def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
+    """Raise InvalidSetting for a page of customers that could show nothing, or that customers could not open."""
+    if secret is not None and not contracts:
+        raise InvalidSetting("customer_secret", "***", "opens nothing without a settings_secret, which contracts take")
+    if secret is not None and behind_authentication:
+        problem = (
+            "opens a page for customers, and the authentication of operators lets none of them through; name tokens"
+        )
+        raise InvalidSetting("customer_secret", "***", problem)
 
 
 def _checked(recording: Recording | None) -> Recording | None:
@@ -140,17 +167,25 @@ class _Console:
     """Answers the requests of one mounted console."""
 
     def __init__(
-        self, agent: Agent, access: Access, switches: FleetSwitches | None, contracts: ContractRequests | None
+        self,
+        agent: Agent,
+        access: Access,
+        switches: FleetSwitches | None,
+        contracts: ContractRequests | None,
+        customers: CustomerPage | None,
     ) -> None:
         self._agent = agent
         self._access = access
         self._switches = switches
+        self._customers = customers
+        if customers is not None:
+            agent.on_forget(customers.forget)
         self._live = Live(agent)
         self._usage = UsagePages(agent, agent.clock)
         self.going_on: Callable[[], bool] = lambda: True
         """Whether streams go on; a server that ends can say no."""
         self._streams = 0
-        self._files = {name: _file(name) for name in (*STATIC, "console.html", "sign_in.html")}
+        self._files = {name: _file(name) for name in (*STATIC, *PAGES)}
         self._places = {
             "/session": _Place("GET", self.session),
             "/state": _Place("GET", self.state),
@@ -193,6 +228,8 @@ class _Console:
         if path.lstrip("/") in STATIC and reads:
             name = path.lstrip("/")
             return Response(self._files[name], media_type=STATIC[name])
+        if self._customers is not None and path in (PAGE, DATA):
+            return await self._served_to_customer(self._customers, request, path)
         if self._access.has_sessions and path in ("/sign-in", "/sign-out") and request.method == "POST":
             return await self._sign_in(request) if path == "/sign-in" else self._sign_out(request)
         try:
@@ -211,6 +248,20 @@ class _Console:
         if place.changes:
             self._access.check_change(request, visitor)
         return await place.serve(request, visitor)
+
+    async def _served_to_customer(self, customers: CustomerPage, request: Request, path: str) -> Response:
+        """GET /my-limits?link=... and GET /my-limits.json?link=...: how one customer stands, and nothing else."""
+        if request.method not in ("GET", "HEAD"):
+            raise Problem(405, "this path takes GET", fields={"Allow": "GET"})
+        try:
+            link = customers.opened(request.query_params.getlist(LINK))
+        except Problem:
+            if path == PAGE:
+                return Response(self._files["no_link.html"], 403, media_type="text/html")
+            raise
+        if path == PAGE:
+            return Response(self._files["my_limits.html"], media_type="text/html")
+        return _told(await customers.told(link))
 
     # ------------------------------------------------------------ signing in
 

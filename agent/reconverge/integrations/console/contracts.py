@@ -31,6 +31,7 @@ from reconverge.contracts.rehearsal import Effect, Outcome, Rehearsal
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.changing import with_customer, with_document
 from reconverge.contracts.store.hub_book import HubBook
+from reconverge.contracts.terms import terms_of
 from reconverge.errors import HubUnavailable, InvalidKey, ReconvergeError
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.integrations.contracts.problems import Problem
@@ -120,6 +121,20 @@ class ContractPages:
             "standing": standing,
             "problem": problem,
         }
+
+    async def own_limits(self, identity: str) -> dict[str, Any]:
+        """How a customer stands with its own limits by the contracts in force, and how many others there are."""
+        _, document = await self._read()
+        others = terms_of(document, identity, self._now_s()).terms
+
+        async def ask(hub: Hub) -> dict[str, Any]:
+            explainer = HubExplainer(
+                hub, "the hub", namespace=self._agent.namespace, document=document, clock=self._clock, own=True
+            )
+            return table_of_explanation(await explainer.explain(identity))
+
+        told = await self._agent.ask_hub(ask)
+        return {**told, "left_out": len(others) - len(told["limits"])}
 
     async def plan(self, name: str) -> dict[str, Any]:
         """What a plan says, and how many customers are on it."""

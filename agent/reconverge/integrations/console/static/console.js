@@ -756,4 +756,46 @@ async function begin() {
   tick();
 }
 
-begin();
+// ---------------------------------------------------------------- the page of a customer
+
+const MINE_MS = 5000;
+
+// Rounded up, as the sentence is: a customer that comes when it was told to is not too early.
+function wait(value) {
+  for (const [unit, name] of UNITS) if (value > 2 * unit) return `${number(Math.ceil(value / unit))} ${name}`;
+  return value > 10 ? `${Math.ceil(value)} s` : `${Math.max(1, Math.ceil(value * 10)) / 10} s`;
+}
+
+function mine(each) {
+  const made = element("div", null, "quota");
+  const text = `${number(each.used)} of ${number(each.at_once)} used`;
+  made.append(element("h3", each.former ? `${each.name} (of your former contract)` : each.name));
+  made.append(element("p", each.window_s ? `${number(each.quota)} in ${seconds(each.window_s)}` : `${number(each.quota)} at once`, "quiet"));
+  made.append(bar(each.used, each.at_once, `${each.name}: ${text}`), element("p", `${text}, ${number(each.remaining)} left`));
+  if (!each.allowed) made.append(element("p", each.wait_s === null ? "Used up; no moment is known at which it is free." : `Used up; free again in ${wait(each.wait_s)}.`, "problem"));
+  else if (each.refill_s) made.append(element("small", `something comes back every ${seconds(each.refill_s)}`));
+  return made;
+}
+
+async function showMine() {
+  if (document.hidden) return;
+  try {
+    const response = await fetch(`my-limits.json${location.search}`);
+    const told = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(told.detail || `status ${response.status}`);
+    byId("my-name").textContent = told.identity;
+    const others = told.left_out ? ` ${told.left_out === 1 ? "A further limit counts" : `${number(told.left_out)} further limits count`} by more than you, such as by user, and cannot be shown here.` : "";
+    byId("my-sentence").textContent = `${told.sentence || "No limit of yours can be shown just now."}${others}`;
+    byId("my-cards").replaceChildren(...told.limits.map(mine));
+    byId("my-end").textContent = `This link holds until ${new Date(told.expires * 1000).toLocaleString()}.`;
+    byId("my-problem").textContent = "";
+  } catch (problem) {
+    byId("my-problem").textContent = problem.message;
+  }
+}
+
+if (byId("my-limits")) {
+  showMine();
+  setInterval(showMine, MINE_MS);
+  document.addEventListener("visibilitychange", showMine);
+} else begin();

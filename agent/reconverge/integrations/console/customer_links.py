@@ -1,0 +1,101 @@
+"""Signed links by which customers see their own limits: made by an application, and read by a console."""
+
+# Theory of operation.
+#
+# A customer has no token of the console and must never have one. What it gets is a link that an application makes for
+# it, for a while. The link names the customer and its end, and has a signature of both, HMAC-SHA256 with a secret
+# that the application shares with the console; nothing is kept anywhere, so any worker can read it.
+#
+#     identity in base64 . seconds since 1970 . signature
+#
+# A link is looked at in this order: its form and length, the signature in constant time, the end. Whatever is wrong
+# has one and the same answer, and the identity is looked up nowhere before: so a stranger learns nothing of whether a
+# customer exists, and the holder of one link nothing of another customer.
+#
+# A link cannot be taken back by itself: it ends, or the secret is changed. The first of several secrets signs, and all
+# are believed, so that a secret can be changed while links of the former one go on.
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.contracts.document import IDENTITY_BYTES_MAX, InvalidContracts, check_identity
+from reconverge.errors import InvalidSetting
+from reconverge.remote_settings.signed import Secrets
+
+SETTING: Final = "customer_secret"
+MAGIC: Final = b"reconverge-customer-link-1 "
+"""What is signed begins with it, so that a signature of settings is none of a link, should both have one secret."""
+EXPIRES_MAX: Final = 99_999_999_999
+"""The year 5138: what is beyond is in milliseconds."""
+ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
+LINK_MAX: Final = ENCODED_MAX + 11 + 64 + 2
+_LINK: Final = re.compile(r"([A-Za-z0-9_-]+)\.([1-9][0-9]{0,10})\.([0-9a-f]{64})", re.ASCII)
+
+
+class CustomerLink(NamedTuple):
+    """The customer that a link is for, and its end in seconds since 1970."""
+
+    identity: str
+    expires: int
+
+
+class CustomerLinks:
+    """Reads links. Raises InvalidSetting unless there are 1 to 8 secrets of at least 16 bytes each."""
+
+    def __init__(self, secret: str | bytes | Sequence[str | bytes], clock: Clock) -> None:
+        self._secrets = Secrets(secret, name=SETTING)
+        self._clock = clock
+
+    def opened(self, link: str) -> CustomerLink | None:
+        """The customer of a link, and its end; None for one that is over, changed, or signed with another secret."""
+        found = _LINK.fullmatch(link) if len(link) <= LINK_MAX else None
+        if found is None:
+            return None
+        encoded, expires, signature = found.groups()
+        if not self._secrets.have_signed(_body(encoded, expires), signature.encode("ascii"), magic=MAGIC):
+            return None
+        if self._clock.wall_ns() >= int(expires) * SECOND_NS:
+            return None
+        padded = encoded + "=" * (-len(encoded) % 4)
+        return CustomerLink(urlsafe_b64decode(padded).decode("utf-8", "surrogatepass"), int(expires))
+
+
+def customer_token(secret: str | bytes | Sequence[str | bytes], identity: str, expires: float | datetime) -> str:
+    """What a link to a customer's own limits carries: `https://.../console/my-limits?link=TOKEN`.
+
+    Args:
+        secret: the `customer_secret` of the console; the first of several signs.
+        identity: the customer, as contracts name it.
+        expires: when the link is over, in seconds since 1970 or as a moment with a time zone.
+
+    Raises InvalidSetting for a secret that is too short, what no customer can be called, and a moment that is none.
+    """
+    secrets = Secrets(secret, name=SETTING)
+    try:
+        check_identity(identity)
+    except InvalidContracts as error:
+        raise InvalidSetting("identity", identity, error.problem) from None
+    encoded = urlsafe_b64encode(identity.encode("utf-8", "surrogatepass")).rstrip(b"=").decode("ascii")
+    until = str(_seconds(expires))
+    return f"{encoded}.{until}.{secrets.sign(_body(encoded, until), magic=MAGIC).decode('ascii')}"
+
+
+def _body(encoded: str, expires: str) -> bytes:
+    return f"{encoded}.{expires}".encode("ascii")
+
+
+def _seconds(expires: object) -> int:
+    """A moment in whole seconds since 1970. Raises InvalidSetting."""
+    if isinstance(expires, datetime):
+        if expires.tzinfo is None:
+            raise InvalidSetting("expires", expires, "has no time zone; write datetime.now(UTC) + timedelta(...)")
+        expires = expires.timestamp()
+    if isinstance(expires, bool) or not isinstance(expires, int | float) or not 1 <= expires <= EXPIRES_MAX:
+        raise InvalidSetting("expires", expires, "must be a moment: seconds since 1970, or a datetime with a time zone")
+    return int(expires)

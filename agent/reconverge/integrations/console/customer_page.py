@@ -1,0 +1,97 @@
+"""The page on which a customer sees its own limits, by a signed link: what is used, what is left, and until when."""
+
+# Theory of operation.
+#
+# What is shown is what the contract of this one customer says and what all nodes have used of it: no plan, no node, no
+# key, no switch, and no word about why something cannot be told, as that may name what belongs to the operator. A limit
+# that counts by more than the customer has a use for each user, or one that all customers share: of these only the
+# number is told.
+#
+# The page is public as far as links go, so what it costs has bounds: how one customer stands is read at the hub once
+# in `KEPT_NS` however often its page asks, and so many customers are read at once; a further one is told to come again.
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.contracts.store.hub_book import UnreadableContracts
+from reconverge.errors import ReconvergeError
+from reconverge.integrations.console.customer_links import CustomerLink, CustomerLinks
+from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem
+
+logger = logging.getLogger("reconverge")
+
+PAGE: Final = "/my-limits"
+DATA: Final = "/my-limits.json"
+LINK: Final = "link"
+"""The parameter that carries the link."""
+NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."
+"""What is said about every link that is none, whatever is wrong with it."""
+NOT_NOW: Final = "How your limits stand cannot be told at this moment."
+KEPT_NS: Final = 2 * SECOND_NS
+KEPT_MAX: Final = 1000
+READ_AT_ONCE_MAX: Final = 8
+SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "refill_s", "wait_s", "allowed", "former")
+"""Of each limit, what its customer is told."""
+
+Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
+"""How a customer stands with the limits that count it alone, as `ContractPages.own_limits` has it."""
+
+
+class CustomerPage:
+    """Answers what pages of customers ask."""
+
+    def __init__(self, links: CustomerLinks, standing: Standing, clock: Clock) -> None:
+        self._links = links
+        self._standing = standing
+        self._clock = clock
+        self._reading = 0
+        self._kept: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
+        """What was read lately, by customer, with the moment until which it holds; the oldest first."""
+
+    def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
+        """An identity is erased; see `Agent.on_forget`."""
+        self._kept.clear()
+
+    def opened(self, links: list[str]) -> CustomerLink:
+        """The customer of the one link of a request. Raises Problem (403), the same for all that is wrong."""
+        link = self._links.opened(links[0]) if len(links) == 1 else None
+        if link is None:
+            raise Problem(403, NO_LINK)
+        return link
+
+    async def told(self, link: CustomerLink) -> dict[str, Any]:
+        """How the customer stands. Raises Problem (503), which says nothing of why."""
+        now_ns = self._clock.monotonic_ns()
+        while self._kept and next(iter(self._kept.values()))[1] <= now_ns:
+            self._kept.popitem(last=False)
+        known = self._kept.get(link.identity)
+        told = known[0] if known is not None else await self._read(link.identity)
+        return {"identity": link.identity, "expires": link.expires, **told}
+
+    async def _read(self, identity: str) -> dict[str, Any]:
+        if self._reading >= READ_AT_ONCE_MAX:
+            raise Problem(503, NOT_NOW, fields={"Retry-After": str(RETRY_AFTER_S)})
+        self._reading += 1
+        try:
+            found = await self._standing(identity)
+        except (ReconvergeError, UnreadableContracts):
+            logger.debug("reconverge: the page of a customer could not be shown", exc_info=True)
+            raise Problem(503, NOT_NOW, fields={"Retry-After": str(RETRY_AFTER_S)}) from None
+        finally:
+            self._reading -= 1
+        limits = [{name: each[name] for name in SHOWN} for each in found["limits"] if each["switch"] != "off"]
+        told = {
+            "sentence": found["sentence"] if limits else "",  # without limits it names the plan, or says what is off
+            "limits": limits,
+            "left_out": found["left_out"],
+        }
+        self._kept[identity] = told, self._clock.monotonic_ns() + KEPT_NS
+        self._kept.move_to_end(identity)
+        if len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return told
