@@ -12,9 +12,9 @@ from typing import Any, Final, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
+from reconverge.integrations.asgi.scope_keys import by_scope
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
-    Adding,
     App,
     Decided,
     Message,
@@ -22,9 +22,11 @@ from reconverge.integrations.asgi.sending import (
     Scope,
     Send,
     Sending,
+    adding,
     encoded,
     field_name,
 )
+from reconverge.integrations.web.bound_rule import Found
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
@@ -189,31 +191,45 @@ class RateLimitMiddleware:
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
         if self.guard.meter is not None:  # whose routes are found by the router below
             self._find_router()
+        self._by_scope = None if self._unmatched.wanted else by_scope(self.guard, self._rules)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
+        kind, outcome = scope["type"], None
+        if kind == "http" and self._by_scope is not None and self.guard.enabled and not self.guard.filters:
+            outcome = self._by_scope(scope)
+            if isinstance(outcome, Admitted):  # as below; most requests go no further
+                scope[OUTCOME] = outcome
+                await self.app(scope, receive, adding(send, outcome))
+                return
         if self._unmatched.wanted:
             send = self._look(scope, send)
-        if scope["type"] == "http":
-            request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
-            outcome = self.guard.at_once(request, self._rules)
-            if not isinstance(outcome, Outcome):
-                outcome = await self.guard.check_further(request, self._rules, outcome)
-            scope[OUTCOME] = outcome
-            if isinstance(outcome, Admitted):
-                await self.app(scope, receive, Adding(send, outcome))
-            elif isinstance(outcome, Refused) and (answer := outcome.encoded()) is not None:
-                status, headers, body = answer
-                await send({"type": BEGINNING, "status": status, "headers": headers})
-                await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
-            elif outcome.allowed:
-                await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
-            else:
-                await refuse(outcome, scope, receive, send)
-        elif scope["type"] == "websocket":
+        if kind == "http":
+            await self._answer(scope, receive, send, outcome)
+        elif kind == "websocket":
             await self._connect(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | Found | None) -> None:
+        """Serve a request; `outcome` is what was decided or found already."""
+        if not isinstance(outcome, Outcome):
+            request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+            if outcome is None:
+                outcome = self.guard.at_once(request, self._rules)
+            if not isinstance(outcome, Outcome):
+                outcome = await self.guard.check_further(request, self._rules, outcome)
+        scope[OUTCOME] = outcome
+        if isinstance(outcome, Admitted):
+            await self.app(scope, receive, adding(send, outcome))
+        elif isinstance(outcome, Refused) and (answer := outcome.encoded()) is not None:
+            status, headers, body = answer
+            await send({"type": BEGINNING, "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+        elif outcome.allowed:
+            await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
+        else:
+            await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
         """Look whether the paths of rules lead anywhere: when the application has begun, and with its first request.

@@ -33,23 +33,31 @@ def field_name(name: str) -> bytes:
     return name.lower().encode("latin-1", "replace")
 
 
-class Adding:
-    """Sends what the application sends, with the fields of an outcome that leaves nothing to settle."""
+def adding(send: Send, outcome: Admitted) -> Send:
+    """What sends what the application sends, with the fields of an outcome that leaves nothing to settle.
 
-    __slots__ = ("_outcome", "_send")
+    A function and no object: that takes half the time to make and to call, for each request.
+    """
 
-    def __init__(self, send: Send, outcome: Admitted) -> None:
-        self._send = send
-        self._outcome = outcome
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        """Send one message on, as ASGI has it; what is returned has to be awaited."""
+    def add(message: Message) -> Awaitable[None]:
         if message["type"] == BEGINNING:
-            headers: Headers = list(message.get("headers") or ())
-            with_fields = with_fields_of(self._outcome, headers)
-            if with_fields:
-                message = {**message, "headers": with_fields}
-        return self._send(message)
+            headers: Headers = [*(message.get("headers") or ())]
+            # What `with_fields_of` does, without the calls.
+            fields = None
+            for name, _ in headers:
+                if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
+                    break
+            else:
+                fields = outcome.straight.encoded(outcome.decision)
+            if fields is None:
+                headers = with_fields_of(outcome, headers)
+            else:
+                headers += fields
+            if headers:
+                message = {**message, "headers": headers}
+        return send(message)
+
+    return add
 
 
 class Decided:

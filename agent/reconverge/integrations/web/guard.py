@@ -159,7 +159,8 @@ class Guard:
         self._passes = passes
         self.meter = checked_meter(meter)
         self._metering = None if meter is None else Metering(meter, self.failed)
-        self._filters: list[Asked] = []
+        self.filters: list[Asked] = []
+        """What lets requests pass that it is true for."""
         self._straight: dict[Declared, Straight] = {}
         """Of the rules that have such a path."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
@@ -200,7 +201,7 @@ class Guard:
 
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator, too."""
-        self._filters.append(asks(function, "request_filter"))
+        self.filters.append(asks(function, "request_filter"))
         return function
 
     def _new_name(self, wanted: str, room: int) -> str:
@@ -212,9 +213,14 @@ class Guard:
 
     # ------------------------------------------------------------ deciding
 
+    def straight_about_all(self, rules: Sequence[Declared]) -> Straight | None:
+        """The straight path of the only rule, if that is about all requests, and its keys have one part; else None."""
+        straight = self._straight.get(rules[0]) if len(rules) == 1 else None
+        return straight if straight is not None and straight.is_about_all and not straight.has_parts else None
+
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
         """The outcome, if a single rule is about the request, and has a straight path; else what `check` needs."""
-        if self._filters or not self.enabled:
+        if self.filters or not self.enabled:
             return None
         if len(rules) == 1:
             straight = self._straight.get(rules[0])
@@ -307,7 +313,7 @@ class Guard:
 
     def _is_exempt(self, request: Request) -> Steps[bool]:
         """Whether a request filter lets the request pass."""
-        for each in self._filters:
+        for each in self.filters:
             try:
                 exempt = each(request)
                 if inspect.isawaitable(exempt):

@@ -25,24 +25,35 @@ The limit may have several quotas, as "10/minute; 100/hour" has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
 from reconverge.integrations.web.bound_rule import Declared, Found
-from reconverge.integrations.web.fields import IETF_11, Fields, policy_11, service_11, sf_string, waited_for_s
+from reconverge.integrations.web.fields import (
+    FAR_S,
+    IETF_11,
+    INTEGER_MAX,
+    Fields,
+    policy_11,
+    service_11,
+    sf_string,
+    waited_for_s,
+)
 from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped
-from reconverge.integrations.web.request.request import Request
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
+Deciding: TypeAlias = Callable[[Any], Outcome | Found]
+"""Decides about a request, or about what says as much of it; returns what was found where that is left to the guard."""
 
 POLICY: Final = "RateLimit-Policy"
 SERVICE: Final = "RateLimit"
@@ -52,27 +63,75 @@ PLAIN: Final = frozenset({int, UUID})
 """Types of keys that have one text each."""
 UNUSUAL: Final = f"{OURS}\x00"
 """With these begin keys that have to be replaced."""
+FIRST: Final = "\x01"
+"""The first text that begins with none of them; between it and `OURS` are nearly all keys."""
+FAR_OFF_S: Final = float(FAR_S)
+"""To be compared with a float, which takes half as long as an integer."""
+REFUSALS_MAX: Final = 1024
+"""So many refusals of one rule are at hand: they differ in the whole seconds until the next try."""
 ROUTES_MAX: Final = 1024
 """Of so many routes the part of the key is remembered."""
 
 _part_of: Final = lru_cache(maxsize=ROUTES_MAX)(escaped)
 
 
+_AS_YET: Final[dict[str, Any]] = {
+    "response": None,
+    "metered": None,
+    "shadows": (),
+    "_rulings": (),
+    "_unsettled": (),
+}
+"""What an outcome of the straight path has where nothing else was put there."""
+
+
 class OfOneLimit(Outcome):
-    """The outcome of a request that one limit has decided about; the ruling is made when it is asked for."""
+    """The outcome of a request that one limit has decided about; what few ask for is made when it is asked for.
 
-    __slots__ = ("_key", "decision", "straight")
+    Few ask: of most requests only the response fields are, which need the decision and nothing else.
+    """
 
-    _key: str
-    decision: Decision
+    __slots__ = ("decision", "key", "straight")
+
     straight: Straight
+    decision: Decision
+    key: str
+
+    # These three are assigned by the path that makes one: a function for that would take longer, for each request.
+    if TYPE_CHECKING:
+
+        def __init__(self) -> None: ...
+
+    else:
+        __init__ = object.__init__
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there before it is asked for. Raises AttributeError for what no outcome has."""
+        if name == "guard":
+            value: Any = self.straight.guard
+        elif name == "refusal":
+            value = self._made_refusal()
+        elif name in _AS_YET:
+            value = _AS_YET[name]
+        else:
+            raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
+        setattr(self, name, value)
+        return value
+
+    def _made_refusal(self) -> Refusal | None:
+        return None
 
     @property
     def rulings(self) -> Sequence[Ruling]:
         """What its limit has said."""
         if not self._rulings:
-            self._rulings = (self.straight.ruling(self._key, self.decision),)
+            self._rulings = (self.straight.ruling(self.key, self.decision),)
         return self._rulings
+
+    @property
+    def unsettled(self) -> bool:
+        """Nothing depends on the response."""
+        return False
 
 
 class Admitted(OfOneLimit):
@@ -80,18 +139,13 @@ class Admitted(OfOneLimit):
 
     __slots__ = ()
 
-    def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
-        # What `Outcome` has, without a call, and without looking for what is to be settled: nothing is.
-        self.guard = guard
-        self.refusal = None
-        self.response = None
-        self.metered = None
-        self.shadows = ()
-        self._rulings = ()
-        self._unsettled = ()
-        self.straight = straight
-        self.decision = decision
-        self._key = key
+    @property
+    def allowed(self) -> bool:
+        """It is."""
+        return True
+
+    def __bool__(self) -> bool:
+        return True
 
     def fields_beside(self, *, refused: bool) -> Fields:
         """See `Outcome.fields_beside`."""
@@ -101,10 +155,9 @@ class Admitted(OfOneLimit):
 
     def encoded_beside(self, *, refused: bool) -> Headers | None:
         """The same as ASGI has it, for names of fields that add up; None where `fields_beside` has to be asked."""
-        straight = self.straight
-        if not straight.guard.headers_enabled:
-            return []
-        return straight.encoded(self.decision, refused=refused) if straight.is_prepared else None
+        if refused and self.straight.guard.headers_enabled:
+            return None
+        return self.straight.encoded(self.decision)
 
 
 class Refused(OfOneLimit):
@@ -112,24 +165,8 @@ class Refused(OfOneLimit):
 
     __slots__ = ()
 
-    def __init__(self, guard: Judge, straight: Straight, key: str, decision: Decision) -> None:
-        # As `Admitted` does, but for `refusal`: what is not there yet is made in `__getattr__`.
-        self.guard = guard
-        self.response = None
-        self.metered = None
-        self.shadows = ()
-        self._rulings = ()
-        self._unsettled = ()
-        self.straight = straight
-        self.decision = decision
-        self._key = key
-
-    def __getattr__(self, name: str) -> Any:
-        """The refusal, which is not there before it is asked for. Raises AttributeError for anything else."""
-        if name != "refusal":
-            raise AttributeError(f"an outcome has no {name!r}", name=name, obj=self)
-        self.refusal = refusal = self.straight.usual_refusal(self.decision) or self.straight.refusal(self.rulings[0])
-        return refusal
+    def _made_refusal(self) -> Refusal | None:
+        return self.straight.usual_refusal(self.decision) or self.straight.refusal(self.rulings[0])
 
     @property
     def allowed(self) -> bool:
@@ -140,16 +177,8 @@ class Refused(OfOneLimit):
         return False
 
     def encoded(self) -> Answer | None:
-        """The response as ASGI has it; None where `refusal` has to be asked."""
-        straight = self.straight
-        answer = straight.usual_answer(self.decision)
-        if answer is None:
-            return None
-        status, head, body = answer
-        if not straight.guard.headers_enabled:
-            return status, [*head], body  # a list of its own, which others may change
-        fields = straight.encoded(self.decision, refused=False)
-        return None if fields is None else (status, head + fields, body)
+        """The response as ASGI has it, with lists that others may change; None where `refusal` has to be asked."""
+        return self.straight.encoded_refusal(self.decision)
 
 
 class Counting(Protocol):
@@ -197,18 +226,21 @@ class Straight:
     __slots__ = (
         "_asks",
         "_board",
+        "_encodable",
         "_further",
-        "_has_found",
-        "_key",
         "_limit",
+        "_missed",
         "_part",
         "_prepared",
         "_priced",
+        "_refusals",
         "_says",
+        "_settled",
         "_status",
         "_table",
         "_tables",
         "cost",
+        "decide",
         "declared",
         "guard",
         "is_about_all",
@@ -221,8 +253,8 @@ class Straight:
         self.declared = declared
         self.limiter = limiter
         self.cost = declared.fixed_cost
-        self._has_found = False
-        self._key = declared.key_function
+        self._missed = True
+        """Whether no key was found so far."""
         self._part = declared.part_of_key
         self.is_about_all = declared.methods is None and declared.places is None
         self._asks = declared.within_s > 0 and not is_alone(limiter)
@@ -233,7 +265,18 @@ class Straight:
         self._table = self._tables[0]
         self._limit = self._table.limit
         self._further: Sequence[tuple[Counting, Limit]] = ()
+        self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
+        """Without the fields of a dialect, by wait in seconds, quota, and whether the refusal is certain."""
+        self._settled: Limit | None = None
+        """The quota, if that is the only one and says all there is to know of a request: none is in doubt, say."""
         self._take()
+        self.decide = self.deciding(declared.key_function)
+        """Decides about a request that the rule is about; see `deciding`."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the key has a part that tells routes or scopes apart."""
+        return self._part is not None
 
     def _take(self) -> None:
         """Prepare what depends on the quotas, which may change while they are in use."""
@@ -245,71 +288,104 @@ class Straight:
             prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
         self._prepared = prepared
         self.is_prepared = self.guard.dialects == (IETF_11,)
+        self._encodable = {
+            name: (each.policy_field, b"%b;r=%%d;t=%%d" % each.name.encode().replace(b"%", b"%%"))
+            for name, each in prepared.items()
+            if self.is_prepared
+        }
         self._priced = any(limit.costs is not None for limit in limits.values())
         # Last: another thread that finds these up to date goes by what stands above.
         self._further = [(table, limits[table.name]) for table in self._tables[1:]]
         self._limit = limits[self._table.name]
+        self._settled = None if self._missed or self._further or self._priced or self._asks else self._limit
 
-    def _look_at_further(self) -> None:
-        """Prepare anew what has changed since, of several quotas."""
-        for table, limit in self._further:
-            if table.limit is not limit:
-                self._take()
-                return
+    def _keep_up(self) -> None:
+        """Prepare anew what has changed since, of any quota."""
+        if self._table.limit is not self._limit or any(table.limit is not limit for table, limit in self._further):
+            self._take()
 
-    def decide(self, request: Request) -> Outcome | Found | None:
-        """The outcome for a request that the rule is about; or what the key function has found, for the guard.
+    def deciding(self, find: Callable[[Any], Any]) -> Deciding:
+        """What decides about what it is called with; `find` finds in that what the key function finds in a request.
 
-        None if it was not asked.
+        Its answer is an outcome; or what was found, for the guard. A part of the key is found in a request alone, so a
+        rule that has one has to be called with that.
         """
-        try:
-            found = self._key(request)
-        except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
-            return Found(self.declared, error=error)
-        key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
-        if not key or key[0] in UNUSUAL:
-            return Found(self.declared, found)
-        if self._part is not None:
+        # All that an admitted request meets stands in one function, and what stays the same is at hand: a call, or
+        # three looks into an object, take as long as the decision.
+        declared, board, answers, table, part, cost = (
+            self.declared,
+            self._board,
+            self._board.on,
+            self._table,
+            self._part,
+            self.cost,
+        )
+
+        def decide(asked: Any) -> Outcome | Found:
             try:
-                key = f"{_part_of(self._part(request))}|{escaped(key)}"
-            except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
-                return Found(self.declared, found)
-        decision = self._decision(key)
-        if decision is None:
-            return Found(self.declared, found)
-        if not self._has_found:
-            self._has_found = True
+                found = find(asked)
+            except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
+                return Found(declared, error=error)
+            key = found
+            if type(found) is not str or not FIRST <= found < OURS:
+                key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
+                if not key or key[0] in UNUSUAL:
+                    return Found(declared, found)
+            if part is not None:
+                try:
+                    key = f"{_part_of(part(asked))}|{escaped(key)}"
+                except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
+                    return Found(declared, found)
+            if board.answers is not answers or not (table.limit is self._settled or self._may_decide(key)):
+                return Found(declared, found)
+            try:
+                decision = answers.hit(key, cost)
+            except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+                return Found(declared, found)
+            if not decision.allowed:
+                return self._refused(key, decision)
+            outcome = Admitted()
+            outcome.refusal = None  # as all but ASGI ask
+            outcome.straight = self
+            outcome.decision = decision
+            outcome.key = key
+            return outcome
+
+        return decide
+
+    def _may_decide(self, key: str) -> bool:
+        """Whether a limit that is on may decide; not where the guard has to look closer. Nothing is charged here."""
+        if self._missed:  # the first key
+            self._missed = False
             self.declared.has_found_keys()
-        if decision.allowed:
-            return Admitted(self.guard, self, key, decision)
+            self._take()
+        self._keep_up()
+        if self._priced:
+            return False
+        if not self._asks:
+            return True
+        answers = self._board.on
+        try:
+            if answers.settles(key, self.cost, None):
+                return True
+            if self._further:  # one of several may refuse for certain while another one is in doubt
+                return False
+            told = answers.test(key, self.cost, None)
+        except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
+            return False
+        return not told.allowed and told.certain
+
+    def _refused(self, key: str, decision: Decision) -> Refused:
         guard = self.guard
         guard.has_refused()
-        outcome = Refused(guard, self, key, guard.told_to_clients(decision, self.limiter, key, self.cost, None))
+        outcome = Refused()
+        outcome.response = None
+        outcome.straight = self
+        outcome.decision = guard.told_to_clients(decision, self.limiter, key, self.cost, None)
+        outcome.key = key
         if self._says or not self.is_prepared:  # a message that is made up, or fields that tell the time: now
             outcome.refusal = self.refusal(outcome.rulings[0])
         return outcome
-
-    def _decision(self, key: str) -> Decision | None:
-        """What the limit says; None, and nothing charged, where the guard has to look closer."""
-        answers = self._board.on
-        if self._board.answers is not answers:
-            return None
-        if self._table.limit is not self._limit:
-            self._take()
-        elif self._further:
-            self._look_at_further()
-        if self._priced:
-            return None
-        try:
-            if self._asks and not answers.settles(key, self.cost, None):
-                if self._further:  # one of several may refuse for certain while another one is in doubt
-                    return None
-                told = answers.test(key, self.cost, None)
-                if told.allowed or not told.certain:
-                    return None
-            return answers.hit(key, self.cost)
-        except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
-            return None
 
     def ruling(self, key: str, decision: Decision) -> Ruling:
         """What the limit has said of a request."""
@@ -319,9 +395,21 @@ class Straight:
         """The response to a request that the limit refuses."""
         return self.guard.refusal_by(ruling, self.fields(ruling.decision, refused=False))
 
-    def usual_answer(self, decision: Decision) -> Answer | None:
-        """The response to a refused request without fields of a dialect; None where the guard has to write it."""
-        return None if self._says or not self.is_prepared else usual_answer(self._status, *_grounds(decision))
+    def encoded_refusal(self, decision: Decision) -> Answer | None:
+        """The response to a refused request as ASGI has it; None where the guard has to write it."""
+        if self._says or not self.is_prepared:
+            return None
+        after_s, binding = decision.retry_after, decision.binding
+        wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else waited_for_s(decision)
+        answer = self._refusals.get((wait_s, binding, decision.certain))
+        if answer is None:
+            answer = usual_answer(self._status, *_grounds(decision))
+            if len(self._refusals) >= REFUSALS_MAX:
+                self._refusals.clear()
+            self._refusals[wait_s, binding, decision.certain] = answer
+        status, head, body = answer
+        fields = self.encoded(decision)
+        return None if fields is None else (status, head + fields, body)
 
     def usual_refusal(self, decision: Decision) -> Refusal | None:
         """The whole response as other frameworks have it; None where the guard has to write it."""
@@ -341,22 +429,26 @@ class Straight:
 
     def _prepared_for(self, decision: Decision) -> Prepared | None:
         """What is said of the limit with such a decision."""
-        if self._table.limit is not self._limit:
-            self._take()
-        elif self._further:
-            self._look_at_further()
+        if self._table.limit is not self._settled:
+            self._keep_up()
         return self._prepared.get(decision.binding)
 
-    def encoded(self, decision: Decision, *, refused: bool) -> Headers | None:
-        """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it.
-
-        `refused` if something else has refused the request.
-        """
-        prepared = self._prepared_for(decision)
-        if prepared is None:
+    def encoded(self, decision: Decision) -> Headers | None:
+        """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it."""
+        if not self.guard.headers_enabled:
+            return []
+        if self._table.limit is not self._settled:
+            self._keep_up()
+        encodable = self._encodable.get(decision.binding)
+        if encodable is None:
             return None
-        service = service_11(prepared.name, decision, refused=refused)
-        return [prepared.policy_field, (SERVICE_BYTES, service.encode())]
+        policy_field, service = encodable
+        remaining, after_s = decision.remaining, decision.reset_after
+        if 0.0 < after_s < FAR_OFF_S and decision.allowed and 0 <= remaining <= INTEGER_MAX:
+            # As below, for most responses.
+            return [policy_field, (SERVICE_BYTES, service % (remaining, ceil(after_s)))]
+        name = self._prepared[decision.binding].name
+        return [policy_field, (SERVICE_BYTES, service_11(name, decision, refused=False).encode())]
 
 
 def _grounds(decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:

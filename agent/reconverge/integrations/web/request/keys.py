@@ -17,8 +17,10 @@ from fractions import Fraction
 from http import HTTPMethod
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from types import FunctionType
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from reconverge.arguments import told
 from reconverge.errors import InvalidKey, InvalidSetting, shown
@@ -64,10 +66,35 @@ _CLAIMS: Final = ("sub",)
 """Where tokens have it."""
 
 
+class OfHeader(NamedTuple):
+    """A key is what one header field says."""
+
+    name: str
+
+
+class OfAddress(NamedTuple):
+    """A key is the client's address, of IPv6 the network of so many bits."""
+
+    ipv6_prefix: int
+
+
+Source: TypeAlias = OfHeader | OfAddress
+_sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
+"""What our own key functions look at. Not as attributes of these: a wrapper of one would have them, too."""
+
+
+def source_of(function: Callable[..., Any]) -> Source | None:
+    """What a key function looks at, if it is one of ours that looks at a single thing; else None."""
+    return _sources.get(function) if type(function) is FunctionType else None
+
+
 def by_ip(request: Request) -> str | None:
     """By the client's address; all of an IPv6 network of 64 bits count as one. See `Addresses` for proxies."""
     client = request.client
     return None if client is None else grouped(client)
+
+
+_sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
@@ -79,6 +106,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
         client = request.client
         return None if client is None else grouped(client, ipv6_prefix)
 
+    _sources[by_network] = OfAddress(ipv6_prefix)
     return _named(by_network, by_ip_network, ipv6_prefix)
 
 
@@ -95,6 +123,7 @@ def by_header(name: str) -> KeyFunction:
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
 
+    _sources[by_that_header] = OfHeader(name)
     return _named(by_that_header, by_header, name.lower())
 
 
