@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from tests.support.opcodes import begin_tracing, trace_opcodes
+
 
 class Interruption(Exception):
     """What a signal handler raises, such as that of a soft time limit."""
@@ -33,7 +35,7 @@ class Interruptor:
     def interrupts(self) -> Iterator[None]:
         """What the block does is interrupted once; the exception that interrupts it, if any, ends there."""
         with contextlib.suppress(Interruption):
-            sys.settrace(self._trace)
+            begin_tracing(self._trace)
             try:
                 yield
             finally:
@@ -42,7 +44,7 @@ class Interruptor:
     def _trace(self, frame: FrameType, event: str, _argument: Any) -> Callable[..., Any] | None:
         if frame.f_code.co_filename not in self._files or self.reached:
             return None
-        frame.f_trace_opcodes = True
+        trace_opcodes(frame, self._trace)
         if event == "opcode":
             self._left -= 1
             if self._left < 0 and not self.reached:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import reconverge
 import reconverge_sync
 
+TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 PLACES = (*reconverge.__path__, *reconverge_sync.__path__)
 """Only there: what a test does is not interrupted."""
 
@@ -20,6 +21,18 @@ class Interrupted(Exception):
 
 class Ended(BaseException):
     """Raised where the work is interrupted, as Ctrl-C would be: nothing that catches every `Exception` catches it."""
+
+
+def begin_tracing(trace: TraceFunction) -> None:
+    """As `sys.settrace` does, for a function that wants to hear of instructions."""
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of them only if it had been asked to before
+    sys.settrace(trace)
+
+
+def trace_opcodes(frame: FrameType, trace: TraceFunction) -> None:
+    """Have `trace` be called before each instruction of a frame."""
+    frame.f_trace = trace  # first: Python 3.13 heeds the next line only in a frame that is traced
+    frame.f_trace_opcodes = True
 
 
 def interrupted_at(
@@ -34,7 +47,8 @@ def interrupted_at(
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
         if left < 0 or not frame.f_code.co_filename.startswith(places):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frame.f_trace_lines = False
+        trace_opcodes(frame, count)
         return count
 
     def count(_frame: FrameType, event: str, _: Any) -> Any:
@@ -48,7 +62,7 @@ def interrupted_at(
         return count
 
     before = sys.gettrace()
-    sys.settrace(enter)
+    begin_tracing(enter)
     try:
         next(_apart(work))
     finally:

@@ -16,6 +16,7 @@ from reconverge.kernel import engine
 from reconverge.kernel import lock as _lock
 from reconverge.kernel.lock import KernelFields, Lock
 from tests.kernel.table.test_tiers import lone_tiers
+from tests.support.opcodes import begin_tracing, trace_opcodes
 from tests.support.waiting import eventually
 
 WAITERS = 3
@@ -44,7 +45,7 @@ def interrupt_wait(lock: Lock, number: int) -> bool:
         nonlocal left
         if frame.f_code is not _lock.WAIT:
             return None
-        frame.f_trace_opcodes = True
+        trace_opcodes(frame, trace)
         if event == "opcode":
             left -= 1
             if left < 0:
@@ -54,7 +55,7 @@ def interrupt_wait(lock: Lock, number: int) -> bool:
 
     said = iter((True, True))
     lock.locked = lambda: next(said, False)  # held when it is looked at, and then free
-    sys.settrace(trace)
+    begin_tracing(trace)
     try:
         lock.run(int)
     except Interrupted:
