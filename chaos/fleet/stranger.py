@@ -2,7 +2,9 @@
 
 Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
 again in each of the stranger's turns, of which there are fifty a second. What counts is whether it is admitted in one
-of fifty turns. How many of the first requests were admitted is noted, too.
+of fifty turns. How many of the first requests were admitted is noted, too. Newcomers ask again all through a turn: a
+turn is over in a fraction of its time, and what comes free between two turns would else be taken by the keys that the
+turn begins with, always.
 
 A newcomer has a count of its own once the hub has answered about it. On a busy machine an exchange may not come to its
 end in time, and takes a second with its pause. So turns in which what the node knows is old do not count, for a while.
@@ -73,14 +75,16 @@ class Stranger:
     def _ask(self) -> None:
         due_s = time.monotonic()
         while self._keys_per_s:
-            for _ in range(round(self._keys_per_s * TURN_S)):
+            keys, waiting = round(self._keys_per_s * TURN_S), len(self._waiting)
+            counts = self._contestant.staleness_s() <= OLD_S
+            for number in range(keys):
                 self._ask_about_another()
-            self._ask_again()
+                self._ask_again(waiting * (number + 1) // keys - waiting * number // keys, counts=counts)
             self.rss_kb = max(self.rss_kb, resident_kb())
             due_s = max(due_s + TURN_S, time.monotonic() - TURN_S)
             time.sleep(max(0.0, due_s - time.monotonic()))
         while self._waiting:
-            self._ask_again()
+            self._ask_again(len(self._waiting), counts=self._contestant.staleness_s() <= OLD_S)
             time.sleep(TURN_S)
 
     def _ask_about_another(self) -> None:
@@ -97,9 +101,9 @@ class Stranger:
         else:
             self._waiting.append((limit, key, PATIENCE_TURNS, ALL_TURNS_MAX))
 
-    def _ask_again(self) -> None:
-        counts = self._contestant.staleness_s() <= OLD_S
-        for _ in range(len(self._waiting)):
+    def _ask_again(self, newcomers: int, *, counts: bool) -> None:
+        """Have those ask that have waited longest; the turn `counts` if what the node knows is not old."""
+        for _ in range(newcomers):
             limit, key, turns, of_all = self._waiting.popleft()
             if self._contestant.knock(limit, key):
                 self.admitted += 1
