@@ -201,7 +201,7 @@ def test_a_customer_sees_what_it_has_used_and_nothing_of_others(public: Browser,
     calls, reports = said["limits"]
     assert ("calls", 3, 3, 0, False) == tuple(calls[each] for each in ("name", "quota", "used", "remaining", "allowed"))
     assert ("reports", 10, 3, True) == tuple(reports[each] for each in ("name", "quota", "used", "allowed"))
-    assert 0 < calls["wait_s"] <= 86_400
+    assert 0 < calls["wait_s"] <= 2 * 86_400  # a sliding day that was used early frees something late in the next one
     assert said["sentence"].startswith("acme may send 3 requests a day and has sent 3")
     assert {"identity", "expires", "sentence", "limits", "left_out"} == set(said)
     assert {"plan", "by", "switch", "lines", "in_force"}.isdisjoint(calls)
