@@ -15,9 +15,8 @@ import pytest
 
 from reconverge import InvalidSetting
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.testing import BoardContract, ManualClock
-from reconverge.testing.board_contract import BoardHub
 from reconverge_sync.redis.hub import RedisHub
+from tests.hub.test_board import TestOnRedis as SnapshotsOnRedis
 from tests.redis.test_redis import TestRedisHub as OnRedis
 from tests.support.commands.checked import check
 from tests.support.fixtures.agents import MakeAgent
@@ -65,26 +64,14 @@ class TestValkeyHub(OnRedis):
         self.url = as_valkey(valkey.url)
 
 
-class TestSnapshotsOnValkey(BoardContract):
+class TestSnapshotsOnValkey(SnapshotsOnRedis):
     """What a console reads of nodes."""
 
     @pytest.fixture(autouse=True)
-    def _on_a_server(self, valkey: RedisServer) -> None:
+    def _server(self, valkey: RedisServer) -> None:
+        """Use the Valkey that these tests share."""
         valkey.command("FLUSHALL")
         self.url = as_valkey(valkey.url)
-
-    def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
-        self.clock = clock
-        return RedisHub(self.url, HubSettings("shop", 5.0), clock=clock)
-
-    def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same server
-        """See `BoardContract`."""
-        return RedisHub(self.url, HubSettings("shop", 5.0), clock=self.clock)
-
-    def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
-        """See `BoardContract`."""
-        return RedisHub(self.url, HubSettings("other", 5.0), clock=self.clock)
 
 
 def shares_one_limit(make_agent: MakeAgent, url: str) -> None:
