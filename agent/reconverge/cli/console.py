@@ -24,13 +24,12 @@ from reconverge.cli.options import HubOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
+from reconverge.integrations.customer_links import VARIABLE as CUSTOMER_SECRET
 from reconverge.remote_settings.signed import VARIABLE
 
 if TYPE_CHECKING:
     from reconverge.integrations.console import Recording
 
-CUSTOMER_SECRET: Final = "RECONVERGE_CUSTOMER_SECRET"  # noqa: S105  # the name of a variable
-"""The variable with what links of customers to their own limits are signed with."""
 TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
 """The variable that names tokens, one a line, as "name: token, role"."""
 TIMEOUT_S: Final = 3.0

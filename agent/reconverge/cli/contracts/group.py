@@ -7,6 +7,7 @@ import typer
 from reconverge.cli.contracts.explain import explain, reset
 from reconverge.cli.contracts.files import diff, export, print_schema, validate
 from reconverge.cli.contracts.import_file import import_file
+from reconverge.cli.contracts.link import link
 from reconverge.cli.contracts.look import get, history, list_customers
 from reconverge.cli.contracts.plan import plan
 from reconverge.cli.contracts.publish import publish, rollback
@@ -26,6 +27,7 @@ contracts.command(epilog=example("contracts export contracts.yaml --to toml"))(e
 contracts.command(epilog=example("contracts get ada --hub redis://localhost --namespace shop"))(get)
 contracts.command(epilog=example("contracts history --most 5 --hub redis://localhost"))(history)
 contracts.command("import", epilog=example("contracts import limits.xml --from xml --out contracts.yaml"))(import_file)
+contracts.command(epilog=example("contracts link ada --url https://shop.example/console"))(link)
 contracts.command("list", epilog=example("contracts list --plan pro --hub redis://localhost"))(list_customers)
 contracts.command(epilog=example("contracts plan new.yaml log.csv --customer id --current old.yaml"))(plan)
 contracts.command(epilog=example("contracts publish contracts.yaml --hub redis://localhost"))(publish)

@@ -2,6 +2,6 @@
 
 from reconverge.integrations.console.app import console
 from reconverge.integrations.console.contracts import Recording
-from reconverge.integrations.console.customer_links import customer_token
+from reconverge.integrations.customer_links import customer_token
 
 __all__ = ["Recording", "console", "customer_token"]

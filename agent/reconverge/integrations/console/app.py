@@ -38,8 +38,7 @@ except ModuleNotFoundError as error:
 from reconverge.integrations.console.access import Access, Visitor, check_origin, sign_out
 from reconverge.integrations.console.contract_requests import ContractRequests
 from reconverge.integrations.console.contracts import RECORDED_MAX, ContractPages, Recording
-from reconverge.integrations.console.customer_links import CustomerLinks
-from reconverge.integrations.console.customer_page import DATA, LINK, PAGE, CustomerPage
+from reconverge.integrations.console.customer_page import DATA, LINK, CustomerPage
 from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
@@ -49,6 +48,7 @@ from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
 from reconverge.integrations.contracts.reading import json_of, members_of, query_of, route_path
 from reconverge.integrations.contracts.tokens import Tokens
+from reconverge.integrations.customer_links import PAGE, CustomerLinks
 
 logger = logging.getLogger("reconverge")
 

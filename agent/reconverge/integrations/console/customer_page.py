@@ -20,13 +20,12 @@ from typing import Any, Final
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.store.hub_book import UnreadableContracts
 from reconverge.errors import ReconvergeError
-from reconverge.integrations.console.customer_links import CustomerLink, CustomerLinks
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem
+from reconverge.integrations.customer_links import PAGE, CustomerLink, CustomerLinks
 
 logger = logging.getLogger("reconverge")
 
-PAGE: Final = "/my-limits"
-DATA: Final = "/my-limits.json"
+DATA: Final = f"{PAGE}.json"
 LINK: Final = "link"
 """The parameter that carries the link."""
 NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."

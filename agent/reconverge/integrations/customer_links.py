@@ -1,10 +1,11 @@
-"""Signed links by which customers see their own limits: made by an application, and read by a console."""
+"""Signed links by which customers see their own limits: made by an application or a command, and read by a console."""
 
 # Theory of operation.
 #
-# A customer has no token of the console and must never have one. What it gets is a link that an application makes for
-# it, for a while. The link names the customer and its end, and has a signature of both, HMAC-SHA256 with a secret
-# that the application shares with the console; nothing is kept anywhere, so any worker can read it.
+# A customer has no token of the console and must never have one. What it gets is a link that an application, or
+# `reconverge contracts link`, makes for it, for a while. The link names the customer and its end, and has a signature
+# of both, HMAC-SHA256 with a secret that is shared with the console; nothing is kept anywhere, so any worker can read
+# it.
 #
 #     identity in base64 . seconds since 1970 . signature
 #
@@ -29,6 +30,10 @@ from reconverge.errors import InvalidSetting
 from reconverge.remote_settings.signed import Secrets
 
 SETTING: Final = "customer_secret"
+VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"
+"""The variable that commands read the secret from."""
+PAGE: Final = "/my-limits"
+"""Where a console has the page, under its own prefix."""
 MAGIC: Final = b"reconverge-customer-link-1 "
 """What is signed begins with it, so that a signature of settings is none of a link, should both have one secret."""
 EXPIRES_MAX: Final = 99_999_999_999
