@@ -24,6 +24,7 @@ from reconverge.remote_settings.signed import (
     opened,
     seal,
 )
+from reconverge.remote_settings.switch_log import record, turned_between
 
 
 class UnverifiedSettings(ReconvergeError):
@@ -58,6 +59,7 @@ async def publish(
     *,
     force: bool = False,
     raise_version: bool = False,
+    author: str = "",
 ) -> FleetSettings:
     """Post settings for all nodes of a namespace, and return what was posted.
 
@@ -67,6 +69,7 @@ async def publish(
         secrets: the first one signs; what is published now has to be signed with any of them.
         force: replace also what is published now and cannot be verified.
         raise_version: where the version is not above that of what is published, make it one more than that.
+        author: under which name the log of switches tells what this changes; empty to have it tell nothing.
 
     Raises:
         UnverifiedSettings: the hub has something that these secrets have not signed, or that cannot be read.
@@ -74,23 +77,26 @@ async def publish(
         InvalidFleetSettings: no node would obey, whatever is published.
         HubUnavailable: the hub cannot be asked, or does not take it.
     """
-    before = _version_of(await store.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
+    known = _verified(await store.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
+    before = 0 if known is None else known.version
     if raise_version:
         fleet_settings = replace(fleet_settings, version=max(fleet_settings.version, before + 1))
     elif fleet_settings.version <= before:
         problem = f"is not above {before}, which is published; no node would obey"
         raise InvalidSetting("version", fleet_settings.version, problem)
     await store.post(seal(fleet_settings, secrets), keep_s=fleet_settings.expires - fleet_settings.issued)
+    if author:
+        await record(store, fleet_settings.namespace, secrets, turned_between(known, fleet_settings, author))
     return fleet_settings
 
 
-def _version_of(payload: bytes | None, secrets: Secrets, *, force: bool) -> int:
-    """The version of what is published; 0 if nothing is, or nothing that has to be respected."""
+def _verified(payload: bytes | None, secrets: Secrets, *, force: bool) -> FleetSettings | None:
+    """What is published; None if nothing is, or nothing that has to be respected. Raises UnverifiedSettings."""
     if payload is None:
-        return 0
+        return None
     known = opened(payload, secrets)
     if not isinstance(known, Rejection):
-        return known.version
+        return known
     if not force:
         raise UnverifiedSettings(known)
-    return 0
+    return None

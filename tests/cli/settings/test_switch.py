@@ -5,14 +5,20 @@ Method: the command as it is typed, also in a process of its own, at a real Redi
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import pytest
 
 from reconverge import Agent
+from reconverge.hub.registry import HubSettings
+from reconverge.remote_settings.signed import Secrets
+from reconverge.remote_settings.switch_log import Turned, read_log
+from reconverge_sync.redis.hub import RedisHub
 from tests.support.commands.checked import Said, said_by
 from tests.support.commands.processes import run
 from tests.support.published import OTHER, SECRET, login, post_at, sealed_now
@@ -62,6 +68,28 @@ def test_all_limits_are_switched_and_switched_back(node: Agent, redis_server: Re
     assert (0, 0) == (first.returncode, second.status)
     assert "off" in first.stdout
     assert "as each node says" in second.stdout
+
+
+def test_a_switch_and_a_file_are_told_of_under_a_name(
+    node: Agent, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of --author, or else of the user that runs the command; a console reads it."""
+    monkeypatch.setenv("LOGNAME", "ada")
+    (tmp_path / "fleet.toml").write_text('lifetime = 60\n[limits.search]\nswitch = "shadow"\n')
+    at = ("--hub", redis_server.url, "--namespace", node.namespace)
+    said_by("switch", "off", "--lifetime", 3600, "--author", "the night shift", *at)
+    said_by("settings", "publish", tmp_path / "fleet.toml", *at)
+
+    async def told() -> list[Turned] | None:
+        hub = RedisHub(redis_server.url, HubSettings(node.namespace, 5.0))
+        try:
+            return await read_log(hub, node.namespace, Secrets(SECRET))
+        finally:
+            await hub.close()
+
+    assert [("ada", None, None), ("ada", "search", "shadow"), ("the night shift", None, "off")] == [
+        (each.by, each.limit, each.to) for each in asyncio.run(told()) or []
+    ]
 
 
 def test_one_limit_is_switched_and_the_others_are_not(node: Agent, redis_server: RedisServer) -> None:

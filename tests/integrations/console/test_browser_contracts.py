@@ -18,7 +18,8 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.integrations.console import Recording, console, customer_token
-from reconverge.remote_settings.signed import Secrets
+from reconverge.remote_settings.publisher import publish
+from reconverge.remote_settings.signed import FleetSettings, LimitOverride, Secrets
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.browsing import NARROW, WIDE, apart, check_accessible, check_fits, picture, served, sign_in
@@ -38,6 +39,9 @@ def nodes(hub: MemoryHub, make_agent: MakeAgent) -> list[Contracts]:
     """Three nodes that follow the contracts at the hub, which a customer named acme has one of."""
     document = shop(acme={"plan": "pro", "limits": {"calls": "3/day"}}, ada={"plan": "free"})
     apart(HubBook(hub, "shop", Secrets(SECRET)).replace(document, author="grace"))
+    now_s = SystemClock.wall_ns() // SECOND_NS
+    switched = FleetSettings("shop", 1, now_s, now_s + 3600, limits={"unused": LimitOverride(switch="shadow")})
+    apart(publish(hub, switched, Secrets(SECRET), author="<b>ada</b>"))
     made = []
     for _ in range(3):
         agent = make_agent(hub, namespace="shop", settings_secret=SECRET)
@@ -104,6 +108,9 @@ def test_a_limit_is_raised_and_every_node_obeys(page: Page, address: str, nodes:
         assert 5 == each.explain("acme").limits[0].quota
     eventually(lambda: nodes[1].hit("acme").allowed, "acme to go on")
     page.get_by_role("link", name="Audit log").click()
+    expect(page.locator("#rows-turned")).to_contain_text("<b>ada</b>")
+    expect(page.locator("#rows-turned")).to_contain_text("shadow")
+    expect(page.locator("#turned-by")).to_contain_text("consoles and commands")
     expect(page.locator("#rows-audit")).to_contain_text("write")
     expect(page.locator("#rows-audit")).to_contain_text("grace")
     picture(page, "audit")

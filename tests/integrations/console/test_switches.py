@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent
+from reconverge import Agent, HubUnavailable
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.integrations.console import console
 from reconverge.remote_settings.publisher import publish
@@ -90,6 +90,40 @@ def test_what_else_is_published_stays(client: Browser, hub: MemoryHub) -> None:
     assert (0.5, now_s + 50_000) == (after.sync_interval, after.expires)
     assert {"mail": LimitOverride(limit="9/hour", switch="shadow")} == dict(after.limits)
     assert after.version > 7
+
+
+def test_a_console_tells_which_author_turned_what_by_another_process(client: Browser, hub: MemoryHub) -> None:
+    """A command, or a console on another worker; each publisher adds to the log at the hub, whose other lines stay."""
+    now_s = SystemClock.wall_ns() // SECOND_NS
+    command = FleetSettings("shop", 7, now_s - 60, now_s + 50_000, switch="shadow")
+    asyncio.run(publish(hub, command, Secrets(SECRET), author="grace"))
+    before = client.get("/switches", headers=WRITES).json()
+    after = turn(client, to="off", limit="login")
+
+    assert before["turned_by_all"]
+    assert [{"when": now_s - 60, "by": "grace", "limit": None, "to": "shadow"}] == before["turned"]
+    assert [("write", "login", "off"), ("grace", None, "shadow")] == [
+        (each["by"], each["limit"], each["to"]) for each in after["turned"]
+    ]
+    with Browser(console(Agent(hub, namespace="shop"), tokens=TOKENS, settings_secret=SECRET)) as other:
+        assert after["turned"] == other.get("/switches", headers=WRITES).json()["turned"]
+
+
+def test_a_console_tells_what_it_has_turned_where_no_log_is_kept(
+    client: Browser, hub: MemoryHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that it knows of no others; the switch is turned all the same."""
+
+    async def fails(*_: object, **__: object) -> None:
+        raise HubUnavailable("unsupported", "no pages are kept here", applied=False)
+
+    for name in ("put_page", "get_page"):
+        monkeypatch.setattr(hub, name, fails)
+    said = turn(client, to="off")
+
+    assert not said["turned_by_all"]
+    assert [("write", None, "off")] == [(each["by"], each["limit"], each["to"]) for each in said["turned"]]
+    assert "off" == client.get("/switches", headers=WRITES).json()["switch"]
 
 
 def test_what_this_secret_has_not_signed_is_not_replaced(client: Browser, hub: MemoryHub) -> None:

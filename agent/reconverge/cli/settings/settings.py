@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
@@ -52,6 +53,7 @@ def publish(
             help="By default the time in milliseconds, or one more than what is published.", metavar="VERSION"
         ),
     ] = None,
+    author: AuthorOption = "",
     force: Annotated[
         bool, typer.Option("--force", help="Replace also a document that this secret does not verify.")
     ] = False,
@@ -65,7 +67,14 @@ def publish(
     fleet_settings = _read(file, namespace, version)
 
     def send(store: SettingsStore) -> Awaitable[FleetSettings]:
-        return post(store, fleet_settings, secrets, force=force, raise_version=version is None)
+        return post(
+            store,
+            fleet_settings,
+            secrets,
+            force=force,
+            raise_version=version is None,
+            author=author_as_said(author),
+        )
 
     sent = _ask(hub, namespace, send)
     if as_json:

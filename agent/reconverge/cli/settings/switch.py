@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from reconverge.cli.asking import ask_hub, secrets_as_said
+from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
 from reconverge.cli.limits.declared import advice_on_unknown
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
@@ -69,6 +70,7 @@ def switch(
     namespace: NamespaceOption = "default",
     limit: NamesOption = None,
     lifetime: LifetimeOption = None,
+    author: AuthorOption = "",
     force: Annotated[bool, typer.Option("--force", help="Also a limit of which no node has told the hub.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +92,8 @@ def switch(
         if limit and not force:
             _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)})
         new = _lasting(known, namespace, now_s, lifetime)
-        return await post(store, turned(new, chosen, limit or ()), secrets, raise_version=True)
+        changed = turned(new, chosen, limit or ())
+        return await post(store, changed, secrets, raise_version=True, author=author_as_said(author))
 
     found = ask_hub(hub, namespace, turn, what="nothing can be published")
     _tell(found, namespace, now_s, as_json=as_json)

@@ -1,5 +1,8 @@
 """Switches of the fleet, as a console turns them: through settings that are published and signed."""
 
+# Consoles and commands leave a log of the switches that they turn at the hub. A console shows it, and what it has
+# turned itself, too: a hub may keep no log, may have lost it, or may not have taken the last line.
+
 from __future__ import annotations
 
 from collections import deque
@@ -20,11 +23,12 @@ from reconverge.remote_settings.signed import (
     Word,
     opened,
 )
+from reconverge.remote_settings.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
 """For so long a switch holds that is published where nothing was; what is published already keeps its end."""
 TURNED_MAX: Final = 50
-"""So many switches that were turned by a console are told of."""
+"""So many switches that were turned are told of."""
 EXTENDED_S: Final = 3600
 """What ends sooner than this is kept for so long."""
 
@@ -36,21 +40,21 @@ class FleetSwitches:
         self._agent = agent
         self._secrets = secrets
         self._clock = clock
-        self._turned: deque[dict[str, Any]] = deque(maxlen=TURNED_MAX)
+        self._turned: deque[Turned] = deque(maxlen=TURNED_MAX)
         """What this console has turned, the newest first."""
 
     async def read(self) -> dict[str, Any]:
         """What is published of switches. Raises HubUnavailable."""
 
-        async def read(hub: Hub) -> bytes | None:
-            return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX)
+        async def read(hub: Hub) -> tuple[bytes | None, list[Turned] | None]:
+            return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX), await self._log(hub)
 
-        payload = await self._agent.ask_hub(read)
+        payload, log = await self._agent.ask_hub(read)
         found = None if payload is None else opened(payload, self._secrets)
         if isinstance(found, Rejection):
-            return self._told(None, f"what is published {found.problem}")
+            return self._told(None, log, f"what is published {found.problem}")
         valid = found is not None and found.expires > self._now_s()
-        return self._told(found if valid else None)
+        return self._told(found if valid else None, log)
 
     async def turn(self, to: Word | None, limit: str | None, *, author: str) -> dict[str, Any]:
         """Publish a switch for all limits, or for one; None leaves it to each node again.
@@ -58,21 +62,30 @@ class FleetSwitches:
         Raises HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
         """
 
-        async def turn(hub: Hub) -> FleetSettings:
+        async def turn(hub: Hub) -> tuple[FleetSettings, list[Turned] | None]:
             store = _store(hub)
             payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
             before = None if payload is None else opened(payload, self._secrets)
             if isinstance(before, Rejection):
                 raise UnverifiedSettings(before)
             changed = self._changed(before, to, limit)
-            return await publish(store, changed, self._secrets, raise_version=True)
+            published = await publish(store, changed, self._secrets, raise_version=True, author=author)
+            self._turned.extendleft(turned_between(before, published, author))
+            return published, await self._log(hub)
 
-        published = await self._agent.ask_hub(turn)
-        self._turned.appendleft({"when": self._now_s(), "by": author, "limit": limit, "to": to})
-        return self._told(published)
+        return self._told(*await self._agent.ask_hub(turn))
 
-    def _told(self, settings: FleetSettings | None, problem: str = "") -> dict[str, Any]:
-        return {"problem": problem, **_table(settings), "turned": list(self._turned)}
+    async def _log(self, hub: Hub) -> list[Turned] | None:
+        """The log that the hub keeps; None if it cannot be read, which keeps no switch from being shown or turned."""
+        try:
+            return await read_log(hub, self._agent.namespace, self._secrets)
+        except HubUnavailable:
+            return None
+
+    def _told(self, settings: FleetSettings | None, log: list[Turned] | None, problem: str = "") -> dict[str, Any]:
+        lines = sorted(dict.fromkeys((*(log or ()), *self._turned)), key=lambda each: each.when, reverse=True)
+        told = [each._asdict() for each in lines[:TURNED_MAX]]
+        return {"problem": problem, **_table(settings), "turned": told, "turned_by_all": log is not None}
 
     def _changed(self, before: FleetSettings | None, to: Word | None, limit: str | None) -> FleetSettings:
         now_s = self._now_s()

@@ -633,9 +633,13 @@ async function showAudit() {
   } catch (problem) {
     fill("rows-audit", [], 6, problem.message);
   }
+  published = await ask("switches").catch(() => published);
   const turned = (published || {}).turned || [];
   fill("rows-turned", turned.map((each) => row([new Date(each.when * 1000).toLocaleString()], [each.by, "name"], [each.limit || "all limits", "name"], [each.to || "as nodes say"])), 4,
-    "This console has turned none since it was started. Others, and the command, are not known here.");
+    "None is known.");
+  byId("turned-by").textContent = (published || {}).turned_by_all
+    ? "The log at the hub: what consoles and commands have published in the last 31 days, each under the name that it has given. What publishers of older versions and other programs have turned is not in it."
+    : "What this console has turned since it was started: no log can be read at this hub, so others, and the command, are not known here.";
 }
 
 // ---------------------------------------------------------------- what is shown, and when
