@@ -25,7 +25,7 @@ from reconverge.integrations.asgi.scope_keys import finder_for
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX, PEERS_MAX, Addresses, group_of_peers
-from reconverge.integrations.web.request.keys import by_ip_network
+from reconverge.integrations.web.request.keys import by_ip_network, by_user
 from reconverge.integrations.web.rules import Limits
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.testing import ManualClock
@@ -40,6 +40,7 @@ KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_ip,
     by_ip_network(48),
     by_ip_network(128),
+    by_user,
 )
 LIMITS: Final[Sequence[Any]] = (
     "2/minute",
@@ -259,7 +260,7 @@ class Side:
         except Exception as error:  # noqa: BLE001  # of a scope that no server makes
             sent.append(repr(error))
         outcome = scope.get(OUTCOME)
-        return sent, None if outcome is None else _seen_in(outcome)
+        return sent, None if outcome is None else seen_in(outcome)
 
     def counted(self) -> Any:
         """What guard and agent have counted, and what all keys have used."""
@@ -267,7 +268,8 @@ class Side:
         return self.guard.stats(), self.agent.stats().limits, usages
 
 
-def _seen_in(outcome: Outcome) -> dict[str, Any]:
+def seen_in(outcome: Outcome) -> dict[str, Any]:
+    """All that an outcome says."""
     refusal = outcome.refusal
     return {
         "allowed": (outcome.allowed, bool(outcome)),

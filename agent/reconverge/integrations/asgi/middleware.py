@@ -16,13 +16,13 @@ from reconverge.integrations.asgi.scope_keys import by_scope
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
     App,
-    Decided,
     Message,
     Receive,
     Scope,
     Send,
     Sending,
     adding,
+    decided_once,
     encoded,
     field_name,
 )
@@ -227,7 +227,7 @@ class RateLimitMiddleware:
             await send({"type": BEGINNING, "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
         elif outcome.allowed:
-            await Sending(send, Decided(outcome)).serve(self.app, scope, receive)
+            await Sending(send, decided_once(outcome)).serve(self.app, scope, receive)
         else:
             await refuse(outcome, scope, receive, send)
 
@@ -262,7 +262,7 @@ class RateLimitMiddleware:
             await receive()  # the event websocket.connect, which comes before a refusal may be sent
             await refuse_connection(outcome, scope, send)
             return
-        sending = Sending(send, Decided(outcome))
+        sending = Sending(send, decided_once(outcome))
         if not self._messages:
             await sending.serve(self.app, scope, receive)
             return

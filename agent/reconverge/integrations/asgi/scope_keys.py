@@ -5,7 +5,8 @@
 # Most middlewares have one limit, by an API key in a header or by the client's address. For these an object that stands
 # for the request is made, asked one thing, and thrown away; together with what that calls, this cost more than the
 # decision, its outcome and the response fields. So where a single rule is about all requests and goes the straight way
-# (`web/straight.py`), and its key function is one of ours that looks at one thing, that is found in the scope.
+# (`web/straight.py`), and its key function is one of ours that looks at one thing, that is found in the scope. So is
+# the part of the key that tells routes apart.
 #
 # What is found is what the key function finds, and a mistake in the scope raises what it raises there: whatever the
 # straight way leaves to the guard, the guard goes on with that, and the key function is not asked. Where proxies are
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+from reconverge.integrations.asgi.routes import route_of
 from reconverge.integrations.asgi.sending import field_name
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.guard import Guard
@@ -26,10 +28,18 @@ from reconverge.integrations.web.request.addresses import (
     group_of_peers,
     grouped,
 )
-from reconverge.integrations.web.request.keys import Asked, OfAddress, OfHeader, source_of
+from reconverge.integrations.web.request.keys import (
+    NOWHERE,
+    Asked,
+    OfAddress,
+    OfHeader,
+    OfUser,
+    identity_of,
+    source_of,
+)
 from reconverge.integrations.web.straight import Deciding
 
-Finder: TypeAlias = Callable[[Mapping[str, Any]], str | None]
+Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 _NO_PROXIES: Final = Addresses()
 
 
@@ -40,7 +50,17 @@ def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
         return _in_header(field_name(source.name))
     if isinstance(source, OfAddress) and addresses.believes_nothing:
         return _at_the_other_end(source.ipv6_prefix)
-    return None
+    return _user if isinstance(source, OfUser) else None
+
+
+def _user(scope: Mapping[str, Any]) -> object:
+    """As `by_user` does."""
+    return identity_of(scope.get("user"))
+
+
+def _route(scope: Mapping[str, Any]) -> str:
+    """The part of a key for a rule that counts each route on its own, and is about all paths."""
+    return route_of(scope) or NOWHERE
 
 
 @cache
@@ -76,11 +96,20 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
     return find
 
 
-def by_scope(guard: Guard, rules: Sequence[Declared]) -> Deciding | None:
+def by_scope(guard: Guard, rules: Sequence[Declared], find: Finder | None = None) -> Deciding | None:
     """What decides by the scope alone, if there is one rule of which all else is known; else None.
 
-    It is not to be asked while requests are let pass before, or nothing is decided at all.
+    `find` finds the key, where the key function itself does not say what it looks at. What is returned is not to
+    be asked while requests are let pass before, or nothing is decided at all.
     """
     straight = guard.straight_about_all(rules)
-    find = None if straight is None else finder_for(straight.declared.key_function, guard.addresses)
-    return None if straight is None or find is None else straight.deciding(find)
+    if straight is None:
+        return None
+    declared = straight.declared
+    find = find or finder_for(declared.key_function, guard.addresses)
+    if find is None:
+        return None
+    part: Callable[[Any], Any] | None = declared.part_of_key
+    if part is not None and declared.fixed_scope is None:
+        part = _route
+    return straight.deciding(find, part)

@@ -25,6 +25,7 @@ RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 BEGINNING: Final = "http.response.start"
 BEGINNINGS: Final = frozenset({BEGINNING, "websocket.accept", "websocket.http.response.start"})
 """The messages that have header fields."""
+_NOT_BEGUN: Final[tuple[int, Sequence[tuple[bytes, bytes]]]] = 0, ()
 
 
 @lru_cache(maxsize=256)
@@ -60,46 +61,50 @@ def adding(send: Send, outcome: Admitted) -> Send:
     return add
 
 
-class Decided:
+class Decided(list[Outcome]):
     """What was decided about one request so far.
 
     It lies in the scope, where what is decided later finds it. So it must not know how to send: a server's function for
-    that knows the scope, and the three would be garbage that the collector has to look for.
+    that knows the scope, and the three would be garbage that the collector has to look for. It is a list because an
+    empty one is made of every request, and most get one outcome of which nothing is to be noted: an `Admitted` one may
+    be appended.
     """
 
-    __slots__ = ("outcomes", "unsettled")
-
-    def __init__(self, *outcomes: Outcome) -> None:
-        self.outcomes = list(outcomes)
-        self.unsettled = any(outcome.unsettled for outcome in outcomes) if outcomes else False
-        """Whether anything depends on the response."""
+    unsettled = False
+    """Whether anything depends on the response."""
 
     def add(self, outcome: Outcome) -> None:
         """Have the response say, and settle, what else was decided."""
         if isinstance(outcome, Admitted):
-            self.outcomes.append(outcome)  # nothing is settled or metered
+            self.append(outcome)  # nothing is settled or metered
         else:
-            go_on(self.outcomes, outcome)
+            go_on(self, outcome)
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
         """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
-        go_on(self.outcomes, refusing)
-        self.outcomes = []
+        go_on(self, refusing)
+        self.clear()
 
     def merged(self, headers: Headers) -> Headers:
         """The header fields of the application with those that say what was decided."""
-        outcomes = self.outcomes
-        if len(outcomes) == 1 and isinstance(outcomes[0], Admitted):
-            return with_fields_of(outcomes[0], headers)
-        if not outcomes:
+        if len(self) == 1 and isinstance(only := self[0], Admitted):
+            return with_fields_of(only, headers)
+        if not self:
             return [*headers]
-        return merged(headers, fields_together(self.outcomes, refused=says_when_to_retry(headers)))
+        return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response) -> None:
         """Settle what has not been."""
-        for outcome in self.outcomes:
+        for outcome in self:
             outcome.finish(response)
+
+
+def decided_once(outcome: Outcome) -> Decided:
+    """What was decided about a request, if that is all."""
+    decided = Decided()
+    decided.add(outcome)
+    return decided
 
 
 class Sending:
@@ -107,11 +112,14 @@ class Sending:
 
     __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
 
-    def __init__(self, send: Send, decided: Decided) -> None:
+    def __init__(
+        self, send: Send, decided: Decided, status: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """`status` and `headers` are those of the application, if it has begun to answer."""
         self._send = send
         self._decided = decided
-        self._status = 0
-        self._headers: Headers = []
+        self._status = status
+        self._headers = headers
         self._bytes = 0
         self._closed = False
 
@@ -124,8 +132,12 @@ class Sending:
             status = CANCELLED
             raise
         finally:
-            if self._decided.unsettled:
-                self._settle(self._status or status, complete=False)
+            self.end(status)
+
+    def end(self, status: int) -> None:
+        """Settle what is left when the application has ended; `status` is that of a request without an answer."""
+        if self._decided.unsettled:
+            self._settle(self._status or status, complete=False)
 
     def __call__(self, message: Message) -> Awaitable[None]:
         """Send one message on, as ASGI has it; what is returned has to be awaited."""
@@ -133,7 +145,8 @@ class Sending:
             return _no_more()
         if message["type"] in BEGINNINGS:
             self._status = message.get("status", 101)
-            headers = self._headers = list(message.get("headers") or ())
+            headers: Headers = list(message.get("headers") or ())
+            self._headers = headers
             with_fields = self._decided.merged(headers)
             if with_fields:  # they may have come as a generator, and are used up then
                 message = {**message, "headers": with_fields}
@@ -162,14 +175,52 @@ class Sending:
         self._decided.settle(Response(status, headers, self._bytes, complete))
 
 
+async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:
+    """As `Sending.serve` does, of what the application itself decides; at less cost while nothing is to be settled."""
+    # One variable for both, as each that is shared with the function costs a request something.
+    so_far: Sending | tuple[int, Sequence[tuple[bytes, bytes]]] = _NOT_BEGUN
+
+    def say(message: Message) -> Awaitable[None]:
+        nonlocal so_far
+        if isinstance(so_far, tuple):
+            kind = message["type"]
+            if not decided.unsettled:
+                if kind == BEGINNING:
+                    headers: Headers = [*(message.get("headers") or ())]
+                    so_far = message.get("status", 101), headers
+                    if len(decided) == 1 and isinstance(outcome := decided[0], Admitted):
+                        headers = with_fields_of(outcome, headers)
+                    else:
+                        headers = decided.merged(headers)
+                    return send({**message, "headers": headers} if headers else message)
+                if kind not in BEGINNINGS:
+                    return send(message)
+            so_far = Sending(send, decided, *so_far)
+        return so_far(message)
+
+    ended = FAILED
+    try:
+        await app(scope, receive, say)
+    except (asyncio.CancelledError, GeneratorExit):
+        ended = CANCELLED
+        raise
+    finally:
+        if decided.unsettled:
+            (Sending(send, decided, *so_far) if isinstance(so_far, tuple) else so_far).end(ended)
+
+
 async def _no_more() -> None:
     """Send nothing: the connection is closed."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
     """Header fields with those of a single outcome, as `merged` returns them."""
-    refused = says_when_to_retry(headers)
-    fields = outcome.encoded_beside(refused=refused)
+    for name, _ in headers:
+        if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
+            refused, fields = True, outcome.encoded_beside(refused=True)
+            break
+    else:
+        refused, fields = False, outcome.straight.encoded(outcome.decision)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
 
 

@@ -11,7 +11,7 @@ async def items(): ...
 
 import logging
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
@@ -22,15 +22,17 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
-from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, Sending
+from reconverge.integrations.asgi.scope_keys import by_scope
+from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
-from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
+from reconverge.integrations.web.bound_rule import Declared, Found, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
+from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
@@ -70,8 +72,12 @@ class FromDependency:
         self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
 
     def __call__(self, request: Any) -> object:
-        """What is in the scope, as a key."""
-        found = request.raw[KEYS][self]
+        """What is in the scope of a request, as a key."""
+        return self.in_scope(request.raw)
+
+    def in_scope(self, scope: Mapping[str, Any]) -> object:
+        """What is there, as a key."""
+        found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found
         return identity_of(found)
@@ -150,12 +156,13 @@ class Limits:
             if not isinstance(limits, Limiter | Contracts):  # a customer is the same one by whatever it is found
                 self._warn_of_shared_name(rule)
         declared = self.guard.declare(rule)
-        asked = _Asked(self.guard, declared)
         source = key or self._key
         if isinstance(source, FromDependency):
-            asked.dependency = Dependency(_limited_by_dependency(asked, source), declared.name)
+            asked = _Asked(self.guard, declared, source)
+            asked.dependency = Dependency(_limited_by_dependency(asked.checks(), source), declared.name)
             return asked.dependency
-        asked.dependency = Dependency(asked.check, declared.name)
+        asked = _Asked(self.guard, declared)
+        asked.dependency = Dependency(asked.checks(), declared.name)
         return asked.dependency
 
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
@@ -236,13 +243,14 @@ class _Fields:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """As ASGI has it, without a coroutine of its own."""
-        if scope["type"] not in {"http", "websocket"}:
+        kind = scope["type"]
+        if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
         if not self._looked:  # all routes are there
             self._looked = True
             tell_of_endpoints(scope.get("app"), self._functions)
         decided = scope[DECIDED] = Decided()
-        return Sending(send, decided).serve(self.app, scope, receive)
+        return serve_deciding(self.app, scope, receive, send, decided)
 
 
 class _Refused(Response):
@@ -275,7 +283,7 @@ def _key_function(given: Any) -> Any:
     return FromDependency(given) if isinstance(given, params.Depends) else given
 
 
-def _limited_by_dependency(asked: "_Asked", key: FromDependency) -> Any:
+def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key: FromDependency) -> Any:
     """A dependency that has FastAPI find what requests are counted by."""
 
     async def limited(
@@ -284,7 +292,7 @@ def _limited_by_dependency(asked: "_Asked", key: FromDependency) -> Any:
         found: Any = key.depends,
     ) -> Outcome:
         connection.scope.setdefault(KEYS, {})[key] = found
-        return await asked.check(connection, response)
+        return await check(connection, response)
 
     return limited
 
@@ -292,10 +300,11 @@ def _limited_by_dependency(asked: "_Asked", key: FromDependency) -> Any:
 class _Asked:
     """What a dependency asks for each request."""
 
-    def __init__(self, guard: Guard, declared: Declared) -> None:
+    def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard
         self._declared = declared
         self._rules = [declared]
+        self._by_scope = by_scope(guard, self._rules, None if key is None else key.in_scope)
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
         """What routes depend on."""
@@ -305,18 +314,41 @@ class _Asked:
         routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
-    async def check(self, connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
-        """Decide, and add the fields to the response. Raises TooManyRequests, or for a websocket what closes it.
+    def checks(self) -> Callable[..., Awaitable[Outcome]]:
+        """What decides, and adds the fields to the response. Raises TooManyRequests, or what closes a websocket.
 
-        FastAPI asks this very method: what it takes is what FastAPI fills in.
+        FastAPI asks this very function: what it takes is what FastAPI fills in.
         """
+        guard, decide = self._guard, self._by_scope
+
+        async def check(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
+            found = None
+            if decide is not None and guard.enabled and not guard.filters:
+                scope: Any = connection.scope
+                found = decide(scope)
+                if isinstance(found, Admitted):  # as below, for most requests
+                    decided = scope.get(DECIDED)
+                    if isinstance(decided, Decided):
+                        scope[OUTCOME] = found
+                        decided.append(found)
+                        return found
+            return await self._check(connection, response, found)
+
+        return check
+
+    async def _check(
+        self, connection: HTTPConnection, response: Response | None, outcome: Outcome | Found | None
+    ) -> Outcome:
+        """Decide, and say so; `outcome` is what was decided or found already."""
         scope: Any = connection.scope
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
-        request = AsgiRequest(scope, self._guard.addresses, connection=connection)
-        outcome = self._guard.at_once(request, self._rules)
         if not isinstance(outcome, Outcome):
-            outcome = await self._guard.check_further(request, self._rules, outcome)
+            request = AsgiRequest(scope, self._guard.addresses, connection=connection)
+            if outcome is None:
+                outcome = self._guard.at_once(request, self._rules)
+            if not isinstance(outcome, Outcome):
+                outcome = await self._guard.check_further(request, self._rules, outcome)
         scope[OUTCOME] = outcome
         return self._told(outcome, scope, response)
 

@@ -32,11 +32,11 @@ class Dependency:
         self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
         vars(self)["__call__"] = ask  # where FastAPI looks whether it has to be awaited
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Outcome]:
-        """Decide about a request."""
-        if args and not hasattr(args[0], "scope"):
-            raise InvalidSetting("limits", args[0], f"a limit is a dependency in FastAPI, and no decorator; {WRITE}")
-        return self._ask(*args, **kwargs)
+    def __call__(self, connection: Any, response: Any = None, **found: Any) -> Awaitable[Outcome]:
+        """Decide about a request. What it takes has names here, as it is called twice as fast then."""
+        if not hasattr(connection, "scope"):
+            raise InvalidSetting("limits", connection, f"a limit is a dependency in FastAPI, and no decorator; {WRITE}")
+        return self._ask(connection, response, **found) if found else self._ask(connection, response)
 
     @property
     def dependency(self) -> NoReturn:

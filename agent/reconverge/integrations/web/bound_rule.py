@@ -230,6 +230,12 @@ class Declared:
         return self._parts[0] if self._parts else None
 
     @property
+    def fixed_scope(self) -> str | None:
+        """That part of a key, of an `only_limiter`, if it is the same for all requests."""
+        scope = self.rule.scope
+        return scope if isinstance(scope, str) else None
+
+    @property
     def fixed_cost(self) -> int:
         """What every request costs, of a rule that says a number."""
         assert isinstance(self.rule.cost, int)

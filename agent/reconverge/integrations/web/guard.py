@@ -214,9 +214,9 @@ class Guard:
     # ------------------------------------------------------------ deciding
 
     def straight_about_all(self, rules: Sequence[Declared]) -> Straight | None:
-        """The straight path of the only rule, if that is about all requests, and its keys have one part; else None."""
+        """The straight path of the only rule, if that is about all requests; else None."""
         straight = self._straight.get(rules[0]) if len(rules) == 1 else None
-        return straight if straight is not None and straight.is_about_all and not straight.has_parts else None
+        return straight if straight is not None and straight.is_about_all else None
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
         """The outcome, if a single rule is about the request, and has a straight path; else what `check` needs."""

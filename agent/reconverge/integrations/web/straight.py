@@ -230,7 +230,6 @@ class Straight:
         "_further",
         "_limit",
         "_missed",
-        "_part",
         "_prepared",
         "_priced",
         "_refusals",
@@ -255,7 +254,6 @@ class Straight:
         self.cost = declared.fixed_cost
         self._missed = True
         """Whether no key was found so far."""
-        self._part = declared.part_of_key
         self.is_about_all = declared.methods is None and declared.places is None
         self._asks = declared.within_s > 0 and not is_alone(limiter)
         self._says = declared.rule.error_message is not None
@@ -270,13 +268,8 @@ class Straight:
         self._settled: Limit | None = None
         """The quota, if that is the only one and says all there is to know of a request: none is in doubt, say."""
         self._take()
-        self.decide = self.deciding(declared.key_function)
+        self.decide = self.deciding(declared.key_function, declared.part_of_key)
         """Decides about a request that the rule is about; see `deciding`."""
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether the key has a part that tells routes or scopes apart."""
-        return self._part is not None
 
     def _take(self) -> None:
         """Prepare what depends on the quotas, which may change while they are in use."""
@@ -304,22 +297,14 @@ class Straight:
         if self._table.limit is not self._limit or any(table.limit is not limit for table, limit in self._further):
             self._take()
 
-    def deciding(self, find: Callable[[Any], Any]) -> Deciding:
+    def deciding(self, find: Callable[[Any], Any], part: Callable[[Any], Any] | None) -> Deciding:
         """What decides about what it is called with; `find` finds in that what the key function finds in a request.
 
-        Its answer is an outcome; or what was found, for the guard. A part of the key is found in a request alone, so a
-        rule that has one has to be called with that.
+        And `part` finds the part of the key, if it has one. Its answer is an outcome; or what was found, for the guard.
         """
         # All that an admitted request meets stands in one function, and what stays the same is at hand: a call, or
         # three looks into an object, take as long as the decision.
-        declared, board, answers, table, part, cost = (
-            self.declared,
-            self._board,
-            self._board.on,
-            self._table,
-            self._part,
-            self.cost,
-        )
+        declared, board, answers, table, cost = self.declared, self._board, self._board.on, self._table, self.cost
 
         def decide(asked: Any) -> Outcome | Found:
             try:
@@ -333,7 +318,7 @@ class Straight:
                     return Found(declared, found)
             if part is not None:
                 try:
-                    key = f"{_part_of(part(asked))}|{escaped(key)}"
+                    key = f"{_part_of(part(asked))}|{escaped(key) if '%' in key or '|' in key else key}"
                 except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
                     return Found(declared, found)
             if board.answers is not answers or not (table.limit is self._settled or self._may_decide(key)):

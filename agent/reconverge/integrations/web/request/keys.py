@@ -78,7 +78,11 @@ class OfAddress(NamedTuple):
     ipv6_prefix: int
 
 
-Source: TypeAlias = OfHeader | OfAddress
+class OfUser(NamedTuple):
+    """A key is the user that the framework has authenticated."""
+
+
+Source: TypeAlias = OfHeader | OfAddress | OfUser
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
 """What our own key functions look at. Not as attributes of these: a wrapper of one would have them, too."""
 
@@ -130,6 +134,9 @@ def by_header(name: str) -> KeyFunction:
 def by_user(request: Request) -> str | int | UUID | None:
     """By the user that the framework has authenticated: by primary key, id, identity or name, whichever comes first."""
     return identity_of(request.user)
+
+
+_sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:

@@ -1,0 +1,1 @@
+"""Each framework, without a server and behind real ones."""
