@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
 
 import pytest
@@ -268,3 +270,39 @@ def test_settings_that_make_no_sense_are_told() -> None:
         Stack(one, switches={"worker": "offf"})  # type: ignore[dict-item]  # what is tested
     with pytest.raises(InvalidSetting, match="did you mean 'critical'"):
         Stack(one).enter("ada", "critica")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
+@pytest.mark.parametrize("shadow", [False, True], ids=["straight", "general"])
+def test_a_forked_child_counts_from_nothing(shadow: bool) -> None:
+    """By both ways, also if it is forked while a thread of its parent switches; the limit that was learned stays."""
+    layer = AdaptiveConcurrency(Fixed(2), classes=TWO)
+    stack = Stack(layer, *([Doorman("shadowed", refuses=True)] if shadow else []), classes=TWO)
+    if shadow:
+        stack.switch("shadowed", SHADOW)
+    held = [stack.enter() for _ in range(3)]
+    assert [True, True, False] == [bool(each) for each in held]
+    before = counted(stack)
+    with stack._switching:  # as another thread does at the time of the fork
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends what waits for the lock
+            first = counted(stack)
+            admitted = bool(stack.enter())
+            held[0].finish()  # what began in the parent
+            second = counted(stack)
+            stack.switch(layer.name, ON)
+            os._exit(0 if (first, admitted, second) == ([0, 0, 0], True, [1, 0, shadow]) else 1)
+
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert [2, 1, 2 * shadow] == before == counted(stack)
+
+
+def counted(stack: Stack) -> list[int]:
+    """How many requests a stack has admitted, has refused, and would have refused, of all classes and layers."""
+    stats = stack.stats()
+    return [
+        sum(stats.admitted.values()),
+        *(sum(sum(each.values()) for each in some.values()) for some in (stats.refused, stats.would_refuse)),
+    ]

@@ -26,6 +26,7 @@ from reconverge.agent.load_snapshot import tell_of
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
+from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.admission import Admission
@@ -95,16 +96,29 @@ class Stack:
         self._now = self.clock.monotonic_ns
         self._switching = threading.Lock()
         self._switches: dict[str, Switch] = {layer.name: ON for layer in layers}
-        names = self.classes.names
-        self._admitted = [Total() for _ in names]
-        self._refused = {layer.name: [Total() for _ in names] for layer in layers}
-        self._would_refuse = {layer.name: [Total() for _ in names] for layer in layers}
+        self._begin_counting()
         self._straight: Straight | None = None
         self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
         self._apply()
         for layer_name, to in (switches or {}).items():
             self.switch(layer_name, to)
         tell_of(self)
+        register(self, sigterm=False)
+
+    def _begin_counting(self) -> None:
+        names = self.classes.names
+        self._admitted = [Total() for _ in names]
+        self._refused = {layer.name: [Total() for _ in names] for layer in self.layers}
+        self._would_refuse = {layer.name: [Total() for _ in names] for layer in self.layers}
+
+    def start_over_after_fork(self) -> None:
+        """In a forked child: what was counted is the parent's, and its threads are gone with the locks they held."""
+        self._switching = threading.Lock()
+        self._begin_counting()
+        self._apply()
+
+    def stop_for_good(self, timeout_s: float) -> None:
+        """The process ends, which needs nothing done."""
 
     @property
     def needs_loop(self) -> bool:
