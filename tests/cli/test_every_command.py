@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import os
 import pty
 import re
@@ -82,6 +83,18 @@ def test_the_help_of_every_command_ends_with_an_example_of_it(path: str, helps: 
         pass
 
     assert f"reconverge {path}" == " ".join(shlex.split(shown)[: 1 + len(path.split())])
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_help_is_wrapped_by_the_terminal_alone(path: str, helps: dict[str, str]) -> None:
+    """A paragraph has no line that ends where a line of its docstring does, with room for the next word."""
+    lines = [line.strip() for line in helps[path].partition("╭")[0].partition("Usage:")[2].splitlines()[1:]]
+    early = [
+        line for line, after in itertools.pairwise(lines) if line and after and len(f"{line} {after.split()[0]}") < 70
+    ]
+
+    assert any(lines)
+    assert [] == early
 
 
 @pytest.mark.parametrize("path", EVERY)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
@@ -42,8 +43,20 @@ class Deferred(NamedTuple):
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False)
             alone.command(name, epilog=self.example)(found)
-            return typer.main.get_command(alone)
-        return typer.main.get_command(found)
+            return _unwrapped(typer.main.get_command(alone))
+        return _unwrapped(typer.main.get_command(found))
+
+
+def _unwrapped(command: Any) -> Any:
+    """The same command, and those in it, with each paragraph of its help in one line.
+
+    A terminal wraps it then; the lines of a docstring, which are longer than many terminals, would be broken twice.
+    """
+    if command.help:
+        command.help = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help).split("\n\n"))
+    for each in getattr(command, "commands", {}).values():
+        _unwrapped(each)
+    return command
 
 
 class Loaded(Mapping[str, Any]):
