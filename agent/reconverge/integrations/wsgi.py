@@ -10,7 +10,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.environment_keys import authenticated_by_server, by_environment, name_in_environment
+from reconverge.integrations.web.bound_rule import Declared, Found
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
@@ -20,6 +21,7 @@ from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
 
 Environment: TypeAlias = dict[str, Any]
@@ -28,7 +30,8 @@ App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
 
 DEPTH_MAX: Final = 32
 """So many middlewares are looked into, one around the other."""
-UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+RETRY_AFTER_NAME: Final = "retry-after"
+RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 
 
 class WsgiRequest(Located):
@@ -70,7 +73,7 @@ class WsgiRequest(Located):
     @property
     def user(self) -> object:
         """See `Request.user`; as the server has authenticated it."""
-        return self._environment.get("REMOTE_USER") or None
+        return authenticated_by_server(self._environment)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
@@ -88,8 +91,7 @@ class WsgiRequest(Located):
 
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
-        key = name.upper().replace("-", "_")
-        value = self._environment.get(key if key in UNPREFIXED else f"HTTP_{key}")
+        value = self._environment.get(name_in_environment(name))
         return None if value is None else str(value)
 
 
@@ -124,15 +126,30 @@ class RateLimitMiddleware:
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
+        self._by_environment = None if self._unmatched.wanted else by_environment(self.guard, self._rules)
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
+        outcome: Outcome | Found | None = None
+        guard = self.guard
+        if self._by_environment is not None and guard.enabled and not guard.filters:
+            outcome = self._by_environment(environment)
+            if type(outcome) is Admitted:  # as below; most requests go no further
+                environment[OUTCOME] = outcome
+                return self.app(environment, adding(start_response, outcome))
         if self._unmatched.wanted:
             self._unmatched.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
-        outcome = self.guard.check(WsgiRequest(environment, self.guard.addresses), self._rules)
+        if not isinstance(outcome, Outcome):
+            request = WsgiRequest(environment, guard.addresses)
+            if outcome is None:
+                outcome = guard.check(request, self._rules)
+            else:
+                outcome = guard.check_further_blocking(request, self._rules, outcome)
         environment[OUTCOME] = outcome
         if not outcome.allowed:
             return refuse(outcome, environment, start_response)
+        if isinstance(outcome, Admitted):
+            return self.app(environment, adding(start_response, outcome))
         starting = Starting(start_response, outcome)
         if not outcome.unsettled:
             return self.app(environment, starting)
@@ -142,6 +159,30 @@ class RateLimitMiddleware:
             outcome.finish(Response(FAILED))
             raise
         return SettlingBody(body, starting.ended)
+
+
+def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
+    """What begins the response that the application begins, with the fields of an outcome that settles nothing.
+
+    A function and no object: that takes half the time to make and to call, for each request.
+    """
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        fields = None if says_when_to_retry(headers) else outcome.straight.fields(outcome.decision, refused=False)
+        if fields is None:
+            return Starting(start_response, outcome)(status, headers, exc_info)
+        headers = [*headers, *fields]  # which are lists, so they stand beside others of their names
+        return start_response(status, headers) if exc_info is None else start_response(status, headers, exc_info)
+
+    return start
+
+
+def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
+    """Whether a response is a refusal already, which the application has made."""
+    for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
+        if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
+            return True
+    return False
 
 
 class Starting:
@@ -156,8 +197,8 @@ class Starting:
     def __call__(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         """Begin it, perhaps for the second time because of an error, as WSGI has it."""
         self._status, self._headers = int(status[:3]) if status[:3].isdecimal() else FAILED, headers
-        refused = any(name.lower() == "retry-after" for name, _ in headers)
-        arguments = (status, merged(headers, fields_together([self.outcome], refused=refused)))
+        fields = fields_together([self.outcome], refused=says_when_to_retry(headers))
+        arguments = (status, merged(headers, fields))
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
 
     def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 from reconverge.agent.agent import Agent
 from reconverge.arguments import told
 from reconverge.errors import InvalidSetting, MissingExtra
+from reconverge.integrations.environment_keys import by_environment
 from reconverge.integrations.flask.flask_limiter_config import (
     APPLICATION,
     DEFAULT,
@@ -29,7 +30,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
     check_hub,
     said_in,
 )
-from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.bound_rule import Declared, Found
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
@@ -40,8 +41,16 @@ from reconverge.integrations.web.request.request import FAILED
 from reconverge.integrations.web.request.request import Response as Ended
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
+from reconverge.integrations.web.straight import Admitted, Deciding
 from reconverge.integrations.web.unmatched import UnmatchedRules
-from reconverge.integrations.wsgi import SettlingBody, added_to, declare_blocking, listed
+from reconverge.integrations.wsgi import (
+    Environment,
+    SettlingBody,
+    added_to,
+    declare_blocking,
+    listed,
+    says_when_to_retry,
+)
 from reconverge.limit.limit import Limit
 
 try:
@@ -49,7 +58,7 @@ try:
     from werkzeug import exceptions
 
     from reconverge.integrations.flask import views as flask_views
-    from reconverge.integrations.flask.request import FlaskRequest, current_request
+    from reconverge.integrations.flask.request import FlaskRequest, current_request, user_now
     from reconverge.integrations.flask.views import PARENTHESES, check_view, checked_app, decorated_class
 except ModuleNotFoundError as error:
     raise MissingExtra("the extension for Flask", error.name or "flask", "flask") from error
@@ -93,6 +102,8 @@ class _Mark:
     exempt: bool = False
     checks: Callable[..., Any] | None = None
     """The function that checks them, when it is called."""
+    decide: Deciding | None = None
+    """What decides by the environment of a request alone, if that can tell all that the only rule asks."""
 
     @property
     def overrides_defaults(self) -> bool:
@@ -142,6 +153,8 @@ class Limits:
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _Mark] = {}
         self._apps: list[flask.Flask] = []
+        self._settling: list[flask.Flask] = []
+        """The applications at the end of whose requests something may have to be settled."""
         self._unmatched: UnmatchedRules | None = None
         self._hub = agent
         self._said: dict[str, Any] = {}
@@ -174,9 +187,10 @@ class Limits:
         flask.request_started.disconnect(self._without_app)
         app.extensions[EXTENSION] = self
         self._apps.append(app)
-        app.before_request(self._before)
-        app.after_request(self._after)
-        app.teardown_request(self._teardown)
+        # Flask looks at each of these, with every request, whether it has to be awaited: at a function with less ado
+        # than at a method. What is done at the end of few requests is connected with the first of these.
+        app.before_request(self._looking_first())
+        app.after_request(self._adding())
 
     def _read(self, config: Mapping[str, Any]) -> None:
         """Take in what the configuration says in the words of Flask-Limiter."""
@@ -285,13 +299,27 @@ class Limits:
         before = _mark_of(view)
         if before is not None and before.checks is view:
             before.rules.append(declared)
+            before.decide = None
             return view
         mark = _Mark([declared], exempt=before is not None and before.exempt)
+        mark.decide = by_environment(self.guard, mark.rules, user_now)
         awaited = not inspect.isroutine(view) or inspect.iscoroutinefunction(view)
+        guard, request_now = self.guard, current_request
 
         @functools.wraps(view)
         def limited(*args: Any, **kwargs: Any) -> Any:
-            self._check(mark.rules)
+            decide = mark.decide
+            if decide is None or guard.filters or not guard.enabled:
+                self._check(mark.rules)
+            else:
+                environment = request_now().environ
+                outcome = decide(environment)
+                if type(outcome) is not Admitted:
+                    self._check_further(mark.rules, outcome)
+                elif OUTCOMES in environment:
+                    environment[OUTCOMES].append(outcome)
+                else:
+                    environment[OUTCOMES] = [outcome]
             # Of a plain function Flask would look at each request whether it has to be awaited.
             return (flask.current_app.ensure_sync(view) if awaited else view)(*args, **kwargs)
 
@@ -311,11 +339,19 @@ class Limits:
         for declared, routes in flask_views.routes_of_rules(self._apps, lambda view: (_mark_of(view) or _Mark()).rules):
             UnmatchedRules([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
+    def _looking_first(self) -> Callable[[], None]:
+        """What looks at a request before its view does."""
+        application, defaults, blueprints = self._application, self._defaults, self._blueprints
+
+        def look() -> None:
+            if self._unmatched is None:
+                self._look()
+            if application or defaults or blueprints:  # else each view that has limits checks them itself
+                self._before()
+
+        return look
+
     def _before(self) -> None:
-        if self._unmatched is None:
-            self._look()
-        if not (self._application or self._defaults or self._blueprints):
-            return  # each view that has limits checks them itself
         request, app = current_request(), flask.current_app
         if request.endpoint == "static":
             return
@@ -334,11 +370,21 @@ class Limits:
 
     def _check(self, rules: Sequence[Declared]) -> None:
         """Decide about the current request. Raises TooManyRequests or ServiceUnavailable, having charged nothing."""
-        if not rules:
-            return
-        request = current_request()
-        outcome = self.guard.check(FlaskRequest(request, self.guard.addresses), rules)
-        if go_on(request.environ.setdefault(OUTCOMES, []), outcome):
+        if rules:
+            request = FlaskRequest(current_request(), self.guard.addresses)
+            self._go_on(self.guard.check(request, rules))
+
+    def _check_further(self, rules: Sequence[Declared], found: Outcome | Found) -> None:
+        """The same, after something was decided or found by the environment."""
+        if isinstance(found, Found):
+            request = FlaskRequest(current_request(), self.guard.addresses)
+            found = self.guard.check_further_blocking(request, rules, found)
+        self._go_on(found)
+
+    def _go_on(self, outcome: Outcome) -> None:
+        if outcome.unsettled:
+            self._settle_at_the_end()
+        if go_on(current_request().environ.setdefault(OUTCOMES, []), outcome):
             return
         # Not by a name in this frame: the error knows the frame, and the collector would have to part them.
         raise self._error_of(outcome)
@@ -361,12 +407,29 @@ class Limits:
         assert refusal is not None
         return flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
 
-    def _after(self, response: flask.Response) -> flask.Response:
-        """Add the fields to any response, and settle; of a streamed response, at its end."""
-        environment = current_request().environ
-        outcomes: list[Outcome] | None = environment.get(OUTCOMES)
-        if not outcomes:
+    def _adding(self) -> Callable[[flask.Response], flask.Response]:
+        """What adds the fields to any response."""
+        request_now, after = current_request, self._after
+
+        def add(response: flask.Response) -> flask.Response:
+            environment = request_now().environ
+            outcomes: list[Outcome] | None = environment.get(OUTCOMES)
+            if not outcomes:
+                return response
+            outcome, headers = outcomes[-1], response.headers
+            if type(outcome) is not Admitted or len(outcomes) > 1 or says_when_to_retry(headers):
+                return after(response, environment, outcomes)
+            fields = outcome.straight.fields(outcome.decision, refused=False)
+            if fields is None:
+                return after(response, environment, outcomes)
+            for name, value in fields:  # which are lists, so they stand beside others of their names
+                headers.add(name, value)
             return response
+
+        return add
+
+    def _after(self, response: flask.Response, environment: Environment, outcomes: Sequence[Outcome]) -> flask.Response:
+        """Add the fields to a response, and settle; of a streamed response, at its end."""
         there = {name.lower() for name, _ in response.headers}
         for name, value in added_to(there, fields_for(outcomes, refused=RETRY_AFTER_NAME in there)):
             response.headers.add(name, value)
@@ -389,7 +452,14 @@ class Limits:
                 ended(response.content_length or 0, True)  # noqa: FBT003  # as above
         return response
 
-    def _teardown(self, _error: BaseException | None) -> None:
+    def _settle_at_the_end(self) -> None:
+        """Have the end of the current request be told of, and of each that comes: few applications settle anything."""
+        app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        if app in self._apps and app not in self._settling:
+            flask.request_tearing_down.connect(self._teardown, app)  # the same as before, if a thread was faster
+            self._settling.append(app)
+
+    def _teardown(self, _app: flask.Flask, **_: Any) -> None:
         """Settle what has no response, because something has failed. Of a stream Flask calls this twice."""
         environment = current_request().environ
         unsettled = [outcome for outcome in environment.get(OUTCOMES, ()) if outcome.unsettled]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import flask
 
+from reconverge.integrations.environment_keys import authenticated_by_server
 from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.web.request.request import HAS
 from reconverge.integrations.wsgi import WsgiRequest
 
+_proxied: Final = cast("Any", flask.request)
+current_request: Final[Callable[[], flask.Request]] = _proxied._get_current_object  # noqa: SLF001
+"""The current request itself, which each look through `flask.request` finds anew. Raises RuntimeError outside."""
 
-def current_request() -> flask.Request:
-    """The current request itself, which each look through `flask.request` finds anew. Raises RuntimeError outside."""
-    request: flask.Request = flask.request._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
-    return request
+
+def user_now(environment: Mapping[str, Any]) -> object:
+    """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
+    of_application = flask.g.get("_login_user") or flask.g.get("user")
+    return of_application or authenticated_by_server(environment)
 
 
 class FlaskRequest(WsgiRequest):
@@ -43,8 +48,8 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def user(self) -> object:
-        """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
-        return flask.g.get("_login_user") or flask.g.get("user") or super().user
+        """See `Request.user`."""
+        return user_now(self._request.environ)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:

@@ -252,8 +252,10 @@ class Guard:
         says.
         """
         found = self.at_once(request, rules)
-        if isinstance(found, Outcome):
-            return found
+        return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
+
+    def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Found | None) -> Outcome:
+        """As `check`, after `at_once` or a straight path has found no outcome."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)

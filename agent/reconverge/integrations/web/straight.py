@@ -191,7 +191,7 @@ class Counting(Protocol):
 class Prepared(NamedTuple):
     """What `ietf-11` says of a limit, whatever the decision of which this quota binds."""
 
-    policy: str
+    policy_text: tuple[str, str]
     """Of all quotas, the one that binds before the others."""
     policy_field: tuple[bytes, bytes]
     name: str
@@ -278,7 +278,7 @@ class Straight:
         prepared = dict[str, Prepared]()
         for name, policy in policies.items():
             all_of_it = ", ".join([policy, *[each for other, each in policies.items() if other != name]])
-            prepared[name] = Prepared(all_of_it, (POLICY_BYTES, all_of_it.encode()), sf_string(name))
+            prepared[name] = Prepared((POLICY, all_of_it), (POLICY_BYTES, all_of_it.encode()), sf_string(name))
         self._prepared = prepared
         self.is_prepared = self.guard.dialects == (IETF_11,)
         self._encodable = {
@@ -400,23 +400,26 @@ class Straight:
         """The whole response as other frameworks have it; None where the guard has to write it."""
         if self._says or not self.is_prepared:
             return None
-        fields = self.fields(decision, refused=False) if self.guard.headers_enabled else []
+        fields = self.fields(decision, refused=False)
         return None if fields is None else usual_refusal(self._status, *_grounds(decision), fields)
 
     def fields(self, decision: Decision, *, refused: bool) -> Fields | None:
         """The fields that say what was decided; None where the guard has to write them."""
-        if not self.is_prepared or not self.guard.headers_enabled:
+        if not self.guard.headers_enabled:
+            return []
+        if not self.is_prepared:
             return None
-        prepared = self._prepared_for(decision)
-        if prepared is None:
-            return None
-        return [(POLICY, prepared.policy), (SERVICE, service_11(prepared.name, decision, refused=refused))]
-
-    def _prepared_for(self, decision: Decision) -> Prepared | None:
-        """What is said of the limit with such a decision."""
         if self._table.limit is not self._settled:
             self._keep_up()
-        return self._prepared.get(decision.binding)
+        prepared = self._prepared.get(decision.binding)
+        if prepared is None:
+            return None
+        policy_text, _, name = prepared
+        remaining, after_s = decision.remaining, decision.reset_after
+        if not refused and 0.0 < after_s < FAR_OFF_S and decision.allowed and 0 <= remaining <= INTEGER_MAX:
+            # As below, for most responses.
+            return [policy_text, (SERVICE, f"{name};r={remaining};t={ceil(after_s)}")]
+        return [policy_text, (SERVICE, service_11(name, decision, refused=refused))]
 
     def encoded(self, decision: Decision) -> Headers | None:
         """What `ietf-11` says of a decision, as ASGI has it; None where the guard has to write it."""

@@ -82,13 +82,17 @@ class OfUser(NamedTuple):
     """A key is the user that the framework has authenticated."""
 
 
-Source: TypeAlias = OfHeader | OfAddress | OfUser
+class OfNothing(NamedTuple):
+    """A key is what a function says that takes no request; it can be called with anything in the place of one."""
+
+
+Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""What our own key functions look at. Not as attributes of these: a wrapper of one would have them, too."""
+"""What a key function looks at, where that is known. Not as attributes: a wrapper of one would have them, too."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """What a key function looks at, if it is one of ours that looks at a single thing; else None."""
+    """What a key function looks at, if it is one of ours that looks at a single thing, or at nothing; else None."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
@@ -263,7 +267,9 @@ def asks(function: object, what: str = "key_func") -> Asked:
             return await without()
 
         return _renamed(ask_slowly, name_of_function(function))
-    return _renamed(lambda _request: without(), name_of_function(function))
+    asked = _renamed(lambda _request: without(), name_of_function(function))
+    _sources[asked] = OfNothing()
+    return asked
 
 
 def checked_answer(said: object) -> bool:

@@ -1,0 +1,114 @@
+"""Finds the key of a request in the environment of WSGI itself, for key functions of which it is known what they need.
+
+This is to WSGI what `asgi/scope_keys.py` is to ASGI.
+"""
+
+# Theory of operation.
+#
+# Most limits ask for an API key in a header, for the client's address, or for what a function without parameters says.
+# For these an object that stands for the request would be made, asked one thing, and thrown away. So where a single
+# rule is about all requests and goes the straight way (`web/straight.py`), its key is found in the environment.
+#
+# What is found is what the key function finds: whatever the straight way leaves to the guard, the guard goes on with
+# that, and the key function is not asked again. Where proxies are believed, an address depends on header fields, and
+# the key function is asked as ever.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, TypeAlias, cast
+
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.request.addresses import (
+    ADDRESS_CHARACTERS_MAX,
+    Addresses,
+    group_of_peers,
+    grouped,
+)
+from reconverge.integrations.web.request.keys import (
+    Asked,
+    OfAddress,
+    OfHeader,
+    OfNothing,
+    OfUser,
+    identity_of,
+    source_of,
+)
+from reconverge.integrations.web.straight import Deciding
+
+Finder: TypeAlias = Callable[[Mapping[str, Any]], Any]
+UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+_NO_PROXIES: Final = Addresses()
+
+
+def authenticated_by_server(environment: Mapping[str, Any]) -> object:
+    """See `Request.user`."""
+    return environment.get("REMOTE_USER") or None
+
+
+def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
+    """What finds in an environment what a key function finds in its request; None if that has to be asked.
+
+    `user_in` finds the user whose request it is.
+    """
+    source = source_of(function)
+    if isinstance(source, OfHeader):
+        return _in_header(name_in_environment(source.name))
+    if isinstance(source, OfAddress) and addresses.believes_nothing:
+        return _at_the_other_end(source.ipv6_prefix)
+    if isinstance(source, OfUser):
+        return lambda environment: identity_of(user_in(environment))
+    return cast("Finder", function) if isinstance(source, OfNothing) else None
+
+
+def name_in_environment(name: str) -> str:
+    """Under what name an environment has a header field."""
+    key = name.upper().replace("-", "_")
+    return key if key in UNPREFIXED else f"HTTP_{key}"
+
+
+@cache
+def _in_header(wanted: str) -> Finder:
+    def find(environment: Mapping[str, Any]) -> str | None:
+        """As `WsgiRequest.header` does."""
+        value = environment.get(wanted)
+        return value if value is None or type(value) is str else str(value)
+
+    return find
+
+
+@cache
+def _at_the_other_end(ipv6_prefix: int) -> Finder:
+    group = group_of_peers(ipv6_prefix)
+
+    def find(environment: Mapping[str, Any]) -> str | None:
+        """As `by_ip` does."""
+        peer = environment.get("REMOTE_ADDR")
+        if not peer:
+            return None
+        if type(peer) is str and len(peer) <= ADDRESS_CHARACTERS_MAX:
+            return group(peer)
+        address = _NO_PROXIES.client(peer, lambda _name: None)  # no address, as some test clients have
+        return None if address is None else grouped(address, ipv6_prefix)
+
+    return find
+
+
+def by_environment(
+    guard: Guard, rules: Sequence[Declared], user_in: Finder = authenticated_by_server
+) -> Deciding | None:
+    """What decides by the environment alone, if there is one rule of which all else is known; else None.
+
+    `user_in` finds the user whose request it is. What is returned is not to be asked while requests are let pass
+    before, or nothing is decided at all.
+    """
+    straight = guard.straight_about_all(rules)
+    if straight is None:
+        return None
+    declared = straight.declared
+    find, part = finder_for(declared.key_function, guard.addresses, user_in), declared.part_of_key
+    if find is None or (part is not None and declared.fixed_scope is None):  # a route is found in a request alone
+        return None
+    return straight.deciding(find, part)

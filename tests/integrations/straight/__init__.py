@@ -1,0 +1,1 @@
+"""Ways around what costs much, each held against the general one."""
