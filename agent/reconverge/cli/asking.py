@@ -13,7 +13,7 @@ from reconverge.agent.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.exchange.syncer import SyncerStats
 from reconverge.hub.port import Hub
-from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.registry import MEMORY, HubSettings, advice_about, open_hub, redacted, scheme_of
 from reconverge.remote_settings.signed import VARIABLE, Secrets
 
 T = TypeVar("T")
@@ -35,6 +35,8 @@ def secrets_as_said() -> Secrets:
 def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *, what: str) -> T:
     """Ask the hub of that URL, and let go of it. Raises HubUnavailable, or InvalidSetting if no nodes meet there.
 
+    The error names the hub, and says what to do.
+
     `what` is what cannot be done there, as in "nothing can be published".
     """
     if scheme_of(url) == MEMORY:
@@ -44,11 +46,19 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
     async def ask() -> T:
         try:
             return await question(hub)
+        except HubUnavailable as error:
+            raise advised(error, redacted(url)) from error
         finally:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(hub.close(), PATIENCE_S)
 
     return asyncio.run(ask())
+
+
+def advised(error: HubUnavailable, name: str) -> HubUnavailable:
+    """The same error, which says of what hub it is, and what to do about that."""
+    problem = f"the hub {name} is unavailable ({error.problem}); {advice_about(name)}"
+    return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 
 
 def wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:

@@ -80,6 +80,29 @@ def test_status_without_a_hub_that_answers_ends_with_status_2() -> None:
     assert 2 == done.status
     assert "refused" in done.stderr
     assert "sesame" not in done.all
+    assert "`reconverge doctor --hub URL` says what to correct" in done.stderr
+
+
+def test_top_tells_of_an_outage_once() -> None:
+    """With the hub's name and what to do about it, however often it has looked in vain."""
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reconverge", "top", "--interval", "0.2", "--hub", url],
+        env={**os.environ, "PYTHONPATH": PATHS, "PYTHONUNBUFFERED": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2.0)  # it goes on looking
+    process.send_signal(signal.SIGINT)
+    others = process.communicate(timeout=60)[0]
+
+    assert f"the hub {url} is unavailable" in first
+    assert f"`reconverge doctor --hub {url}` says what to correct; trying again every 0.2 s" in first
+    assert not others.strip()
 
 
 def test_top_shows_the_largest_limits_and_how_many_are_left_out(where: tuple[str, ...]) -> None:

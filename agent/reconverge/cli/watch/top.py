@@ -12,13 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from reconverge.cli.asking import ask_hub
+from reconverge.cli.asking import advised, ask_hub
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.cli.tables import table_lines
 from reconverge.cli.watch.look import LIMIT, VIEWS, Look, check_view, look
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
+from reconverge.hub.registry import redacted
 
 MOST: Final = 20
 MOST_MAX: Final = 1000
@@ -49,6 +50,7 @@ def top(
     Ctrl-C. With --json each look is one line.
     """
     check_view(by)
+    said = ""  # of a hub that does not answer: an outage of hours is one line
 
     async def watch(opened: Hub) -> None:
         before: Look | None = None
@@ -59,17 +61,21 @@ def top(
             await asyncio.sleep(interval)
 
     async def _show_next(opened: Hub, before: Look | None, *, once: bool) -> Look | None:
+        nonlocal said
         clock = SystemClock()
         try:
             seen = await look(opened, clock, by=by, most=most, before=before)
         except HubUnavailable as error:
             if once:
                 raise
-            if as_json:
-                typer.echo(f"reconverge: {error}; trying again", err=True)
-            else:
-                tell([f"the hub does not answer: {error}; trying again every {interval:g} s"])
+            problem = f"{advised(error, redacted(hub))}; trying again every {interval:g} s"
+            if problem != said and as_json:
+                typer.echo(f"reconverge: {problem}", err=True)
+            elif problem != said:
+                tell([problem])
+            said = problem
             return before
+        said = ""
         tell([json.dumps(seen.as_json(clock.wall_ns() / SECOND_NS))] if as_json else _lines(seen, namespace))
         return seen
 
