@@ -188,10 +188,7 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
                 if kind == BEGINNING:
                     headers: Headers = [*(message.get("headers") or ())]
                     so_far = message.get("status", 101), headers
-                    if len(decided) == 1 and isinstance(outcome := decided[0], Admitted):
-                        headers = with_fields_of(outcome, headers)
-                    else:
-                        headers = decided.merged(headers)
+                    headers = decided.merged(headers)
                     return send({**message, "headers": headers} if headers else message)
                 if kind not in BEGINNINGS:
                     return send(message)
