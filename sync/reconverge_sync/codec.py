@@ -34,11 +34,11 @@ from reconverge.hub.report import (
     AnswerRows,
     Batch,
     LimitReport,
-    Rows,
     Status,
     Totals,
     add_totals,
     report_row,
+    rows_of,
     told_limit,
 )
 from reconverge.limit.limit import (
@@ -103,8 +103,9 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
 
 def encode_rows(batch: Batch) -> bytes:
     """The cells of a batch, without their keys. Raises HubUnavailable when a number cannot travel."""
-    if isinstance(batch.cells, Rows):
-        return batch.cells.rows()
+    cells = rows_of(batch.cells)
+    if cells is not None:
+        return cells.rows()
     narrow, wide = REPORT_ROWS
     try:
         return _rows(narrow, batch)

@@ -111,16 +111,17 @@ class AnswerStats:
         cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
         answers: Sequence[CellAnswer] = ()
         for number, cell in enumerate(cells):
-            if cell.capacity < cell.table.capacity:
+            table, capacity = cell.table, cell.capacity
+            if capacity < table.capacity:
                 self._see_smaller(cell, batch, answer.hub_us)
-            used = cell.fleet_used
-            if used < NEAR_SHARE * min(cell.table.nominal, cell.capacity):
+            nominal, used = table.nominal, cell.fleet_used
+            if used < NEAR_SHARE * min(nominal, capacity):
                 if self._seen:
-                    self._seen.pop((cell.table.name, cell.key), None)
+                    self._seen.pop((table.name, cell.key), None)
                 continue
             seen = self._see(cell)
             # What a region was lent before counts, too, and this node does not know how much that was.
-            capacity = cell.capacity if cell.table.region_ppm == MILLION else cell.table.capacity
+            capacity = capacity if table.region_ppm == MILLION else table.capacity
             if used > capacity:
                 answers = answers or tuple(answer.cells)
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))

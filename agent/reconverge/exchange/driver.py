@@ -99,6 +99,8 @@ class ExchangeDriver(Ownership):
         self._hub_name = hub_name
         self._hub = hub
         """None for a node that is alone, which exchanges nothing."""
+        self._working: Working | None = hub if isinstance(hub, Working) else None
+        """The same if it has work between exchanges."""
         self._in_use = False
         """Whether the hub may have connections open, or work of its own."""
         self.questions = Questions()
@@ -161,8 +163,7 @@ class ExchangeDriver(Ownership):
     @property
     def at_work(self) -> bool:
         """Whether the hub has something to do between exchanges; then `rest` is what to wait with."""
-        hub = self._hub if self._in_use else None
-        return hub is not None and isinstance(hub, Working) and hub.at_work
+        return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
         """Have the loop go on until the next exchange should begin, or `wake` is called.
@@ -465,7 +466,9 @@ class ExchangeDriver(Ownership):
         if batch is None:
             return True
         try:
-            answer = await asyncio.wait_for(self._hub_in_use().exchange(batch), self._timeout_s)
+            # Of Python 3.11, `wait_for` makes a task of its own, and the loop turns thrice more.
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._hub_in_use().exchange(batch)
             check_answer(batch, answer, first_odd_cell)
         except HubUnavailable as error:
             self._complain(syncer, error)

@@ -38,7 +38,7 @@ from reconverge.hub.port import (
     Working,
 )
 from reconverge.hub.reading import KeyQuestion, KeyReadings
-from reconverge.hub.report import Answer, Batch, CellReport, Rows, Totals
+from reconverge.hub.report import Answer, Batch, CellReport, Totals, rows_of
 
 logger = logging.getLogger("reconverge")
 
@@ -116,8 +116,9 @@ class _HashedRows(_HashedReports):
 
     def rows(self) -> bytes:
         """See `Rows.rows`: a row says nothing of its key."""
-        assert isinstance(self._cells, Rows)
-        return self._cells.rows()
+        cells = rows_of(self._cells)
+        assert cells is not None
+        return cells.rows()
 
     def bulks(self, prefixes: Sequence[bytes]) -> bytes:
         """See `Rows.bulks`."""
@@ -144,7 +145,7 @@ class HashedHub:
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        kind = _HashedRows if isinstance(batch.cells, Rows) else _HashedReports
+        kind = _HashedReports if rows_of(batch.cells) is None else _HashedRows
         answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
         await self._look_at_mark()  # afterwards: where no node has exchanged, no mark is kept
         return answer

@@ -28,11 +28,11 @@ from reconverge.hub.report import (
     Lent,
     LimitReport,
     Loan,
-    Rows,
     Totals,
     Wishes,
     add_totals,
     cells_of,
+    rows_of,
 )
 from reconverge.runtime.owner import Owned
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
@@ -424,8 +424,9 @@ def _keys(namespace: str, batch: Batch) -> list[bytes]:
 
 def _bulks_of_keys(namespace: str, batch: Batch) -> bytes:
     """The same, as they travel."""
-    if isinstance(batch.cells, Rows):
-        return bulks(_shared_keys(namespace, batch)) + batch.cells.bulks(_prefixes(namespace, batch))
+    cells = rows_of(batch.cells)
+    if cells is not None:
+        return bulks(_shared_keys(namespace, batch)) + cells.bulks(_prefixes(namespace, batch))
     return bulks(_keys(namespace, batch))
 
 
