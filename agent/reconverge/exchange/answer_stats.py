@@ -121,7 +121,8 @@ class AnswerStats:
                 continue
             seen = self._see(cell)
             # What a region was lent before counts, too, and this node does not know how much that was.
-            capacity = capacity if table.region_ppm == MILLION else table.capacity
+            if table.region_ppm != MILLION:
+                capacity = table.capacity
             if used > capacity:
                 answers = answers or tuple(answer.cells)
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))

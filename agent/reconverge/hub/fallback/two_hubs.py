@@ -87,6 +87,8 @@ class TwoHubs:
             )
         self._primary = primary
         self._fallback = fallback
+        self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
+        """Those of them that have work between exchanges: asked once, as `ExchangeDriver` does."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
@@ -102,7 +104,7 @@ class TwoHubs:
     @property
     def at_work(self) -> bool:
         """See `Working`: whether either of them is."""
-        return any(isinstance(hub, Working) and hub.at_work for hub in (self._primary, self._fallback))
+        return any(hub.at_work for hub in self._working)
 
     @property
     def with_primary(self) -> bool:
