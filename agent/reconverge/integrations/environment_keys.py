@@ -24,8 +24,8 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.request.addresses import (
     ADDRESS_CHARACTERS_MAX,
     Addresses,
+    group_of_odd_peer,
     group_of_peers,
-    grouped,
 )
 from reconverge.integrations.web.request.keys import (
     Asked,
@@ -40,7 +40,6 @@ from reconverge.integrations.web.straight import Deciding
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], Any]
 UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
-_NO_PROXIES: Final = Addresses()
 
 
 def authenticated_by_server(environment: Mapping[str, Any]) -> object:
@@ -90,8 +89,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
             return None
         if type(peer) is str and len(peer) <= ADDRESS_CHARACTERS_MAX:
             return group(peer)
-        address = _NO_PROXIES.client(peer, lambda _name: None)  # no address, as some test clients have
-        return None if address is None else grouped(address, ipv6_prefix)
+        return group_of_odd_peer(peer, ipv6_prefix)
 
     return find
 

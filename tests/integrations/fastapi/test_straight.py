@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,25 +29,23 @@ from reconverge.integrations.asgi.routes import route_of
 from reconverge.integrations.asgi.sending import BEGINNING, Decided, Sending, serve_deciding
 from reconverge.integrations.fastapi import Limits
 from reconverge.integrations.fastapi import limits as for_fastapi
-from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.request.keys import by_ip_network, by_user
-from reconverge.integrations.web.rules import Limits as RuleLimits
-from reconverge.integrations.web.rules import Rule
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.testing import ManualClock
-from tests.integrations.frameworks.test_asgi_straight import (
+from tests.integrations.straight.compared import (
     ALL_BETWEEN,
     BANS,
     BETWEEN,
-    CLIENTS,
     GUARDS,
-    HEADERS,
     LIMITS,
     ODD,
     START_S,
-    seen_in,
+    General,
+    let_happen,
+    made_of,
 )
+from tests.integrations.straight.test_scope import CLIENTS, HEADERS, seen_in
 from tests.support.applications.asking import asgi_answer, http_scope
 from tests.support.effort import tried
 
@@ -120,15 +117,6 @@ SCOPES: Final = st.fixed_dictionaries(
     }
 )
 STEPS: Final = st.lists(st.tuples(BETWEEN, SCOPES, st.sampled_from(ANSWERS)), min_size=4, max_size=tried(10, long=16))
-
-
-class _General(Guard):
-    """A guard all of whose rules go the general way."""
-
-    def declare(self, rule: Rule | RuleLimits, *, owner: object = None, name: str | None = None) -> Declared:
-        declared = super().declare(rule, owner=owner, name=name)
-        self._straight.clear()
-        return declared
 
 
 class _Bare(Response):
@@ -215,22 +203,7 @@ class Side:
 
     def meanwhile(self, what: str) -> None:
         """Let happen what may between two requests."""
-        if what in ("a second", "a minute"):
-            self.clock.advance(1.0 if what == "a second" else 61.0)
-        elif what in ("disabled", "enabled"):
-            self.guard.enabled = what == "enabled"
-        elif what in ("no fields", "fields"):
-            self.guard.headers_enabled = what == "fields"
-        elif what == "a filter":
-            self.guard.request_filter(lambda request: request.method == "POST")
-        for limiter in self.limiters:
-            if what in ("off", "shadow", "on"):
-                limiter.switch(what)  # type: ignore[arg-type]
-            elif what == "changed":
-                limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
-            elif what == "reset":
-                for key in list(limiter.table.cells):
-                    limiter.reset(key)
+        let_happen(what, self.clock, self.guard, self.limiters)
 
     def said(self, drawn: dict[str, Any], answer: str) -> Any:
         """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
@@ -283,7 +256,7 @@ def test_by_the_scope_and_the_general_way_the_same_is_said(
 ) -> None:
     """Sent, raised, left in the scope, charged and counted, whatever comes, and whatever changes meanwhile."""
     rules = [{key: value for key, value in {**rule, **bans}.items() if key != "name"} for rule in rules]
-    sides = [Side(guard, rules, common, installed=installed) for guard in (Guard, _General)]
+    sides = [Side(guard, rules, common, installed=installed) for guard in (Guard, General)]
     for between, scope, answer in steps:
         for side in sides:
             side.meanwhile(between)
@@ -305,7 +278,7 @@ def _drawn(**differently: Any) -> dict[str, Any]:
 def test_of_each_route_and_answer_the_same_is_said(key_func: Any, parts: dict[str, Any], installed: bool) -> None:
     """Routes that count together or on their own, whatever they are mounted at, and whatever they answer."""
     rules = [{"limits": "2/minute", "key_func": key_func, **parts}]
-    sides = [Side(guard, rules, {}, installed=installed) for guard in (Guard, _General)]
+    sides = [Side(guard, rules, {}, installed=installed) for guard in (Guard, General)]
     drawn = [_drawn(path=path, root_path=root) for path in PATHS for root in ("", "/api")]
     drawn += [_drawn(user=user) for user in USERS] + [_drawn(type="websocket")] * 2
     drawn += [_drawn(headers=[(b"x-key", value)]) for value in (b"", b"a|b", b"a%b", b"~nobody", b"\x00", b"\xff")]
@@ -326,12 +299,12 @@ def test_of_each_route_and_answer_the_same_is_said(key_func: Any, parts: dict[st
 def test_what_happens_between_two_requests_is_heeded(between: str, key_func: Any) -> None:
     """From the next one on: admitted and refused."""
     rules = [{"limits": "2/minute", "key_func": key_func, "block_after": "2/minute", "block_for": "2 minutes"}]
-    sides = [Side(guard, rules, {}, installed=True) for guard in (Guard, _General)]
+    sides = [Side(guard, rules, {}, installed=True) for guard in (Guard, General)]
     for number in range(9):
         if number == 2:
             for side in sides:
                 side.meanwhile(between)
-        by_scope, general = [side.said(_drawn(method="POST"), "text") for side in sides]
+        by_scope, general = [side.said(_drawn(), "text") for side in sides]
 
         assert general == by_scope
     assert sides[1].counted() == sides[0].counted()
@@ -354,26 +327,15 @@ async def _endpoint(_request: Any) -> Any:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The objects that were made for requests, or to send their responses."""
-    objects = list[object]()
-
-    def noted(make: Callable[..., None]) -> Callable[..., None]:
-        def note(self: object, *args: Any, **kwargs: Any) -> None:
-            objects.append(self)
-            make(self, *args, **kwargs)
-
-        return note
-
-    for each in (AsgiRequest, of_asgi.Sending):
-        monkeypatch.setattr(each, "__init__", noted(each.__init__))
-    return objects
+    return made_of(monkeypatch, AsgiRequest, of_asgi.Sending)
 
 
 @pytest.mark.parametrize("key_func", KEY_FUNCTIONS[:-1])
 @pytest.mark.parametrize("parts", [{}, {"scope": "web"}, {"per_route": False}])
 def test_for_a_request_that_says_its_key_no_object_is_made(
-    key_func: Any, parts: dict[str, Any], made: list[object]
+    key_func: Any, parts: dict[str, Any], made: list[Any]
 ) -> None:
     """Else the comparison above would compare nothing: admitted, and refused."""
     side = Side(Guard, [{"limits": "1/minute", "key_func": key_func, **parts}], {}, installed=True)

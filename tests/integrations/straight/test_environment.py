@@ -10,7 +10,6 @@ decided by the environment, no object is made for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
@@ -28,15 +27,24 @@ from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX, Addresses
 from reconverge.integrations.web.request.keys import asks, by_ip_network
-from reconverge.integrations.web.rules import Limits
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.wsgi import RateLimitMiddleware, WsgiRequest
 from reconverge.testing import ManualClock
-from tests.integrations.frameworks.test_asgi_straight import ALL_BETWEEN, BANS, BETWEEN, GUARDS, LIMITS, ODD
+from tests.integrations.straight.compared import (
+    ALL_BETWEEN,
+    BANS,
+    BETWEEN,
+    GUARDS,
+    LIMITS,
+    ODD,
+    START_S,
+    General,
+    let_happen,
+    made_of,
+)
 from tests.support.applications.asking import ADA, environment_of, wsgi_answer
 from tests.support.effort import tried
 
-START_S: Final = 1_700_000_000.0
 PATIENT: Final = "ask:10s"
 now = {"key": "ada"}
 """What the key function says that takes no request."""
@@ -146,15 +154,6 @@ STEPS: Final = st.lists(
 )
 
 
-class _General(Guard):
-    """A guard all of whose rules go the general way."""
-
-    def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
-        declared = super().declare(rule, owner=owner, name=name)
-        self._straight.clear()
-        return declared
-
-
 class Side:
     """An application that answers as it is told to, behind a guard."""
 
@@ -187,22 +186,7 @@ class Side:
 
     def meanwhile(self, what: str) -> None:
         """Let happen what may between two requests."""
-        limiter = self.limiter
-        if what in ("a second", "a minute"):
-            self.clock.advance(1.0 if what == "a second" else 61.0)
-        elif what in ("off", "shadow", "on"):
-            limiter.switch(what)  # type: ignore[arg-type]
-        elif what == "changed":
-            limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
-        elif what == "reset":
-            for key in (*limiter.table.cells, "ada"):
-                limiter.reset(key)
-        elif what in ("disabled", "enabled"):
-            self.guard.enabled = what == "enabled"
-        elif what in ("no fields", "fields"):
-            self.guard.headers_enabled = what == "fields"
-        elif what == "a filter":
-            self.guard.request_filter(lambda request: request.method == "GET")
+        let_happen(what, self.clock, self.guard, [self.limiter])
 
     def said(self, drawn: dict[str, Any], answer: tuple[Any, str]) -> Any:
         """What becomes of a request: the answer, or the error; and what was decided."""
@@ -307,7 +291,7 @@ def _seen_in(outcome: Outcome) -> dict[str, Any]:
 
 
 def _sides(kind: type[Side], rule: dict[str, Any], common: dict[str, Any] | None = None) -> list[Side]:
-    return [kind(guard, {"limits": "2/minute", **rule}, common or {}) for guard in (Guard, _General)]
+    return [kind(guard, {"limits": "2/minute", **rule}, common or {}) for guard in (Guard, General)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -371,24 +355,16 @@ def test_what_happens_between_two_requests_is_heeded(kind: type[Side], between: 
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[WsgiRequest]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The objects that were made for requests."""
-    requests = list[WsgiRequest]()
-    make = WsgiRequest.__init__
-
-    def note(self: WsgiRequest, *args: Any, **kwargs: Any) -> None:
-        requests.append(self)
-        make(self, *args, **kwargs)
-
-    monkeypatch.setattr(WsgiRequest, "__init__", note)
-    return requests
+    return made_of(monkeypatch, WsgiRequest)
 
 
 @pytest.mark.parametrize("kind", [Side, FlaskSide])
 @pytest.mark.parametrize("key_func", [by_header("x-key"), by_ip, by_ip_network(48), by_user, by_nothing])
 @pytest.mark.parametrize("headers_enabled", [True, False])
 def test_for_a_request_that_says_its_key_no_object_is_made(
-    kind: type[Side], key_func: Any, headers_enabled: bool, made: list[WsgiRequest]
+    kind: type[Side], key_func: Any, headers_enabled: bool, made: list[Any]
 ) -> None:
     """Else the comparison above would compare nothing: admitted, and refused."""
     rule = {"limits": "1/minute", "key_func": key_func}
@@ -405,7 +381,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
 @pytest.mark.parametrize("kind", [Side, FlaskSide])
 @pytest.mark.parametrize("trusted", [["10.0.0.0/8"], ["unix"]])
 def test_where_a_proxy_is_believed_an_address_is_asked_for(
-    kind: type[Side], trusted: list[str], made: list[WsgiRequest]
+    kind: type[Side], trusted: list[str], made: list[Any]
 ) -> None:
     """What header fields say of it is read by one piece of code alone."""
     side = kind(Guard, {"limits": "1/minute", "key_func": by_ip}, {"trusted_proxies": trusted})

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from reconverge.integrations.asgi.routes import route_of
 from reconverge.integrations.asgi.sending import field_name
@@ -25,8 +25,8 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.request.addresses import (
     ADDRESS_CHARACTERS_MAX,
     Addresses,
+    group_of_odd_peer,
     group_of_peers,
-    grouped,
 )
 from reconverge.integrations.web.request.keys import (
     NOWHERE,
@@ -40,7 +40,6 @@ from reconverge.integrations.web.request.keys import (
 from reconverge.integrations.web.straight import Deciding
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
-_NO_PROXIES: Final = Addresses()
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
@@ -90,8 +89,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
         peer = client[0]
         if type(peer) is str and len(peer) <= ADDRESS_CHARACTERS_MAX:
             return group(peer)
-        address = _NO_PROXIES.client(peer, lambda _name: None)  # no address, as some test clients have
-        return None if address is None else grouped(address, ipv6_prefix)
+        return group_of_odd_peer(peer, ipv6_prefix)
 
     return find
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
 
@@ -18,21 +17,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, Limit
+from reconverge import Agent
 from reconverge.integrations import Guard, Outcome, Rule, by_header, by_ip
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from reconverge.integrations.asgi.scope_keys import finder_for
-from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX, PEERS_MAX, Addresses, group_of_peers
 from reconverge.integrations.web.request.keys import by_ip_network, by_user
-from reconverge.integrations.web.rules import Limits
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.testing import ManualClock
+from tests.integrations.straight.compared import (
+    ALL_BETWEEN,
+    BANS,
+    BETWEEN,
+    GUARDS,
+    LIMITS,
+    ODD,
+    START_S,
+    General,
+    let_happen,
+    made_of,
+)
 from tests.support.applications.asking import ADA, asgi_answer, http_scope
 from tests.support.effort import tried
 
-START_S: Final = 1_700_000_000.0
 PATIENT: Final = "ask:10s"
 KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_header("x-key"),
@@ -42,17 +50,6 @@ KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_ip_network(128),
     by_user,
 )
-LIMITS: Final[Sequence[Any]] = (
-    "2/minute",
-    "2/minute",
-    "999999999000/hour",
-    "10/minute; 2/second",
-    Limit(2, 60, name='per"cent%'),
-    [Limit(6, 60, name="short"), Limit(6, 3600, costs={"GET": 2, "POST": 3}, name="priced")],
-    Limit(6, 60, costs={"GET": 2, "HEAD": 3}),
-    Limit(3, 60, soft=0.5),
-    Limit(3, 60, "sliding-log", count_refused=True),
-)
 PLAIN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "limits": st.sampled_from(LIMITS),
     "key_func": st.sampled_from(KEY_FUNCTIONS),
@@ -61,32 +58,8 @@ PLAIN: Final[dict[str, st.SearchStrategy[Any]]] = {
     "status": st.sampled_from([429, 503]),
 }
 """Of a rule that the scope decides about, unless its limit has prices."""
-ODD: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "name": st.sampled_from(["wide", "l\u00e4nge"]),
-    "error_message": st.sampled_from(["too much", lambda: "made up"]),
-    "shadow": st.booleans(),
-    "scope": st.just("web"),
-    "per_route": st.booleans(),
-    "per_method": st.booleans(),
-    "methods": st.sampled_from([["GET"], ["POST", "OPTIONS"]]),
-    "paths": st.sampled_from([["/"], ["/other"]]),
-    "exempt_when": st.just(lambda request: request.method == "OPTIONS"),
-    "on_breach": st.just(lambda _outcome: None),
-    "settle": st.just("spent"),
-}
-"""Of a rule about which more has to be known, as a rule."""
 ONE_ODD: Final = st.sampled_from(list(ODD)).flatmap(lambda name: st.fixed_dictionaries({**PLAIN, name: ODD[name]}))
 RULES: Final = st.one_of(st.fixed_dictionaries(PLAIN), ONE_ODD, st.fixed_dictionaries(PLAIN, optional=ODD))
-BANS: Final = st.sampled_from([{}, {"block_after": "2/minute", "block_for": "2 minutes"}])
-GUARDS: Final = st.just(dict[str, Any]()) | st.fixed_dictionaries(
-    {},
-    optional={
-        "dialect": st.sampled_from(["x-ratelimit", ("ietf-11", "x-ratelimit")]),
-        "headers_enabled": st.booleans(),
-        "fail": st.sampled_from(["open", "closed"]),
-        "trusted_proxies": st.sampled_from([["unix"], ["10.0.0.0/8"], ["10.0.0.0/8", "unix"]]),
-    },
-)
 VALUES: Final[Sequence[Any]] = (
     b"ada",
     b"ada",
@@ -164,33 +137,9 @@ ANSWERS: Final[Sequence[Any]] = (
     [(b"content-type", b"text/plain"), (b"retry-after", b"9")],
 )
 """The header fields of the application; None for none at all."""
-ALL_BETWEEN: Final = (
-    "a second",
-    "a minute",
-    "off",
-    "shadow",
-    "on",
-    "changed",
-    "reset",
-    "disabled",
-    "enabled",
-    "no fields",
-    "fields",
-    "a filter",
-)
-BETWEEN: Final = st.sampled_from(["", *ALL_BETWEEN])
 STEPS: Final = st.lists(
     st.tuples(BETWEEN, SCOPES, st.sampled_from(ANSWERS), st.booleans()), min_size=5, max_size=tried(10, long=16)
 )
-
-
-class _General(Guard):
-    """A guard all of whose rules go the general way."""
-
-    def declare(self, rule: Rule | Limits, *, owner: object = None, name: str | None = None) -> Declared:
-        declared = super().declare(rule, owner=owner, name=name)
-        self._straight.clear()
-        return declared
 
 
 class Side:
@@ -220,22 +169,7 @@ class Side:
 
     def meanwhile(self, what: str) -> None:
         """Let happen what may between two requests."""
-        limiter = self.limiter
-        if what in ("a second", "a minute"):
-            self.clock.advance(1.0 if what == "a second" else 61.0)
-        elif what in ("off", "shadow", "on"):
-            limiter.switch(what)  # type: ignore[arg-type]
-        elif what == "changed":
-            limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
-        elif what == "reset":
-            for key in (*self.limiter.table.cells, "ada"):
-                limiter.reset(key)
-        elif what in ("disabled", "enabled"):
-            self.guard.enabled = what == "enabled"
-        elif what in ("no fields", "fields"):
-            self.guard.headers_enabled = what == "fields"
-        elif what == "a filter":
-            self.guard.request_filter(lambda request: request.method == "GET")
+        let_happen(what, self.clock, self.guard, [self.limiter])
 
     def said(self, drawn: dict[str, Any], answer: tuple[Any, bool]) -> Any:
         """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
@@ -290,7 +224,7 @@ def test_by_the_scope_and_the_general_way_the_same_is_said(
     steps: list[tuple[str, dict[str, Any], Any, bool]],
 ) -> None:
     """Sent, raised, left in the scope, charged and counted, whatever comes, and whatever changes meanwhile."""
-    sides = [Side(guard, ManualClock(start=START_S), {**rule, **bans}, common) for guard in (Guard, _General)]
+    sides = [Side(guard, ManualClock(start=START_S), {**rule, **bans}, common) for guard in (Guard, General)]
     for between, scope, headers, as_generator in steps:
         for side in sides:
             side.meanwhile(between)
@@ -303,7 +237,7 @@ def test_by_the_scope_and_the_general_way_the_same_is_said(
 
 def _sides(**rule: Any) -> list[Side]:
     rule = {"limits": "2/minute", **rule}
-    return [Side(guard, ManualClock(start=START_S), rule, {}) for guard in (Guard, _General)]
+    return [Side(guard, ManualClock(start=START_S), rule, {}) for guard in (Guard, General)]
 
 
 def _drawn(**differently: Any) -> dict[str, Any]:
@@ -346,23 +280,15 @@ def test_what_happens_between_two_requests_is_heeded(between: str, answer: Any) 
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[AsgiRequest]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The objects that were made for requests."""
-    requests = list[AsgiRequest]()
-    make = AsgiRequest.__init__
-
-    def note(self: AsgiRequest, *args: Any, **kwargs: Any) -> None:
-        requests.append(self)
-        make(self, *args, **kwargs)
-
-    monkeypatch.setattr(AsgiRequest, "__init__", note)
-    return requests
+    return made_of(monkeypatch, AsgiRequest)
 
 
 @pytest.mark.parametrize("key_func", [by_header("x-key"), by_ip, by_ip_network(48)])
 @pytest.mark.parametrize("headers_enabled", [True, False])
 def test_for_a_request_that_says_its_key_no_object_is_made(
-    key_func: Any, headers_enabled: bool, made: list[AsgiRequest]
+    key_func: Any, headers_enabled: bool, made: list[Any]
 ) -> None:
     """Else the comparison above would compare nothing: admitted, and refused."""
     agent = Agent("memory://", clock=ManualClock(start=START_S))
@@ -381,7 +307,7 @@ async def _hello(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [{"trusted_proxies": ["10.0.0.0/8"]}, {"trusted_proxies": ["unix"]}])
-def test_where_a_proxy_is_believed_an_address_is_asked_for(more: dict[str, Any], made: list[AsgiRequest]) -> None:
+def test_where_a_proxy_is_believed_an_address_is_asked_for(more: dict[str, Any], made: list[Any]) -> None:
     """What header fields say of it is read by one piece of code alone."""
     app = RateLimitMiddleware(_hello, "1/minute", agent=Agent("memory://"), **more)
     asyncio.run(asgi_answer(app, http_scope("/")))
