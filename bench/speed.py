@@ -49,8 +49,9 @@ that is around the decision, and in an application that does something between t
 
 - *Before* is what it was when these aims were set, on two cores on another day.
 - A *floor* is the least that something like it costs, measured in the same run. On a busy machine the floor is dear as
-  well, so compare with it. For requests it is two constant response fields, or a dependency that does nothing; for one
-  `allow` between other work a dictionary, asked likewise; for the exchange see
+  well, so compare with it. For requests to an application that is called directly it is a middleware that counts keys
+  in a dictionary; under a server two constant response fields, or a dependency that does nothing; for one `allow`
+  between other work a dictionary, asked likewise; for the exchange see
   [the benchmark](../../bench/capacity/pieces.py).
 - *In floors* is how many times the floor it takes: the aim beside the floor in the run by which it was set, where such
   a floor is known, and what was found beside the floor of this run. *Met* in floors is an aim that is missed only

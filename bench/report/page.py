@@ -7,10 +7,14 @@ from typing import Final
 
 from bench.report.found import Part, Row, Spread
 from bench.report.machine import in_a_sentence
-from bench.report.targets import judged
+from bench.report.targets import TARGETS, judged
 
 COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
+WHAT_IS_FELT: Final = (
+    "What a request, a call between other work and an exchange should take stands in "
+    "[another table](../../docs/reference/speed.md), which `python -m bench.speed` makes."
+)
 
 
 def page(parts: Sequence[Part]) -> str:
@@ -23,7 +27,7 @@ def page(parts: Sequence[Part]) -> str:
     ]
     for part in parts:
         lines += ["", f"## {part.name}", "", in_a_sentence(part.about), "", *table(part.rows)]
-    lines += ["", "## what was aimed at", "", *aims(rows), ""]
+    lines += ["", "## what was aimed at", "", WHAT_IS_FELT, "", *aims(rows), ""]
     return "\n".join(lines)
 
 
@@ -70,16 +74,15 @@ def cell(row: Row) -> str:
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
     """What was aimed at."""
-    yield "| what | aim | measured | floor in the same run | verdict |"
-    yield "|---|---|---|---|---|"
-    for target, value, floor in judged(rows):
+    yield "| what | aim | measured | verdict |"
+    yield "|---|---|---|---|"
+    for target, value, _ in judged(rows, TARGETS):
         aim = f"{'≥' if target.at_least else '≤'} {target.bound:g} {target.unit}"
-        least = "" if floor is None else number(floor)
         if value is None:
-            yield f"| {target.what} | {aim} | | {least} | not measured |"
+            yield f"| {target.what} | {aim} | | not measured |"
         else:
             verdict = "met" if target.met(value) else "**missed**"
-            yield f"| {target.what} | {aim} | {number(value)} | {least} | {verdict} |"
+            yield f"| {target.what} | {aim} | {number(value)} | {verdict} |"
 
 
 def number(value: float) -> str:

@@ -61,12 +61,9 @@ class Target:
         return None if self.floor_before is None else self.bound / self.floor_before
 
 
-def judged(
-    rows: Iterable[Row], targets: Iterable[Target] | None = None
-) -> list[tuple[Target, float | None, float | None]]:
-    """All of them, or some, with what was measured and its floor, or None for what was not."""
+def judged(rows: Iterable[Row], targets: Iterable[Target]) -> list[tuple[Target, float | None, float | None]]:
+    """Each with what was measured and its floor, or None for what was not."""
     rows = list(rows)
-    targets = TARGETS if targets is None else targets
     return [(target, _if_measured(target.measured, rows), _if_measured(target.floor, rows)) for target in targets]
 
 
@@ -195,10 +192,10 @@ SPEED: Final = (
         ),
         before=8.4,
     ),
-    _added(DIRECTLY, limited.LIMITED, limited.CONSTANT, 2.5, 11.6),
-    _added(DIRECTLY, limited.REFUSED, limited.CONSTANT, 4, 18),
-    _added(DIRECTLY, middleware.BY_ADDRESS, limited.CONSTANT, 3, 14.5),
-    _added(DIRECTLY, middleware.NO_FIELDS, limited.CONSTANT, 1.5, 7.4),
+    _added(DIRECTLY, limited.LIMITED, limited.COUNTING, 2.5, 11.6),
+    _added(DIRECTLY, limited.REFUSED, limited.COUNTING, 4, 18),
+    _added(DIRECTLY, middleware.BY_ADDRESS, limited.COUNTING, 3, 14.5),
+    _added(DIRECTLY, middleware.NO_FIELDS, limited.COUNTING_ALONE, 1.5, 7.4),
     _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10, 38, 3.5),
     _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6, 33, 1.2),
     _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23, 80, 9.8),
@@ -272,5 +269,5 @@ TARGETS: Final = (
         _ratio(asks.PART, asks.case_of(asks.PROXIED, "median"), asks.ASK),
     ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
-    *SPEED,
 )
+"""What `bench` is about: what a decision costs beside what others charge for one."""

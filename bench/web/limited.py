@@ -23,6 +23,8 @@ IN_MEMORY: Final = "memory://"
 
 BARE: Final = "the bare application"
 CONSTANT: Final = "two constant fields"
+COUNTING: Final = "a dictionary that counts keys, two constant fields"
+COUNTING_ALONE: Final = "a dictionary that counts keys, no fields"
 TRIVIAL: Final = "a trivial dependency"
 LIMITED: Final = "a limit, key from a header"
 REFUSED: Final = "refused"
@@ -58,12 +60,38 @@ async def two_fields(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
+class Counting:
+    """The least that a middleware could do: it counts keys in a dictionary, and adds the same fields always."""
+
+    def __init__(self, app: Any, fields: list[tuple[bytes, bytes]]) -> None:
+        self._app = app
+        self._fields = fields
+        self._counts: dict[bytes, int] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a connection."""
+        fields = self._fields
+        for name, value in scope["headers"]:
+            if name == b"x-api-key":
+                self._counts[value] = self._counts.get(value, 0) + 1
+                break
+
+        async def adding(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *fields]
+            await send(message)
+
+        await self._app(scope, receive, adding if fields else send)
+
+
 def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
     """The application, or the middleware around it."""
     if what in QUOTAS:
         settings.setdefault("key_func", by_header(HEADER))
         limits = settings.pop("limits", QUOTAS[what])
         return asgi.RateLimitMiddleware(nothing, limits, agent=_agent(what, hub), **settings)
+    if what in (COUNTING, COUNTING_ALONE):
+        return Counting(nothing, FIELDS if what == COUNTING else [])
     return two_fields if what == CONSTANT else nothing
 
 

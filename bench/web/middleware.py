@@ -3,8 +3,8 @@
 Called directly there is no server and no event loop: the coroutine of a request is driven by hand, as nothing in it
 waits. So what is measured is the Python of the limit alone, with warm caches; under a server each of these costs about
 two and a half times as much (`bench.web.under_servers`). The floors are an application with two constant response
-fields, and for FastAPI a dependency that does nothing. Each case is measured by turns with the bare application, and
-its cost is the difference.
+fields, a middleware that counts keys in a dictionary, and for FastAPI a dependency that does nothing. Each case is
+measured by turns with the bare application, and its cost is the difference.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from bench.web import under_servers
 from bench.web.limited import (
     BARE,
     CONSTANT,
+    COUNTING,
+    COUNTING_ALONE,
     FLASK_LIMITER,
     KEYS,
     LIMITED,
@@ -208,7 +210,7 @@ def _several(make: Callable[[str], Made], *what: str) -> dict[str, Callable[[], 
 
 FRAMEWORKS: Final[dict[str, dict[str, Callable[[], Made]]]] = {
     "ASGI": {
-        **_several(_asgi, BARE, CONSTANT, LIMITED),
+        **_several(_asgi, BARE, CONSTANT, COUNTING, COUNTING_ALONE, LIMITED),
         BY_ADDRESS: partial(_asgi, LIMITED, key_func=by_ip),
         NO_FIELDS: partial(_asgi, LIMITED, headers_enabled=False),
         REFUSED: partial(_asgi, REFUSED),
