@@ -16,7 +16,7 @@ from bench.decisions.timing import no_collector
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.registry import HubSettings
-from reconverge.kernel import Kernel
+from reconverge.kernel import NEW_KEYS_MAX, Kernel
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.redis.hub import RedisHub
@@ -131,6 +131,8 @@ class Node:
             interval_min_ns=shape.interval_ns // 10,
             keys_max=2 * (shape.hot + shape.cold) + 1000,
             key_bytes_max=256,
+            # All hot keys are known to the hub when the measurement begins, however many they are.
+            new_keys_max=max(NEW_KEYS_MAX, LOOKS * shape.hot * SECOND_NS // shape.interval_ns),
         )
         self._table = kernel.declare("bench", shape.limit, BALANCED)
         # A name as an agent gives it to itself is this long.
