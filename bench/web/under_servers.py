@@ -2,7 +2,8 @@
 
 CPU time of the server's processes for a request, with the exchange of a Redis. All applications of one server are
 served at once and driven by turns, so that whatever else the machine does meets all of them; those that are not driven
-wait.
+wait. All are started anew several times: two processes of the same program differ by more than a limit costs, and as
+long as they run.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from bench.web.served import CONNECTIONS, Served, application, cpu_s
 
 PART: Final = "middleware"
 UNIT: Final = "µs"
-TURNS: Final = 5
-SECONDS: Final = 2
+STARTS: Final = 4
+TURNS: Final = 2
+"""In each start."""
+SECONDS: Final = 1
 KEYS: Final = Path(__file__).with_name("keys.lua")
 """Has wrk send a key with each request."""
 H11: Final = "uvicorn with h11"
@@ -86,7 +89,7 @@ def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> It
             continue
         limiters = tuple(each for each in served.limiters if each not in without)
         try:
-            yield from _measure(replace(served, limiters=limiters), *((1, 1) if quick else (TURNS, SECONDS)))
+            yield from _measure(replace(served, limiters=limiters), *((1, 1) if quick else (STARTS, TURNS)))
         except Missing as error:
             yield Row(PART, served.name, BARE, missing=str(error))
         except RuntimeError as error:  # what the other servers cost can be told all the same
@@ -94,34 +97,44 @@ def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> It
             yield Row(PART, served.name, BARE, missing=str(error).partition(":")[0])
 
 
-def _measure(served: Served, turns: int, seconds: int) -> Iterator[Row]:
+def _measure(served: Served, starts: int, turns: int) -> Iterator[Row]:
     for module in served.needs:
         peer(module)
     wrk = shutil.which("wrk")
     if wrk is None:
         raise Missing("wrk is not installed")
-    spent_us: dict[str, list[float]] = {}
-    with ExitStack() as stack:
-        redis = stack.enter_context(redis_on_loopback())
-        running: dict[str, tuple[int, int]] = {}
-        for what in served.limiters:
-            try:
-                if what in PEERS:
-                    peer(PEERS[what])
-                running[what] = stack.enter_context(application(served, what, redis))
-            except Missing as error:
-                yield Row(PART, served.name, what, missing=str(error))
-        for what, (port, process) in running.items():
-            warm(wrk, port, process, refused=what == REFUSED)
-            spent_us[what] = []
-        for _ in range(turns):
-            for what, (port, process) in running.items():
-                spent_us[what].append(driven_us(wrk, port, process, seconds, refused=what == REFUSED))
+    there: list[str] = []
+    for what in served.limiters:
+        try:
+            if what in PEERS:
+                peer(PEERS[what])
+            there.append(what)
+        except Missing as error:
+            yield Row(PART, served.name, what, missing=str(error))
+    spent_us: dict[str, list[float]] = {what: [] for what in there}
+    for start in range(starts):
+        order = there[::-1] if start % 2 else there
+        for what, several in _started(wrk, replace(served, limiters=tuple(order)), turns).items():
+            spent_us[what] += several
     bare = spent_us[BARE]
     for what, spent in spent_us.items():
         ratio = Spread.of([one / least for one, least in zip(spent, bare, strict=True)])
         costs = [one - least for one, least in zip(spent, bare, strict=True)]
         yield Row(PART, served.name, what, BARE, ratio, Spread.of(bare if what == BARE else costs), UNIT)
+
+
+def _started(wrk: str, served: Served, turns: int) -> dict[str, list[float]]:
+    """The CPU time of a request to each application, in each turn of one start."""
+    with ExitStack() as stack:
+        redis = stack.enter_context(redis_on_loopback())
+        running = {what: stack.enter_context(application(served, what, redis)) for what in served.limiters}
+        for what, (port, process) in running.items():
+            warm(wrk, port, process, refused=what == REFUSED)
+        spent_us: dict[str, list[float]] = {what: [] for what in running}
+        for _ in range(turns):
+            for what, (port, process) in running.items():
+                spent_us[what].append(driven_us(wrk, port, process, SECONDS, refused=what == REFUSED))
+    return spent_us
 
 
 def warm(wrk: str, port: int, process: int, *, refused: bool) -> None:
