@@ -68,20 +68,22 @@ class Counting:
         self._fields = fields
         self._counts: dict[bytes, int] = {}
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         """Serve a connection."""
-        fields = self._fields
         for name, value in scope["headers"]:
             if name == b"x-api-key":
                 self._counts[value] = self._counts.get(value, 0) + 1
                 break
+        fields = self._fields
+        if not fields:
+            return await self._app(scope, receive, send)
 
         async def adding(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *fields]
             await send(message)
 
-        await self._app(scope, receive, adding if fields else send)
+        return await self._app(scope, receive, adding)
 
 
 def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
