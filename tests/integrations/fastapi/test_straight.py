@@ -32,20 +32,20 @@ from reconverge.integrations.fastapi import limits as for_fastapi
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.request.keys import by_ip_network, by_user
 from reconverge.integrations.web.straight import Admitted, Refused
-from reconverge.testing import ManualClock
 from tests.integrations.straight.compared import (
     ALL_BETWEEN,
     BANS,
     BETWEEN,
     GUARDS,
-    LIMITS,
     ODD,
-    START_S,
+    Compared,
     General,
-    let_happen,
     made_of,
+    plain,
+    seen_in,
+    with_one_of,
 )
-from tests.integrations.straight.test_scope import CLIENTS, HEADERS, seen_in
+from tests.integrations.straight.test_scope import CLIENTS, HEADERS
 from tests.support.applications.asking import asgi_answer, http_scope
 from tests.support.effort import tried
 
@@ -62,19 +62,12 @@ KEY_FUNCTIONS: Final[tuple[Any, ...]] = (
     fastapi.Depends(_user),
     lambda request: request.headers.get("x-key"),
 )
-PLAIN: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "limits": st.sampled_from(LIMITS),
-    "key_func": st.sampled_from(KEY_FUNCTIONS),
-    "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
-    "cost": st.sampled_from([1, 1, 2, 0]),
-}
+PLAIN: Final = plain(KEY_FUNCTIONS)
 PARTS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "scope": st.sampled_from(["web", "a|b%", "web"]),
     "per_route": st.booleans(),
 }
-RULE: Final = st.fixed_dictionaries(PLAIN, optional=PARTS) | st.sampled_from(list(ODD)).flatmap(
-    lambda name: st.fixed_dictionaries({**PLAIN, name: ODD[name]})
-)
+RULE: Final = st.fixed_dictionaries(PLAIN, optional=PARTS) | with_one_of(ODD, PLAIN)
 RULES: Final = st.lists(RULE, min_size=1, max_size=1) | st.lists(RULE, min_size=2, max_size=2)
 PATHS: Final = (
     "/",
@@ -163,15 +156,13 @@ async def serve_generally(app: Any, scope: Any, receive: Any, send: Any, decided
     await Sending(send, decided).serve(app, scope, receive)
 
 
-class Side:
+class Side(Compared):
     """An application with limits, that answers as it is told to."""
 
     def __init__(
         self, guard: type[Guard], rules: list[dict[str, Any]], common: dict[str, Any], *, installed: bool
     ) -> None:
-        self.clock = ManualClock(start=START_S)
-        self.agent = Agent("memory://", clock=self.clock)
-        self.guard = guard(self.agent, **common)
+        super().__init__(guard, common)
         self.serve = serve_deciding if guard is Guard else serve_generally
         self.answer = "text"
         limits = Limits(guard=self.guard)
@@ -200,10 +191,6 @@ class Side:
         self.app.include_router(router, prefix="/shops/{name}")
         self.app.include_router(router, prefix="/stores/{name}")
         self.app.mount("/mounted/{name}", below)
-
-    def meanwhile(self, what: str) -> None:
-        """Let happen what may between two requests."""
-        let_happen(what, self.clock, self.guard, self.limiters)
 
     def said(self, drawn: dict[str, Any], answer: str) -> Any:
         """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
@@ -238,11 +225,6 @@ class Side:
                 sent.append(repr(error))
         outcome = scope.get(OUTCOME)
         return sent, None if outcome is None else seen_in(outcome)
-
-    def counted(self) -> Any:
-        """What guard and agent have counted, and what all keys have used."""
-        usages = [{key: each.usages(key) for key in sorted(each.table.cells)} for each in self.limiters]
-        return self.guard.stats(), self.agent.stats().limits, usages
 
 
 @settings(deadline=None, max_examples=tried(100, long=1500), suppress_health_check=[HealthCheck.too_slow])

@@ -7,15 +7,15 @@ stands with their tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from hypothesis import strategies as st
 
-from reconverge import Limit
-from reconverge.integrations import Guard, Rule
+from reconverge import Agent, Limit
+from reconverge.integrations import Guard, Outcome, Rule
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.rules import Limits
 from reconverge.limiter.limiter import Limiter
@@ -47,6 +47,25 @@ ODD: Final[dict[str, st.SearchStrategy[Any]]] = {
     "settle": st.just("spent"),
 }
 """Of a rule about which more has to be known, as a rule."""
+
+
+def plain(key_functions: Sequence[Any]) -> dict[str, st.SearchStrategy[Any]]:
+    """Of a rule that is decided straight, unless its limit has prices."""
+    return {
+        "limits": st.sampled_from(LIMITS),
+        "key_func": st.sampled_from(key_functions),
+        "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
+        "cost": st.sampled_from([1, 1, 2, 0]),
+    }
+
+
+def with_one_of(
+    odd: dict[str, st.SearchStrategy[Any]], rule: dict[str, st.SearchStrategy[Any]]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Rules that have one more thing each."""
+    return st.sampled_from(list(odd)).flatmap(lambda name: st.fixed_dictionaries({**rule, name: odd[name]}))
+
+
 BANS: Final = st.sampled_from([{}, {"block_after": "2/minute", "block_for": "2 minutes"}])
 GUARDS: Final = st.just(dict[str, Any]()) | st.fixed_dictionaries(
     {},
@@ -84,24 +103,53 @@ class General(Guard):
         return declared
 
 
-def let_happen(what: str, clock: ManualClock, guard: Guard, limiters: Iterable[Limiter]) -> None:
-    """Let happen what may between two requests; `what` is one of `ALL_BETWEEN`, or nothing."""
-    if what in ("a second", "a minute"):
-        clock.advance(1.0 if what == "a second" else 61.0)
-    elif what in ("disabled", "enabled"):
-        guard.enabled = what == "enabled"
-    elif what in ("no fields", "fields"):
-        guard.headers_enabled = what == "fields"
-    elif what == "a filter":
-        guard.request_filter(lambda request: request.method == "GET")
-    for limiter in limiters:
-        if what in ("off", "shadow", "on"):
-            limiter.switch(what)  # type: ignore[arg-type]
-        elif what == "changed":
-            limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
-        elif what == "reset":
-            for key in (*limiter.table.cells, "ada"):
-                limiter.reset(key)
+class Compared:
+    """One of two applications that are compared, with a clock, an agent and a guard of its own."""
+
+    limiters: Sequence[Limiter]
+    """Of its rules."""
+
+    def __init__(self, guard: type[Guard], common: dict[str, Any]) -> None:
+        self.clock = ManualClock(start=START_S)
+        self.agent = Agent("memory://", clock=self.clock)
+        self.guard = guard(self.agent, **common)
+
+    def meanwhile(self, what: str) -> None:
+        """Let happen what may between two requests; `what` is one of `ALL_BETWEEN`, or nothing."""
+        if what in ("a second", "a minute"):
+            self.clock.advance(1.0 if what == "a second" else 61.0)
+        elif what in ("disabled", "enabled"):
+            self.guard.enabled = what == "enabled"
+        elif what in ("no fields", "fields"):
+            self.guard.headers_enabled = what == "fields"
+        elif what == "a filter":
+            self.guard.request_filter(lambda request: request.method == "GET")
+        for limiter in self.limiters:
+            if what in ("off", "shadow", "on"):
+                limiter.switch(what)  # type: ignore[arg-type]
+            elif what == "changed":
+                limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
+            elif what == "reset":
+                for key in (*limiter.table.cells, "ada"):
+                    limiter.reset(key)
+
+    def counted(self) -> Any:
+        """What guard and agent have counted, and what all keys have used."""
+        usages = [{key: each.usages(key) for key in sorted(each.table.cells)} for each in self.limiters]
+        return self.guard.stats(), self.agent.stats().limits, usages
+
+
+def seen_in(outcome: Outcome) -> dict[str, Any]:
+    """All that an outcome says."""
+    refusal = outcome.refusal
+    return {
+        "allowed": (outcome.allowed, bool(outcome)),
+        "fields": (outcome.fields, outcome.fields_beside(refused=True)),
+        "rulings": [(each.name, each.key, each.cost, each.decision, each.charged) for each in outcome.rulings],
+        "refusal": None if refusal is None else (refusal.status, dict(refusal.problem), refusal.body, refusal.fields),
+        "left": (outcome.unsettled, outcome.holds, outcome.response, outcome.metered),
+        "shadows": [(each.name, each.key, each.decision) for each in outcome.shadows],
+    }
 
 
 def made_of(monkeypatch: pytest.MonkeyPatch, *kinds: type) -> list[Any]:

@@ -29,18 +29,18 @@ from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX
 from reconverge.integrations.web.request.keys import asks, by_ip_network
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.wsgi import RateLimitMiddleware, WsgiRequest
-from reconverge.testing import ManualClock
 from tests.integrations.straight.compared import (
     ALL_BETWEEN,
     BANS,
     BETWEEN,
     GUARDS,
-    LIMITS,
     ODD,
-    START_S,
+    Compared,
     General,
-    let_happen,
     made_of,
+    plain,
+    seen_in,
+    with_one_of,
 )
 from tests.support.applications.asking import ADA, environment_of, wsgi_answer
 from tests.support.effort import tried
@@ -67,20 +67,13 @@ KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_nothing,
 )
 KEYS: Final[Sequence[str]] = ("ada", "bob", "", "fails", "~nobody", "\x00")
-PLAIN: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "limits": st.sampled_from(LIMITS),
-    "key_func": st.sampled_from(KEY_FUNCTIONS),
-    "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
-    "cost": st.sampled_from([1, 1, 2, 0]),
-    "status": st.sampled_from([429, 503]),
-}
-"""Of a rule that the environment decides about, unless its limit has prices."""
+PLAIN: Final = {**plain(KEY_FUNCTIONS), "status": st.sampled_from([429, 503])}
 MORE: Final = {
     **ODD,
     "deduct_when": st.just(lambda response: response is not None),
     "settle": st.sampled_from(["spent", lambda _response: 1]),
 }
-ONE_ODD: Final = st.sampled_from(list(MORE)).flatmap(lambda name: st.fixed_dictionaries({**PLAIN, name: MORE[name]}))
+ONE_ODD: Final = with_one_of(MORE, PLAIN)
 RULES: Final = st.one_of(st.fixed_dictionaries(PLAIN), st.fixed_dictionaries(PLAIN), ONE_ODD)
 
 
@@ -154,19 +147,17 @@ STEPS: Final = st.lists(
 )
 
 
-class Side:
+class Side(Compared):
     """An application that answers as it is told to, behind a guard."""
 
     def __init__(self, guard: type[Guard], rule: dict[str, Any], common: dict[str, Any]) -> None:
-        self.clock = ManualClock(start=START_S)
-        self.agent = Agent("memory://", clock=self.clock)
-        self.guard = guard(self.agent, **common)
+        super().__init__(guard, common)
         self.answer: tuple[Any, str] = [], "answers"
         self.app: Any = None
         self.declared = self._build(rule)
         limiter = self.declared._limiter
         assert limiter is not None
-        self.limiter = limiter
+        self.limiters = [limiter]
 
     def _build(self, rule: dict[str, Any]) -> Declared:
         self.app = RateLimitMiddleware(self._wsgi, rules=[Rule(**rule)], guard=self.guard)
@@ -184,10 +175,6 @@ class Side:
         """What the environment says that was decided."""
         return [environment[OUTCOME]] if OUTCOME in environment else []
 
-    def meanwhile(self, what: str) -> None:
-        """Let happen what may between two requests."""
-        let_happen(what, self.clock, self.guard, [self.limiter])
-
     def said(self, drawn: dict[str, Any], answer: tuple[Any, str]) -> Any:
         """What becomes of a request: the answer, or the error; and what was decided."""
         self.answer, now["key"] = answer, drawn["key"]
@@ -202,12 +189,7 @@ class Side:
             answered: Any = wsgi_answer(self.app, environment)
         except Exception as error:  # noqa: BLE001  # of the application, or of an environment that no server makes
             answered = repr(error)
-        return answered, [_seen_in(outcome) for outcome in self.outcomes_in(environment)]
-
-    def counted(self) -> Any:
-        """What guard and agent have counted, and what all keys have used."""
-        usages = {key: self.limiter.usages(key) for key in sorted(self.limiter.table.cells)}
-        return self.guard.stats(), self.agent.stats().limits, usages
+        return answered, [seen_in(outcome) for outcome in self.outcomes_in(environment)]
 
 
 class FlaskSide(Side):
@@ -276,18 +258,6 @@ class InnerSide(FlaskSide):
 
 
 KINDS: Final = (Side, FlaskSide, RaisingSide, TwiceSide, InnerSide)
-
-
-def _seen_in(outcome: Outcome) -> dict[str, Any]:
-    refusal = outcome.refusal
-    return {
-        "allowed": (outcome.allowed, bool(outcome)),
-        "fields": (outcome.fields, outcome.fields_beside(refused=True)),
-        "rulings": [(each.name, each.key, each.cost, each.decision, each.charged) for each in outcome.rulings],
-        "refusal": None if refusal is None else (refusal.status, dict(refusal.problem), refusal.body, refusal.fields),
-        "left": (outcome.unsettled, outcome.holds, outcome.response, outcome.metered),
-        "shadows": [(each.name, each.key, each.decision) for each in outcome.shadows],
-    }
 
 
 def _sides(kind: type[Side], rule: dict[str, Any], common: dict[str, Any] | None = None) -> list[Side]:
@@ -423,7 +393,7 @@ def test_a_user_of_the_application_comes_before_that_of_the_server() -> None:
     for user in ("ada", None):
         wsgi_answer(side.app, environment_of("/") | {"test.user": user, "REMOTE_USER": "eve"})
 
-    assert ["ada", "eve"] == sorted(side.limiter.table.cells)
+    assert ["ada", "eve"] == sorted(side.limiters[0].table.cells)
 
 
 def test_an_application_without_anything_to_settle_is_not_told_of_the_end_of_requests() -> None:

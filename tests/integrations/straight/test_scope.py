@@ -31,12 +31,14 @@ from tests.integrations.straight.compared import (
     BANS,
     BETWEEN,
     GUARDS,
-    LIMITS,
     ODD,
     START_S,
+    Compared,
     General,
-    let_happen,
     made_of,
+    plain,
+    seen_in,
+    with_one_of,
 )
 from tests.support.applications.asking import ADA, asgi_answer, http_scope
 from tests.support.effort import tried
@@ -50,15 +52,8 @@ KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_ip_network(128),
     by_user,
 )
-PLAIN: Final[dict[str, st.SearchStrategy[Any]]] = {
-    "limits": st.sampled_from(LIMITS),
-    "key_func": st.sampled_from(KEY_FUNCTIONS),
-    "missing": st.sampled_from(["address", "shared", "refuse", "exempt"]),
-    "cost": st.sampled_from([1, 1, 2, 0]),
-    "status": st.sampled_from([429, 503]),
-}
-"""Of a rule that the scope decides about, unless its limit has prices."""
-ONE_ODD: Final = st.sampled_from(list(ODD)).flatmap(lambda name: st.fixed_dictionaries({**PLAIN, name: ODD[name]}))
+PLAIN: Final = {**plain(KEY_FUNCTIONS), "status": st.sampled_from([429, 503])}
+ONE_ODD: Final = with_one_of(ODD, PLAIN)
 RULES: Final = st.one_of(st.fixed_dictionaries(PLAIN), ONE_ODD, st.fixed_dictionaries(PLAIN, optional=ODD))
 VALUES: Final[Sequence[Any]] = (
     b"ada",
@@ -142,18 +137,16 @@ STEPS: Final = st.lists(
 )
 
 
-class Side:
+class Side(Compared):
     """A middleware around an application that answers as it is told to."""
 
-    def __init__(self, guard: type[Guard], clock: ManualClock, rule: dict[str, Any], common: dict[str, Any]) -> None:
-        self.clock = clock
-        self.agent = Agent("memory://", clock=clock)
-        self.guard = guard(self.agent, **common)
+    def __init__(self, guard: type[Guard], rule: dict[str, Any], common: dict[str, Any]) -> None:
+        super().__init__(guard, common)
         self.answer: tuple[Any, bool] = None, False
         self.middleware = RateLimitMiddleware(self._app, rules=[Rule(**rule)], guard=self.guard)
         limiter = self.middleware._rules[0]._limiter
         assert limiter is not None
-        self.limiter = limiter
+        self.limiters = [limiter]
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         headers, as_generator = self.answer
@@ -166,10 +159,6 @@ class Side:
         await send(start)
         if scope["type"] == "http":
             await send({"type": "http.response.body", "body": b"ok", "more_body": False})
-
-    def meanwhile(self, what: str) -> None:
-        """Let happen what may between two requests."""
-        let_happen(what, self.clock, self.guard, [self.limiter])
 
     def said(self, drawn: dict[str, Any], answer: tuple[Any, bool]) -> Any:
         """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
@@ -196,24 +185,6 @@ class Side:
         outcome = scope.get(OUTCOME)
         return sent, None if outcome is None else seen_in(outcome)
 
-    def counted(self) -> Any:
-        """What guard and agent have counted, and what all keys have used."""
-        usages = {key: self.limiter.usages(key) for key in sorted(self.limiter.table.cells)}
-        return self.guard.stats(), self.agent.stats().limits, usages
-
-
-def seen_in(outcome: Outcome) -> dict[str, Any]:
-    """All that an outcome says."""
-    refusal = outcome.refusal
-    return {
-        "allowed": (outcome.allowed, bool(outcome)),
-        "fields": (outcome.fields, outcome.fields_beside(refused=True)),
-        "rulings": [(each.name, each.key, each.cost, each.decision, each.charged) for each in outcome.rulings],
-        "refusal": None if refusal is None else (refusal.status, dict(refusal.problem), refusal.body, refusal.fields),
-        "left": (outcome.unsettled, outcome.holds, outcome.response, outcome.metered),
-        "shadows": [(each.name, each.key, each.decision) for each in outcome.shadows],
-    }
-
 
 @settings(deadline=None, max_examples=tried(150, long=1500), suppress_health_check=[HealthCheck.too_slow])
 @given(rule=RULES, bans=BANS, common=GUARDS, steps=STEPS)
@@ -224,7 +195,7 @@ def test_by_the_scope_and_the_general_way_the_same_is_said(
     steps: list[tuple[str, dict[str, Any], Any, bool]],
 ) -> None:
     """Sent, raised, left in the scope, charged and counted, whatever comes, and whatever changes meanwhile."""
-    sides = [Side(guard, ManualClock(start=START_S), {**rule, **bans}, common) for guard in (Guard, General)]
+    sides = [Side(guard, {**rule, **bans}, common) for guard in (Guard, General)]
     for between, scope, headers, as_generator in steps:
         for side in sides:
             side.meanwhile(between)
@@ -237,7 +208,7 @@ def test_by_the_scope_and_the_general_way_the_same_is_said(
 
 def _sides(**rule: Any) -> list[Side]:
     rule = {"limits": "2/minute", **rule}
-    return [Side(guard, ManualClock(start=START_S), rule, {}) for guard in (Guard, General)]
+    return [Side(guard, rule, {}) for guard in (Guard, General)]
 
 
 def _drawn(**differently: Any) -> dict[str, Any]:
