@@ -367,7 +367,7 @@ def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_ne
             told = await in_lua.wishes(0)
 
             assert told._replace(wishes=()) == known._replace(wishes=())
-            assert sorted(_fields(known)) == sorted(_fields(told, prefix="c3:"))
+            assert sorted(_fields(known)) == sorted(_fields(told, prefix="c1:"))
             if answer.status is Status.MERGED:
                 assert _kept(in_python, batch) == _stored(server, batch)
 

@@ -20,7 +20,7 @@ from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
 
 SETTINGS = HubSettings("readers", 5.0)
-CELL = "readers:{0}:c3:limit:0:21600000000:ada"
+CELL = "readers:{0}:c1:limit:0:21600000000:ada"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, cast, overload, runtime_checkabl
 
 from reconverge.limit.limit import GCRA, SLIDING_LOG, SLIDING_SLICES, TOKEN_BUCKET
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 WHOLE_MAX = 2**53
 """The largest number that travels: Lua has only doubles, which are exact up to there."""
 UNBOUNDED = -1

@@ -24,9 +24,9 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 #
 # The former is at most the latter at every moment and on both sides of an edge, so rights that sum to the capacity at
 # most keep the fleet below it. The ledger keeps them as a line of what was in use, rounded up, and the vouchers
-# (`Entry.line`), which is at least the right. So whatever counts by lines alone is too careful and never wrong: a
-# script of the version before, a ledger that was handed over, a batch that may read no more entries. Sums of fractions
-# are made of whole numbers (`Floating`), so that both twins add up the same in any order.
+# (`Entry.line`), which is at least the right. So a batch that may read no more entries counts by lines alone, which is
+# too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add up the
+# same in any order.
 #
 # The hub's own bucket. What is in a bucket drains on its node by the node's line. Once all nodes have used some, each
 # has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the hub is
@@ -37,8 +37,7 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 #
 # A charge that its node has yet to report counts as a voucher, which does not drain; so what is at the hub may drain by
 # the part of the rate that would go with vouchers, too: by all that does not go with lines. That changes with lines,
-# so it is reckoned at every merge (`Cell.drain_pool`). A script of the version before drops what that needs and drains
-# the entry of the departed more slowly.
+# so it is reckoned at every merge (`Cell.drain_pool`), whether the key is kept at the hub or not.
 #
 # A node may stop to float, or start, with any answer; its report says which it does (`CellReport.floats`), and what
 # it had in its bucket moves with the answer. If that is lost, it is counted at both sides until it has drained. Of a

@@ -24,6 +24,9 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may be less than
 # a request: it is met all the same, or nodes that wait would share what is free for ever, each too little of it.
 #
+# The overdraft is what the fleet may use beyond the capacity. What departed nodes have used beyond that counts as
+# overdraft that is granted.
+#
 # Bases are raised only for a node whose report is of the hub's own window. A node that has yet to open that window
 # would do so with the base that it hears of now, while the ledger has counted its old base as its line: the lines of
 # one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch == cell.epoch`.
@@ -81,7 +84,8 @@ def grant(
     raise_base(cell, entry, report, rule, small_lines=small_lines)
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
-        part = floor(overdrafts / (cell.active + 1))
+        overdrafts -= max(0, cell.lines + entry.line - capacity)
+        part = max(0, floor(overdrafts / (cell.active + 1)))
         if small_lines:
             part = min(part, overdraft_max(own))
         free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))

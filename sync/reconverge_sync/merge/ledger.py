@@ -19,11 +19,17 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # limit's own rule:
 #
 # - a window forgets it or lets it fade, as it does any count;
-# - a bucket is drained by the part of the rate that goes with the lines of the departed, in steps of FADE_MILLI_MIN,
-#   because rounding down at every scan would slow the drain;
+# - a bucket drains by all of the rate that goes with no node's line: it is the hub's own bucket (`Cell.drain_pool`);
 # - use with dates is kept in two generations, `current` and `previous`, each with the latest end of its members. A new
 #   departure joins `current`; `previous` is never prolonged. With one generation, nodes that leave now and then would
 #   prolong the use of all that left before, again and again.
+#
+# The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its line and
+# by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket drains by the
+# rest. So what departs has drained by its line until it departs, and not by its debt: the hub's bucket has had that
+# part. What the hub's bucket did not need since the last merge (`Cell.spare_milli`) is unused, and drains entries
+# without any line, whose nodes can have charged nothing since. Two nodes of one limit may declare different bursts;
+# what drains is then reckoned by the smaller part of each.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
 # as use does (`Cell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the hub
@@ -77,8 +83,6 @@ DEPARTED = ""
 """The entry into which the counts of departed nodes are folded; no node can have this name."""
 REMEMBERED_US = 7 * 24 * 3_600_000_000
 """How long a key is known that begins without a part of its capacity: for a week after it was last used."""
-FADE_MILLI_MIN = 100
-"""A departed bucket is drained in steps of a tenth, so that rounding down costs at most a hundredth of the pace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +201,13 @@ class Rule:
             return until_us - since_us
         return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
-    def drained_milli(self, passed_us: int, line: int) -> int:
-        """What has run out of a bucket meanwhile by the part of the drain that goes with a line, in thousandths."""
-        return floor(float(max(0, passed_us)) * self.quota * line / self.capacity / self.window_us * 1000)
+    def drained_milli(self, passed_us: int, line: int, declared: int) -> float:
+        """How much of a bucket runs out meanwhile with a line, in thousandths; its node has `declared` that capacity.
+
+        The node drains by its line's part of what it has declared, and this rule may be that of another node.
+        """
+        part = float(line) * self.own / self.capacity / max(self.own, declared, 1)
+        return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
 
 @dataclass(slots=True)
@@ -290,10 +298,10 @@ class Entry:
         if rule.slots:
             self.current = self.line = 0
         elif rule.bucket:
-            # What it had told of may have drained by then, and been used anew, to the last thousandth.
-            # No other node was granted what it held, so it has drained by that since.
-            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line + self.debt - self.vouchers)
-            self.previous = max(0, max(self.previous, 1000 * held) - drained)
+            # What it had reported may have drained by then, and been used anew, to the last thousandth. Since then its
+            # line has drained it; vouchers drain nothing.
+            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line - self.vouchers, self.capacity)
+            self.previous = max(0, max(self.previous, 1000 * held) - floor(drained))
             self.line = ceil(self.previous / 1000)
         else:
             used = ceil(self.used(rule, cell, hub_us))
@@ -317,11 +325,7 @@ class Entry:
     def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
         if rule.bucket:
-            drained = rule.drained_milli(rule.refilled_us(self.seen_us, hub_us), self.line)
-            if drained >= min(self.previous, FADE_MILLI_MIN):
-                self.previous = max(0, self.previous - drained)
-                self.seen_us = hub_us
-            self.line = self.line if self.previous > 0 else 0
+            self.line = ceil(self.previous / 1000)  # it has drained when the merge began, by `Cell.drain_pool`
         elif rule.dated:
             if self.previous == 0:
                 # So that what departs from now on does not make it count for longer, again and again.
@@ -372,10 +376,10 @@ class Cell:
     window_demand: int = 0
     active: int = 0
     vouchers: int = 0
-    pooled_us: int = 0
-    """Until when the hub's own bucket has drained; 0 if it has none, see `merge/asking.py`."""
     carry_milli: float = 0.0
-    """What has drained of it by then beyond whole thousandths."""
+    """What has drained of the hub's own bucket beyond whole thousandths; as of `filled_us`."""
+    spare_milli: int = 0
+    """What more could have drained between the last two merges than was in the hub's own bucket."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
         """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
@@ -426,39 +430,45 @@ class Cell:
         """Whether no window is open: nothing counts, and all start the next one from their bases."""
         return rule.first_hit and self.epoch < 0
 
-    @property
-    def has_departed(self) -> bool:
-        """Whether there is use of departed nodes that only a scan lets go of."""
-        return DEPARTED in self.entries and self.pooled_us == 0
+    def has_fading(self, rule: Rule) -> bool:
+        """Whether there is use of departed nodes that only a scan lets go of; a bucket drains at each merge."""
+        return DEPARTED in self.entries and not rule.bucket
 
     @property
     def lines_of_nodes(self) -> int:
-        """What nodes have of a bucket as lines, with which it drains; not what was granted to asks."""
+        """The lines with which nodes drain a bucket: neither the hub's own bucket nor what was granted to asks."""
         pool = self.entries.get(DEPARTED)
         return self.lines - (0 if pool is None else pool.line) - max(0, self.vouchers)
 
     def drain_pool(self, rule: Rule, hub_us: int) -> None:
-        """Bring the hub's own bucket up to date, by the lines that there have been since the last merge."""
-        if self.pooled_us == 0:
-            return
+        """Let the hub's own bucket drain, by what has been no node's line since the last merge.
+
+        Called before anything of the cell changes. The rule is that of the report at hand, which may be of a smaller
+        capacity.
+        """
         pool = self.entries.get(DEPARTED)
-        if pool is None:
-            self.pooled_us, self.carry_milli = 0, 0.0
-            return
-        pool.catch_up(rule, self)
-        share = max(0, self.capacity - self.lines_of_nodes)
-        self.count(pool, -1)
-        passed_us = float(max(0, rule.refilled_us(self.pooled_us, hub_us)))
+        share = max(0, min(self.capacity, rule.own) - self.lines_of_nodes)
+        passed_us = float(max(0, rule.refilled_us(self.filled_us, hub_us)))
         drained = self.carry_milli + passed_us * rule.quota * share / rule.capacity / rule.window_us * 1000
+        self.spare_milli, self.carry_milli = floor(drained), 0.0
+        if pool is None:
+            return
+        self._take_pool(pool, rule)
+        self.spare_milli = max(0, floor(drained) - pool.previous)
         self.carry_milli = drained - floor(drained)
-        self.pooled_us = max(self.pooled_us, hub_us)
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
+
+    def drain_by_spare(self, entry: Entry) -> None:
+        """Let an entry without any line, which no node has changed since the last merge, drain by what is unused."""
+        spent_milli = min(self.spare_milli, entry.previous)
+        entry.previous -= spent_milli
+        self.spare_milli -= spent_milli
 
     @property
     def pooled_milli(self) -> int:
         """How full the hub's own bucket is."""
         pool = self.entries.get(DEPARTED)
-        return 0 if pool is None or self.pooled_us == 0 else pool.previous
+        return 0 if pool is None else pool.previous
 
     def pour(self, rule: Rule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
         """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
@@ -469,14 +479,13 @@ class Cell:
         if pool is None:
             pool = Entry(self.epoch, self.reset_us)
         else:
-            pool.catch_up(rule, self)
-            self.count(pool, -1)
-            if self.pooled_us == 0:
-                drained = rule.drained_milli(rule.refilled_us(pool.seen_us, hub_us), pool.line)
-                pool.previous = max(0, pool.previous - drained)
-        if self.pooled_us == 0:
-            self.pooled_us, self.carry_milli = hub_us, 0.0
+            self._take_pool(pool, rule)
         self._fill_pool(pool, min(max(pool.previous + milli, least), fill.beside(pool.previous)), hub_us)
+
+    def _take_pool(self, pool: Entry, rule: Rule) -> None:
+        """Take the hub's own bucket out of the sums, to change it."""
+        pool.catch_up(rule, self)
+        self.count(pool, -1)
 
     def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
         """Keep the hub's own bucket, which is not in the sums, as full as that; without it if it is empty."""
@@ -488,7 +497,7 @@ class Cell:
             self.count(pool)
         else:
             self.entries.pop(DEPARTED, None)
-            self.pooled_us, self.carry_milli = 0, 0.0
+            self.carry_milli = 0.0
 
     def withhold(self, amount: int, hub_us: int) -> None:
         """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""

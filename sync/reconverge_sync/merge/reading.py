@@ -120,7 +120,7 @@ def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         passed_us = rule.refilled_us(entry.seen_us, hub_us)
-        used = max(0, entry.previous - rule.drained_milli(passed_us, entry.line)) / 1000
+        used = max(0.0, entry.previous - rule.drained_milli(passed_us, entry.line, entry.capacity)) / 1000
     return max(0, entry.line - floor(used))
 
 

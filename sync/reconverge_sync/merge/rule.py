@@ -428,6 +428,8 @@ class Shard:
             if outlived or (left and not rule.slots):
                 # A departed node may have used its line until its lease expired; one without a line has used nothing.
                 held = entry.line > 0 or entry.overdraft > 0
+                if rule.bucket and not held:
+                    cell.drain_by_spare(entry)
                 entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
@@ -451,7 +453,7 @@ class Shard:
         cell.capacity = capacity
         cell.first = "" if first is None else first[1]
         cell.reserved = 0 if first is None else _shortfall(cell, cell.entries[cell.first], rule, hub_us)
-        cell.restless = cell.has_departed or first is not None or cell.silent > 0 or lingers
+        cell.restless = cell.has_fading(rule) or first is not None or cell.silent > 0 or lingers
         return floating
 
 
@@ -473,7 +475,7 @@ def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
         kept.expire(rule, hub_us)
         kept.fade(rule, cell, hub_us)
     _fold_departed(cell, departed, rule, hub_us)
-    cell.restless = cell.restless or cell.has_departed
+    cell.restless = cell.restless or cell.has_fading(rule)
 
 
 def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None:

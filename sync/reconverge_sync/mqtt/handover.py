@@ -36,12 +36,8 @@ _META: Final = tuple(
     for field in fields(Shard)
     if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max", "live")
 )
-_ENTRY: Final = tuple(field.name for field in fields(Entry) if field.name not in ("lease_us", "vouchers"))
-"""Without what members of the version before know nothing of. Until its node reports again, the longer lease of the
-node holds, and a line with vouchers in it counts whole."""
-_CELL: Final = tuple(
-    field.name for field in fields(Cell) if field.name not in ("entries", "vouchers", "pooled_us", "carry_milli")
-)
+_ENTRY: Final = tuple(field.name for field in fields(Entry))
+_CELL: Final = tuple(field.name for field in fields(Cell) if field.name not in ("entries", "spare_milli"))
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
 
 Item = list[Any]
@@ -171,7 +167,7 @@ class LedgerReader:
                 _check(is_text(value))
             elif name == "restless":
                 _check(type(value) is bool)
-            elif name == "fill_milli":
+            elif name in ("fill_milli", "carry_milli"):
                 _check(type(value) in (int, float) and isfinite(value) and abs(value) <= SUM_MAX)
             else:
                 _check(is_sum(value, signed=name in _SIGNED))

@@ -43,7 +43,7 @@ local lent = 0
 local function exchange()
 
 -- What one function alone needs is in that function, because another one has 200 variables at most.
-local VERSION = 3
+local VERSION = 1
 local MERGED, STALE, LAPSED = 0, 1, 2
 local FIXED, SLIDING, BUCKET, DATED, SLOTS = 0, 1, 2, 3, 4
 local SILENT_INTERVALS = 3
@@ -137,7 +137,8 @@ local entry_vouchers = 0
 -- Of an ask for what is kept at the hub: whether it is one, of a small quota, what waits, and what was granted.
 local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
-local cell_vouchers, cell_pooled_us, cell_carry_milli = 0, 0, 0
+-- `spare` is what more could have drained of it since the last merge than was in it.
+local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
 local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
 local fill_most_milli
 local held = 0 -- the line of a bucket from before it was kept at the hub
@@ -272,8 +273,8 @@ local function read_cell(packed)
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
-    cell_vouchers, cell_pooled_us, cell_carry_milli = unpack_(packed)
-  if not cell_carry_milli then cell_vouchers, cell_pooled_us, cell_carry_milli = 0, 0, 0 end
+    cell_vouchers, cell_pooled, cell_carry_milli = unpack_(packed)
+  if not cell_carry_milli then cell_vouchers, cell_pooled, cell_carry_milli = 0, 0, 0 end
   if not cell_restless then
     if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved = 0, 0, 0, 0, '', 0
@@ -282,14 +283,14 @@ local function read_cell(packed)
 end
 
 local function written_cell()
-  if bucket and (cell_vouchers ~= 0 or cell_pooled_us ~= 0) then
+  if bucket and (pool or cell_vouchers ~= 0) then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
       cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
-      cell_vouchers, cell_pooled_us, cell_carry_milli)
+      cell_vouchers, pool and 1 or 0, cell_carry_milli)
   end
   if
     cell_debts ~= 0 or cell_silent ~= 0 or cell_reserved ~= 0 or cell_first ~= '' or cell_learn_until_us ~= 0
@@ -431,8 +432,9 @@ local function refilled(since_us, until_us)
   return (floor(until_us / window_us) - floor(since_us / window_us)) * window_us
 end
 
-local function drained_milli(passed_us, line)
-  return floor(max(0, passed_us) * rule.quota * line / rule.capacity / window_us * 1000)
+local function drained_milli(passed_us, line, declared)
+  local part = line * rule_capacity / rule.capacity / max(rule_capacity, declared, 1)
+  return max(0, passed_us) * rule.quota * part / window_us * 1000
 end
 
 local function depart(idle_us)
@@ -440,8 +442,8 @@ local function depart(idle_us)
   if rule.slots then
     entry_current, entry_line = 0, 0
   elseif bucket then
-    local drained = drained_milli(refilled(idle_us, hub_us), entry_line + entry_debt - entry_vouchers)
-    entry_previous = max(0, max(entry_previous, 1000 * held) - drained)
+    local drained = drained_milli(refilled(idle_us, hub_us), entry_line - entry_vouchers, entry_capacity)
+    entry_previous = max(0, max(entry_previous, 1000 * held) - floor(drained))
     entry_line = ceil(entry_previous / 1000)
   else
     local used = ceil(used_of(entry_current, entry_previous))
@@ -456,14 +458,8 @@ local function depart(idle_us)
 end
 
 local function fade()
-  local FADE_MILLI_MIN = 100
   if bucket then
-    local drained = drained_milli(refilled(entry_seen_us, hub_us), entry_line)
-    if drained >= min(entry_previous, FADE_MILLI_MIN) then
-      entry_previous = max(0, entry_previous - drained)
-      entry_seen_us = hub_us
-    end
-    if entry_previous <= 0 then entry_line = 0 end
+    entry_line = ceil(entry_previous / 1000)
   elseif dated then
     if entry_previous == 0 then
       entry_previous, entry_previous_until_us = entry_current, entry_current_until_us
@@ -535,51 +531,43 @@ local function fill_pool(milli)
     cell_previous = cell_previous + pool_previous
     cell_window_demand = cell_window_demand + pool_window_demand
   else
-    cell_pooled_us, cell_carry_milli = 0, 0
+    cell_carry_milli = 0
   end
 end
 
--- The entry of the departed, taken out of the sums. Returns when it was seen to last, if there is one.
+-- The entry of the departed, taken out of the sums. Returns whether there is one.
 local function read_pool(key)
   pool, pool_previous, pool_line, pool_window_demand = false, 0, 0, 0
   local kept = call('HGET', key, DEPARTED)
-  if not kept then return nil end
-  local epoch, seen_us, _, previous, line, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
+  if not kept then return false end
+  local epoch, _, _, previous, line, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
   pool, pool_line = true, line
   pool_previous = (reset_us or 0) < cell_reset_us and 0 or previous
   pool_window_demand = epoch == cell_epoch and demanded or 0
   discount_pool()
-  return seen_us
+  return true
 end
 
 -- Before anything of the cell changes.
 local function drain_pool(key)
   report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS
   pool, pool_changed, pool_previous, pool_line, pool_window_demand = false, false, 0, 0, 0
-  if cell_pooled_us == 0 then return end
-  if not read_pool(key) then
-    cell_pooled_us, cell_carry_milli = 0, 0
-    return
-  end
-  local share = max(0, cell_capacity - (cell_lines - max(0, cell_vouchers)))
-  local passed_us = max(0, refilled(cell_pooled_us, hub_us))
+  local lines = cell_lines - max(0, cell_vouchers)
+  local pooled = cell_pooled ~= 0 and read_pool(key)
+  if pooled then lines = lines - pool_line end
+  local share = max(0, min(cell_capacity, rule_capacity) - lines)
+  local passed_us = max(0, refilled(cell_filled_us, hub_us))
   local drained = cell_carry_milli + passed_us * rule.quota * share / rule.capacity / window_us * 1000
+  spare_milli, cell_carry_milli = floor(drained), 0
+  if not pooled then return end
+  spare_milli = max(0, floor(drained) - pool_previous)
   cell_carry_milli = drained - floor(drained)
-  cell_pooled_us = max(cell_pooled_us, hub_us)
   fill_pool(pool_previous - floor(drained))
 end
 
 -- As full as `least` in any case, and no fuller than the bucket that is poured lets it be, see `Fill` in merge/bounds.py.
-local function pour(key, milli, own_milli, least)
-  if cell_pooled_us ~= 0 then
-    if pool then discount_pool() end
-  else
-    local seen_us = not pool_changed and read_pool(key) -- if it has been emptied just now, that is still stored
-    if seen_us then
-      pool_previous = max(0, pool_previous - drained_milli(refilled(seen_us, hub_us), pool_line))
-    end
-    cell_pooled_us, cell_carry_milli = hub_us, 0
-  end
+local function pour(milli, own_milli, least)
+  if pool then discount_pool() end
   fill_pool(min(max(pool_previous + milli, least or 0), max(fill_most_milli, pool_previous + own_milli)))
 end
 
@@ -687,7 +675,7 @@ end
 -- What a node says of its bucket; see `Fill` in merge/bounds.py.
 local function keep_fill_within_bounds()
   fill_most_milli = max(rule.fill_max_milli, 1000 * DEBT_MAX * entry_capacity)
-  local there = cell_pooled_us ~= 0 and pool_previous or 0
+  local there = pool and pool_previous or 0
   report_previous = min(report_previous, max(fill_most_milli - there, entry_previous))
 end
 
@@ -696,7 +684,7 @@ local function welcome(key)
   entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
   if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
   if bucket and report_floats then
-    pour(key, 0, 0, 1000 * cell_capacity)
+    pour(0, 0, 1000 * cell_capacity)
     entry_current = report_current
   elseif bucket then
     entry_current = report_current - ceil(report_previous / 1000)
@@ -725,7 +713,7 @@ local function take_counts(key)
     cell_fill_milli = min(max(0, left + charged), max(left, fill_most_milli))
     cell_filled_us = hub_us
     if report_floats then
-      if counted then pour(key, charged + report_previous, entry_previous) end
+      if counted then pour(charged + report_previous, entry_previous) end
       entry_previous = 0
     else
       entry_previous = counted and report_previous or 0
@@ -832,6 +820,8 @@ local function grant(used)
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
+    local beyond = cell_lines + entry_line - capacity
+    if beyond > 0 then overdrafts = overdrafts - beyond end
     local part = overdrafts / nodes
     if rule_small_lines then
       local OVERDRAFT_FRACTION = 0.01
@@ -875,7 +865,7 @@ local function hear_ask(key, used)
     return used
   end
   held = entry_line
-  pour(key, entry_previous, entry_previous)
+  pour(entry_previous, entry_previous)
   entry_previous, entry_debt = 0, 0
   if cell_lines - pool_line - max(0, cell_vouchers) == 0 then entry_ask = 0 end
   return 0
@@ -967,7 +957,7 @@ local function take_over(key)
     discount()
   end
   if bury(key, kept) then
-    if cell_pooled_us == 0 then cell_restless = 1 end
+    if not bucket then cell_restless = 1 end
   elseif kept then
     call('HDEL', key, DEPARTED)
   end
@@ -1005,6 +995,10 @@ local function scan_others(key, fields)
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
+        if bucket and not held then
+          local spent_milli = min(spare_milli, entry_previous)
+          entry_previous, spare_milli = entry_previous - spent_milli, spare_milli - spent_milli
+        end
         depart(held and seen_us + lease_us or entry_seen_us)
         fold()
         gone[#gone + 1] = name
@@ -1033,7 +1027,7 @@ local function scan_others(key, fields)
   if kept and not buried then gone[#gone + 1] = DEPARTED end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
-  cell_restless = (buried and cell_pooled_us == 0 or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
+  cell_restless = (buried and not bucket or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
 end
 
 -- `own` is how many strings are stored for what is at hand; if there are no more, there is no other node.
@@ -1086,7 +1080,7 @@ local function withhold(key)
   new_entry()
   entry_seen_us, entry_previous, entry_line = hub_us, 1000 * rule.withheld, rule.withheld
   call('HSET', key, DEPARTED, written_entry())
-  cell_fill_milli = 1000 * rule.withheld
+  cell_fill_milli, cell_pooled = 1000 * rule.withheld, 1
   count()
 end
 
@@ -1095,7 +1089,7 @@ local function new_cell(key, epoch)
   cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
   cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
-  cell_pooled_us, cell_carry_milli = 0, 0
+  cell_pooled, cell_carry_milli = 0, 0
   clear()
   if rule.withheld > 0 then withhold(key) end
 end

@@ -26,7 +26,7 @@ LOANS: Final = b"l"
 CELL: Final = (
     "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "lines", "overdrafts", "needs_milli",
     "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
-    "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled_us", "carry_milli",
+    "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
 )  # fmt: skip
 """The sums of a cell, in the order in which they are packed; those at the end may be missing."""
 ENTRY: Final = (
@@ -77,6 +77,7 @@ def _node(packed: bytes) -> NodeRecord:
 
 def _cell(stored: Fields) -> Cell:
     numbers = _numbers(stored[SUMS], CELL, least=LEAST[0])
+    numbers.pop("pooled", None)  # for the script, which reads the hub's own bucket only if there is one
     cell = Cell(numbers.pop("epoch"), numbers.pop("capacity"), numbers.pop("filled_us", 0))
     for name, number in numbers.items():
         setattr(cell, name, number != 0 if name == "restless" else number)

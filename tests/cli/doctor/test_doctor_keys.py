@@ -15,7 +15,7 @@ from reconverge_sync.redis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_A
 from tests.support.commands.checked import ALL_RIGHTS, allow, check
 from tests.support.servers import RedisServer
 
-CELL = "shop:{0}:c3:login:0:1000000:"
+CELL = "shop:{0}:c1:login:0:1000000:"
 LIFE_MS = 85_000
 
 
@@ -75,7 +75,7 @@ def test_few_keys_with_room_for_more_are_no_flood(own_redis: RedisServer) -> Non
 def test_a_key_that_stays_is_named_and_the_remedy_gives_it_an_end(own_redis: RedisServer) -> None:
     """Also one of another shard, with a space and a quotation mark in it."""
     flood(own_redis, 12)
-    stays = "shop:{3}:c3:login:0:1000000:ada's own"
+    stays = "shop:{3}:c1:login:0:1000000:ada's own"
     with redis.Redis(unix_socket_path=str(own_redis.socket)) as client:
         client.set(stays, "1")
         before = check(own_redis.url).only("keys")

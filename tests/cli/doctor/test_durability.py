@@ -78,9 +78,9 @@ def test_a_loss_that_matters_is_told_until_it_is_adopted(own_redis: RedisServer)
 @pytest.mark.parametrize(
     ("name", "window_us"),
     [
-        ("shop:{0}:c3:monthly:0:2678400000000:ada", 31 * DAY_US),
-        ("shop:{12}:c3:first:0:1000000first-hit:a:b{c}:d", 1_000_000),
-        ("shop:{0}:c3:paced:leaky-bucket:5000000:ada", 5_000_000),
+        ("shop:{0}:c1:monthly:0:2678400000000:ada", 31 * DAY_US),
+        ("shop:{12}:c1:first:0:1000000first-hit:a:b{c}:d", 1_000_000),
+        ("shop:{0}:c1:paced:leaky-bucket:5000000:ada", 5_000_000),
         ("shop:{0}:meta", 0),
         ("other", 0),
     ],

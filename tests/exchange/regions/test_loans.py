@@ -301,7 +301,7 @@ def test_a_loan_that_has_ended_makes_no_debt_of_what_is_left(home: Home) -> None
 
 @pytest.mark.parametrize(
     "loan",
-    [Loan("nodes", 1, 1), Loan("c3:x:1:1:k", -1, 1), Loan("c3:x:1:1:k", 1, 2**60)],
+    [Loan("nodes", 1, 1), Loan("c1:x:1:1:k", -1, 1), Loan("c1:x:1:1:k", 1, 2**60)],
     ids=["name", "amount", "end"],
 )
 def test_loans_that_make_no_sense_are_not_sent(redis_server: RedisServer, loan: Loan) -> None:
@@ -320,7 +320,7 @@ def test_loans_that_make_no_sense_are_not_sent(redis_server: RedisServer, loan: 
 
 def test_what_is_no_wish_is_not_believed(redis_server: RedisServer) -> None:
     """Whatever somebody else has put there, the hub raises what hubs raise."""
-    redis_server.command("HSET", "shop:{0}:meta", "c3:x:1:1:k", "\x93abc")
+    redis_server.command("HSET", "shop:{0}:meta", "c1:x:1:1:k", "\x93abc")
     hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
 
     async def ask() -> None:

@@ -169,11 +169,12 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     }
     if (cell->overdraft > 0) {
         i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
-        cell->overdraft = at_most(cell->overdraft, (i64)floor_div(overdrafts, cell->nodes));
+        i64 part = (i64)floor_div(overdrafts, cell->nodes);
         if (terms->small_lines) {
-            i64 most = at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1);
-            cell->overdraft = at_most(cell->overdraft, most);
+            part = at_most(part, at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1));
         }
+        /* What is in use stays, as the hub would grant it to another node. */
+        cell->overdraft = at_most(cell->overdraft, at_least(part, used - cell->line));
     }
 }
 
@@ -211,15 +212,16 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         cell->line = cell->base = cell->overdraft = 0;
     }
     bool early = now_ns - cell->measured_ns < terms->interval_ns, hits_only = cell->asking_ns < cell->reported_ns;
-    if (pooled(terms, cell) && (!asks(terms, cell) || now_ns - cell->heard_ns >= 2 * terms->idle_ns)) {
-        leave_hub(terms, cell);
-    }
+    /* Before the first look at whether requests ask: all of a report goes by the same moment of the last request. */
     measure_demand(terms, cell, now_ns);
-    i64 used = meter_used(terms, cell, now_ns);
-    double need = 0.0;
     if (cell->waiters) {
         cell->touched_ns = now_ns; /* a waiter goes on asking */
     }
+    if (pooled(terms, cell) && (!asks(terms, cell) || now_ns - cell->heard_ns >= 2 * terms->idle_ns)) {
+        leave_hub(terms, cell);
+    }
+    i64 used = meter_used(terms, cell, now_ns);
+    double need = 0.0;
     if (used <= 0 && now_ns - cell->touched_ns >= 2 * terms->idle_ns) {
         cell->line = cell->base = cell->overdraft = 0;
         if (!cell->held && !cell->unconfirmed) {

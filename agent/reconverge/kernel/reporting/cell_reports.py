@@ -117,13 +117,14 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
     hits_only = cell.asking_ns < cell.reported_ns
-    if cell.at_hub and (leaves or not _asks(cell) or now_ns - cell.heard_ns >= 2 * table.meter.idle_ns):
-        table.meter.leave_hub(cell)
+    # Before the first look at whether requests ask: all of a report goes by the same moment of the last request.
     _measure_demand(cell, now_ns)
-    used = table.meter.used(cell, now_ns)
-    need = 0.0
     if cell.waiters:
         cell.touched_ns = now_ns  # a request that waits goes on asking
+    if cell.at_hub and (leaves or not _asks(cell) or now_ns - cell.heard_ns >= 2 * table.meter.idle_ns):
+        table.meter.leave_hub(cell)
+    used = table.meter.used(cell, now_ns)
+    need = 0.0
     if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
         cell.line = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
@@ -475,7 +476,7 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     """
     table = cell.table
     if not table.keeps_spare:
-        cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, 0
+        cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, min(cell.overdraft, max(0, used - cell.line))
         return
     needs = max(cell.fleet_needs, need)
     share = need / needs if needs > 0 else 0.0
@@ -496,10 +497,15 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
         cell.base = ceil(start)
     if cell.overdraft > 0:
-        overdrafts = cell.capacity * table.policy.overshoot_milli // 1000
-        cell.overdraft = min(cell.overdraft, overdrafts // cell.nodes)
+        part = cell.capacity * table.policy.overshoot_milli // 1000 // cell.nodes
         if table.small_lines:
-            cell.overdraft = min(cell.overdraft, overdraft_max(cell.capacity, table.unit))
+            part = min(part, overdraft_max(cell.capacity, table.unit))
+        keep_overdraft_within(cell, part, used)
+
+
+def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
+    """Give back the overdraft beyond `part`, but for what is in use: the hub would grant that to another node."""
+    cell.overdraft = min(cell.overdraft, max(part, used - cell.line))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:

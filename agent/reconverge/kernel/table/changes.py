@@ -24,6 +24,7 @@ from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.algorithms.paced import Terms
 from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
+from reconverge.kernel.reporting.cell_reports import keep_overdraft_within
 from reconverge.kernel.reporting.requests import report_soon
 from reconverge.kernel.table.state import LimitState, line_alone
 from reconverge.limit.limit import Limit
@@ -112,7 +113,7 @@ def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:
         overdrafts = cell.capacity * policy.overshoot_milli // 1000
-        cell.overdraft = min(cell.overdraft, overdrafts // max(1, cell.nodes))
+        keep_overdraft_within(cell, overdrafts // max(1, cell.nodes), table.meter.bound(cell, now_ns))
     if cell.shard.alone:
         cell.line = cell.base = line_alone(table, cell.key)
     else:
