@@ -155,7 +155,7 @@ class Protocol(RuleBasedStateMachine):
         self.nodes: list[Node] = []
         self.late: list[Batch] = []
         self.truth = {key: truth_of(self.limit, self.clock, twist) for key in KEYS}
-        self.hub: MemoryHub = WatchedHub(self.clock, self.truth)
+        self.hub = WatchedHub(self.clock, self.truth)
         self.nodes_ever = self.departures = 0
         self.remembered_until_ns = 0
         self.witness_needed = False
@@ -463,6 +463,13 @@ class Protocol(RuleBasedStateMachine):
         bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX, waits=self.waits)
         for key in KEYS:
             assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
+
+    @invariant()
+    def the_hub_calls_no_more_free_than_one_central_limiter_has(self) -> None:
+        """What it may still grant is not in use anywhere, beyond what all may dare."""
+        if hasattr(self, "truth") and self.policy.max_overshoot < inf:
+            bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX, waits=self.waits)
+            assert self.hub.too_free <= bound + 1e-6
 
     @invariant()
     def lines_sum_to_the_capacity_at_most(self) -> None:

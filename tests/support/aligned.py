@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from math import inf
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
@@ -57,24 +58,42 @@ def follow_calendar(node: Node, limit: Limit, twist: str) -> None:
 
 
 class WatchedHub(MemoryHub):
-    """A hub whose every answer is shown to the truth about the keys in it."""
+    """A hub whose every answer is held against the truth about the keys in it."""
 
     def __init__(self, clock: ManualClock, truth: dict[str, Truth]) -> None:
         super().__init__(clock=clock)
         self._truth = truth
+        self._knows_all = True
+        self.too_free = -inf
+        """By how much the hub has called more free at most than one central limiter would still admit."""
+
+    def lose_data(self) -> None:
+        """Forget everything; from here on the hub may not know what was used, and grants nothing for a while."""
+        super().lose_data()
+        self._knows_all = False
 
     def merge(self, batch: Batch) -> Answer:
-        """See `MemoryHub.merge`."""
+        """Merge the batch, and compare the answer with the truth."""
+        for report in batch.cells:
+            truth = self._truth[report.key]
+            if isinstance(truth, BucketTruth):
+                truth.begins(batch.limits[report.limit].withheld)
         answer = super().merge(batch)
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             truth = self._truth[report.key]
             if isinstance(truth, FirstHitTruth):
                 truth.heard(cell.epoch, answer.incarnation)
+            elif self._knows_all and truth.counts_at(cell.epoch):
+                self.too_free = max(self.too_free, cell.free + truth.excess())
         return answer
 
 
 class CalendarTruth(Truth):
     """Windows are numbered by the calendar."""
+
+    def counts_at(self, epoch: int) -> bool:
+        """Compare the hub's answer about the window that the calendar is in."""
+        return epoch == ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
 
     def excess(self) -> float:
         """See `Truth.excess`."""
@@ -88,11 +107,20 @@ class BucketTruth(Truth):
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
         self._marked_ns = -1
+        self._begun = False
 
     def asked(self) -> None:
-        """Somebody has asked: the bucket exists."""
+        """A request has come: the bucket exists."""
         if self._marked_ns < 0:
             self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
+
+    def begins(self, withheld: int) -> None:
+        """The hub hears of the key for the first time, by a limit that may have been edited since it was declared."""
+        if not self._begun:
+            self._begun = True
+            self.asked()
+            self._drain()
+            self._fill = max(0.0, self._fill - max(0, self.limit.withheld - withheld))
 
     def _drain(self) -> None:
         if self._marked_ns < 0:

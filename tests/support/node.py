@@ -13,6 +13,7 @@ from reconverge.exchange.syncer import SILENCE_NS, Syncer
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Cell, Kernel, Table, gate_of
 from reconverge.limit import Limit
+from reconverge.limit.limit import PACED
 from reconverge.policies import Policy
 from reconverge.simulation.truth import at_once
 from reconverge_sync.memory import MemoryHub
@@ -172,6 +173,16 @@ class Truth:
         self._drain()
         self._fill = max(0.0, self._fill - cost)
         self.refunded += cost
+
+    def counts_at(self, epoch: int) -> bool:
+        """Whether the hub's answer about this window can be compared with `excess`, which is of this very moment.
+
+        Charges with dates are judged by the worst of several windows, and other windows while they last. Lines of a
+        paced limit are parts of its rate.
+        """
+        if self.limit.algorithm in PACED or self.limit.counts_as in ("sliding-log", "sliding-slices"):
+            return False
+        return self.limit.bucket or epoch == self._clock.wall_ns() // self.limit.window_ns
 
     def excess(self) -> float:
         """By how much the limit is exceeded at this moment; negative when it is not."""
