@@ -4,6 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 SEEDS ?= 200
+MINUTES ?= 120
 # Many tests wait for something, so more of them run at once than there are cores; those of the kernel wait for nothing.
 # Those that were chosen run one by one.
 WORKERS ?= $(if $(ARGS),0,$(if $(filter test-python,$@),2,4))
@@ -45,7 +46,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz figures chaos bench bench-shedding docs release-check changelog pictures clean
+.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz soak figures chaos bench bench-shedding docs release-check changelog pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -95,6 +96,10 @@ coverage: $(with_dev) ## run all tests, and say which lines and branches they le
 
 fuzz: $(with_test) ## try random fleets and faults under virtual time; SEEDS=10000 for many
 	.venv/bin/python -m reconverge.simulation.fuzz --seeds $(SEEDS)
+
+soak: $(with_test) ## try random examples and seeds that no run has drawn before, for hours; MINUTES=10 for a while
+	@.ci/programs redis-server
+	.venv/bin/python -m tests.soak --minutes $(MINUTES)
 
 figures: $(with_test) ## simulate what the policies are meant to reach, and write docs/reference/figures.md; takes minutes
 	.venv/bin/python -m reconverge.simulation.goals > docs/reference/figures.md.new; status=$$?; \

@@ -84,7 +84,7 @@ class Asker:
         if self not in world.askers:
             return  # it has ended since
         cancelled = self._cancelled_ns is not None and world.now_ns >= self._cancelled_ns
-        if cancelled or not self.node.alive or self.node.asked is not self._process:
+        if cancelled or not self.node.serves or self.node.asked is not self._process:
             self._steps.close()
             self._end()
         elif self._rung or world.now_ns >= self.due_ns:

@@ -77,7 +77,7 @@ SCARCE_SHARE: Final = 0.4
 SCARCE_NODES_MAX: Final = 8
 SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
-SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash")
+SCARCE_FAULTS: Final = ("cut", "down", "slow", "loss", "repeat", "crash", "stop")
 CHANGED_SHARE: Final = 0.3
 PACED_CHANGED_SHARE: Final = 0.6
 """Of *safety* and *elected*: the limit changes while it is in use. There are few paced limits among them."""
@@ -232,7 +232,7 @@ def _safety_case(random: Random, seed: int) -> Case:
     fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     drawn = draw_faults(random, nodes, 0.0, windows)
     if lose_data:
-        del drawn["crash"]
+        del drawn["crash"], drawn["stop"]
     if seed % 2 and limit.calendar is None:
         fleet = replace(fleet, limit_lease_ns=6 * interval_ns)
     # Outside strict, a node that stays away when data are lost is not waited for.
@@ -261,7 +261,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
     for window in range(1, windows):
         start = window + random.uniform(0, 0.3)
         length = random.uniform(0.8, 3.0) * lease_ns / limit.window_ns
-        what = random.choice(["cut:{}", "cut:{}", "cut:{}:requests", "cut:{}:replies", "crash:{}"])
+        what = random.choice(["cut:{}", "cut:{}", "cut:{}:requests", "cut:{}:replies", "crash:{}", "stop:{}"])
         faults.append(f"{what.format(random.randint(1, nodes))}@{start:.3f}w+{length:.3f}w")
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 

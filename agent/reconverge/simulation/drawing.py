@@ -149,4 +149,5 @@ def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dic
         "offset": f"offset:{node}:{random.uniform(-5, 5):.2f}",
         "jump": f"jump:{node}:{random.uniform(-100, 100):.1f}@{when():.4f}w",
         "crash": f"crash:{node}@{spell()}",
+        "stop": f"stop:{node}@{spell()}",
     }

@@ -30,6 +30,8 @@ class Kind(Enum):
     """The hub forgets everything at that moment."""
     CRASH = "crash"
     """These nodes are killed, and restarted after a while."""
+    STOP = "stop"
+    """These nodes stop in good order, as in a deploy, and are started again after a while."""
     OFFSET = "offset"
     """These nodes' wall clocks are wrong by so many seconds from the start."""
     JUMP = "jump"
@@ -46,13 +48,13 @@ class Direction(Enum):
 
 FORMS: Final = (
     "cut:NODES[:requests|:replies]@START+LENGTH, down@START+LENGTH, slow:FACTOR@START+LENGTH, loss:SHARE@START+LENGTH, "
-    "repeat:SHARE@START+LENGTH, lose-data@START, crash:NODES@START+LENGTH, offset:NODES:SECONDS, "
-    "jump:NODES:SECONDS@START; NODES is a number, one, half or all; times are windows (2w), seconds (1.5s) or "
-    "milliseconds (20ms)"
+    "repeat:SHARE@START+LENGTH, lose-data@START, crash:NODES@START+LENGTH, stop:NODES@START+LENGTH, "
+    "offset:NODES:SECONDS, jump:NODES:SECONDS@START; NODES is a number, one, half or all; times are windows (2w), "
+    "seconds (1.5s) or milliseconds (20ms)"
 )
 _TIMES: Final = re.compile(r"(?P<start>[0-9.]+)(?P<start_unit>w|s|ms)(?:\+(?P<length>[0-9.]+)(?P<length_unit>w|s|ms))?")
-_LASTING: Final = (Kind.CUT, Kind.DOWN, Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.CRASH)
-_OF_NODES: Final = (Kind.CUT, Kind.CRASH, Kind.OFFSET, Kind.JUMP)
+_LASTING: Final = (Kind.CUT, Kind.DOWN, Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.CRASH, Kind.STOP)
+_OF_NODES: Final = (Kind.CUT, Kind.CRASH, Kind.STOP, Kind.OFFSET, Kind.JUMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,13 @@ class Fault:
         return cls(kind, start_ns, start_ns + length_ns, members, amount, direction)
 
 
+ENDS: Final = (Kind.CRASH, Kind.STOP)
+"""Faults by which a process ends and another one is started in its place."""
+
+
 def restarts(faults: Iterable[Fault]) -> int:
-    """How many processes are started in place of others that were killed."""
-    return sum(len(fault.nodes) for fault in faults if fault.kind is Kind.CRASH)
+    """How many processes are started in place of others that were killed or stopped."""
+    return sum(len(fault.nodes) for fault in faults if fault.kind in ENDS)
 
 
 def _times(text: str, window_ns: int) -> tuple[int, int]:

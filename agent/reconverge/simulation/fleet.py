@@ -202,7 +202,9 @@ class NodeClock:
 class Member:
     """One node, and what it has under way."""
 
-    __slots__ = ("alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "syncer", "woken")
+    __slots__ = (
+        "alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "stopping", "syncer", "woken",
+    )  # fmt: skip
 
     kernel: AccountedKernel
     asked: Asked
@@ -212,10 +214,17 @@ class Member:
         self.index = index
         self.clock = clock
         self.alive = False
+        self.stopping = False
+        """It says its last words; no request comes to it any more."""
         self.batch: Batch | None = None
         self.sent_ns = 0
         self.due_ns = 0
         self.woken = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests come to it."""
+        return self.alive and not self.stopping
 
     @property
     def table(self) -> Table:

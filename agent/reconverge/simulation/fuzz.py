@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.changing import on_one_plan, stretches
-from reconverge.simulation.fault import Kind, restarts
+from reconverge.simulation.fault import ENDS, restarts
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.in_progress.cases import try_slots
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
@@ -45,8 +45,8 @@ def try_case(case: Case) -> list[str]:
     over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
-    # A crash may end the member that kept the ledger, and with it the accounts.
-    if case.mode != ELECTED or not any(fault.kind is Kind.CRASH for fault in faults):
+    # The member that ends may have kept the ledger, and with it the accounts.
+    if case.mode != ELECTED or not any(fault.kind in ENDS for fault in faults):
         problems += world.miscounted()
     if case.mode == LIVENESS:
         let_leases_end(world)

@@ -24,7 +24,7 @@ from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.asker import Asker
 from reconverge.simulation.changing import limit_at
-from reconverge.simulation.fault import Direction, Fault, Kind
+from reconverge.simulation.fault import ENDS, Direction, Fault, Kind
 from reconverge.simulation.fleet import Fleet, Member, NodeClock
 from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
 from reconverge.simulation.judging.leases import Leases, UnderWay
@@ -78,7 +78,7 @@ class World:
         for node in self.nodes:
             self._start(node)
         for fault in faults:
-            if fault.kind in (Kind.LOSE_DATA, Kind.CRASH, Kind.JUMP):
+            if fault.kind in (Kind.LOSE_DATA, Kind.JUMP, *ENDS):
                 self._push(fault.start_ns, FAULT, 0, fault)
         for change in fleet.changes:
             for node in self.nodes:
@@ -90,8 +90,8 @@ class World:
         for number, arrival in enumerate(arrivals):
             self.pass_until(arrival.moment_ns)
             node = self.nodes[arrival.node]
-            if not node.alive:
-                continue  # a crashed node is not asked
+            if not node.serves:
+                continue  # a crashed node is not asked, nor one that stops
             if asks is not None and asks.includes(node.index, self.chance):
                 Asker(self, node, number, arrival).go_on()
             else:
@@ -193,7 +193,7 @@ class World:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
         self.pass_until(self.now_ns + self.fleet.heard_within_ns)
-        crashes = any(fault.kind is Kind.CRASH for fault in self._faults)
+        crashes = any(fault.kind in ENDS for fault in self._faults)
         lapses = crashes or self.lapsed()
         problems = []
         for key, charged in most.items():
@@ -252,7 +252,7 @@ class World:
         random = Random(self._random.random())
         node.syncer = Syncer(node.kernel, shard=0, random=random, new_name=self._new_name, now_ns=self.now_ns)
         node.batch = None
-        node.alive = True
+        node.alive, node.stopping = True, False
 
         def wake() -> None:
             node.woken = True
@@ -300,6 +300,8 @@ class World:
             return  # it has given up, or is not the same process any more
         node.batch = None
         node.syncer.merged(batch, answer, sent_ns=node.sent_ns, now_ns=self.now_ns)
+        if node.stopping and node.syncer.left:
+            self._end(node)
         self._look_at(node)
 
     def _give_up(self, node: Member, batch: Batch, kind: str) -> None:
@@ -319,10 +321,9 @@ class World:
         self._push(due_ns, WAKE, node.index, None)
 
     def _strike(self, what: Fault | Member) -> None:
-        """Something goes wrong, or a process that was killed is started again."""
+        """Something goes wrong, or a process that has ended is started again."""
         if isinstance(what, Member):
-            if not (what.alive or self._kept_down(what)):
-                self._start(what)
+            self._come_back(what)
         elif what.kind is Kind.LOSE_DATA:
             self.hub.lose_data()
         elif what.kind is Kind.JUMP:
@@ -330,20 +331,40 @@ class World:
                 self.nodes[index].clock.ahead_ns += round(what.amount * SECOND_NS)
         else:
             for index in what.nodes:
-                self._kill(self.nodes[index], back_ns=what.end_ns)
+                node = self.nodes[index]
+                if what.kind is Kind.STOP:
+                    self._stop(node)
+                else:
+                    self._end(node)
+                self._push(what.end_ns, FAULT, 0, node)
 
-    def _kill(self, node: Member, *, back_ns: int) -> None:
+    def _stop(self, node: Member) -> None:
+        """Have a node say its last words; where nothing gets through, it is killed when it should be back."""
+        if node.serves:
+            node.stopping = True
+            for asker in [asker for asker in self.askers if asker.node is node]:
+                asker.look()
+            node.syncer.leave(self.now_ns)
+            self._look_at(node)
+
+    def _end(self, node: Member) -> None:
         if node.alive:
             node.alive = False
-            self._accounts.note_killed(node.kernel, node.asked.tables)
+            self._accounts.note_ended(node.kernel, node.asked.tables)
             node.batch = None
-        self._push(back_ns, FAULT, 0, node)
+
+    def _come_back(self, node: Member) -> None:
+        """Start another process in the place of one that has ended, or that has not got its last words through."""
+        if not self._kept_down(node):
+            if node.stopping:
+                self._end(node)
+            if not node.alive:
+                self._start(node)
 
     def _kept_down(self, node: Member) -> bool:
-        """Whether another crash of the same node is not over yet."""
+        """Whether another end of the same node is not over yet."""
         return any(
-            fault.kind is Kind.CRASH and fault.active(self.now_ns) and node.index in fault.nodes
-            for fault in self._faults
+            fault.kind in ENDS and fault.active(self.now_ns) and node.index in fault.nodes for fault in self._faults
         )
 
     def _active(self, kind: Kind) -> Fault | None:

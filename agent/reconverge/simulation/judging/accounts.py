@@ -57,8 +57,8 @@ class Accounts:
         """The hub has answered, with data of that name."""
         self._incarnations.add(incarnation)
 
-    def note_killed(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
-        """A process ends without a last word."""
+    def note_ended(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
+        """A process ends, after its last words or without any."""
         tables = list(tables)
         self._killed += charged_by(tables)
         for table in tables:
