@@ -161,7 +161,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
     for number, shard in enumerate(stats.exchanges):
         if shard.hub_full:
             findings.append((DEGRADED, f"shard {number}: {HUB_FULL_GROUND}; {shard.not_taken} times so far"))
-    if stats.keys >= keys_max:
+    if stats.keys >= keys_max and any(limit.overflowed for limit in stats.limits.values()):
         findings.append((DEGRADED, f"max_keys={keys_max} keys are counted, and none of them may leave; {BEYOND_CAP}"))
     state = max((state for state, _ in findings), key=STATES.index, default=READY)
     return Health(state, tuple(ground for found, ground in findings if found != READY))

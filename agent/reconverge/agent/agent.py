@@ -108,8 +108,8 @@ class Agent:
             requests ask in doubt. At the hub none is refused falsely, and most are refused while the hub is away; at
             the nodes it is the other way round. By default at the hub.
         max_keys: how many keys are counted each on its own. When that is nearly reached, those that are idle leave, and
-            with a hub those that are used least; a key that finds no room shares one count with others, or is refused
-            in `strict`.
+            those that are used least, which the hub or a small memory goes on counting; a key that finds no room shares
+            one count with others, or is refused in `strict`.
         new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
             are decided about by `cold_allowance` meanwhile. Limits share it evenly.
         asks_max: how many exchanges per second requests in doubt may call for, see `Limiter.ask`; beyond that memory

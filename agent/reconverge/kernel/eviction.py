@@ -18,7 +18,9 @@
 #    What a smooth limit has on credit is known to the node alone, and is forgotten with the key. So one that owes more
 #    than a window's worth stays until that is paid for: a large request would be the way to another one.
 #    A key of which something is in progress stays, too: the hub forgets that with the key.
-# 3. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
+# 3. Without a hub, the key that has used less of two leaves, if that is half of its quota at most, and what it has used
+#    is remembered (`lookup.py`, `evicted.py`).
+# 4. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
 # Because 2 takes an exchange, it begins ahead of need, when the table is filled beyond `high`, and goes on until it is
 # filled to `low`. "Least" is judged among a sample: an exchange looks at LOOKS places from all over the store and takes

@@ -42,21 +42,22 @@ def test_up_to_the_cap_each_key_counts_alone(limit: Limit) -> None:
 
 
 def test_beyond_the_cap_keys_share_one_count(limit: Limit) -> None:
-    """All of them together get one quota, and the keys that found room are not touched."""
+    """All of them together get one quota, and keys that found room are not touched, as they have used most of it."""
     node = Lone(limit, keys_max=2)
-    node.admits(key="ada")
-    node.admits(key="bob")
+    node.admitted_of(6, key="ada")
+    node.admitted_of(6, key="bob")
 
     together = sum(node.admits(key=f"late {number}") for number in range(20))
 
-    assert (10, 9, 9) == (together, node.admitted_of(11, key="ada"), node.admitted_of(11, key="bob"))
+    assert (10, 4, 4) == (together, node.admitted_of(11, key="ada"), node.admitted_of(11, key="bob"))
 
 
 def strict_and_full(limit: Limit) -> Limiter:
-    """A strict limit on a node without a hub, which has room for one key and has it; another key was refused."""
+    """A strict limit on a node without a hub, with room for one key, which has used all; another key was refused."""
     agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1, policy="strict")
     limiter = agent.limit("limit", limit)
-    assert [True, False] == [limiter.allow("ada"), limiter.allow("late")]
+    assert [True] * 10 == [limiter.allow("ada") for _ in range(10)]
+    assert not limiter.allow("late")
     return limiter
 
 
@@ -66,10 +67,10 @@ def test_strict_refuses_keys_beyond_the_cap_whatever_becomes_of_the_quota(algori
     limit = Limit(10, WINDOW_S, algorithm=algorithm)
     limiter = strict_and_full(limit)
 
-    limiter.change(replace(limit, quota=20))
+    limiter.change(replace(limit, quota=15))
 
     assert 0 == sum(limiter.allow(f"late {number}") for number in range(5))
-    assert 19 == sum(limiter.allow("ada") for _ in range(25))
+    assert 5 == sum(limiter.allow("ada") for _ in range(25))
 
 
 @pytest.mark.parametrize(("before", "after", "admitted"), [(STRICT, BALANCED, 10), (BALANCED, STRICT, 0)])
@@ -88,8 +89,10 @@ def test_keys_beyond_the_cap_go_by_the_policy_that_holds_now(
 def test_decisions_beyond_the_cap_are_counted_and_reported(limit: Limit) -> None:
     """The number of keys never exceeds the cap, and the shared count is not one of them."""
     node = Lone(limit, keys_max=2)
-    for number in range(7):
-        node.admits(key=f"key {number}")
+    for key in ("ada", "bob"):
+        node.admitted_of(6, key=key)
+    for number in range(5):
+        node.admits(key=f"late {number}")
 
     stats = node.agent.stats()
 

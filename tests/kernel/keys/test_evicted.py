@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import HASH_KEY_BYTES
 from reconverge.kernel.engine import Evicted
-from reconverge.kernel.evicted import BITS_PER_KEY, siphash
+from reconverge.kernel.evicted import AMOUNT_MAX, BITS_PER_KEY, siphash
 from reconverge.kernel.evicted import Evicted as PythonEvicted
 
 FADE_NS = 120 * SECOND_NS
@@ -129,6 +129,88 @@ def test_both_twins_remember_alike(steps: list[tuple[str, str, int]], hash_key: 
         asked = [[each.recall(f"other {probe}", now_ns) for probe in range(number % 7)] for each in both]
 
         assert asked[0] == asked[1]
+
+
+AMOUNTS = st.one_of(st.integers(0, 5), st.integers(0, AMOUNT_MAX + 1))
+
+
+@given(kept=st.lists(st.tuples(TEXTS, AMOUNTS, AMOUNTS), max_size=30))
+def test_what_is_kept_of_a_window_is_never_too_little(kept: list[tuple[str, int, int]]) -> None:
+    """However many keys share the counters; and of the largest amount of all keys it is too much by 1/2048 at most."""
+    evicted = Evicted(HASH_KEY, "login", 1, FADE_NS)
+    stays = [evicted.keep_window(key, 7, current, previous, 0) for key, current, previous in kept]
+
+    for (key, *amounts), could in zip(kept, stays, strict=True):
+        assert could == (max(amounts) <= AMOUNT_MAX)
+        if could and (found := evicted.window_of(key, 0)) is not None:
+            assert all(told >= amount for told, amount in zip(found[1:], amounts, strict=True))
+    largest = max([max(amounts) for (_, *amounts), could in zip(kept, stays, strict=True) if could], default=0)
+    others = evicted.window_of("\U0001f600" * 41, 0) or (7, 0, 0)
+    assert max(others[1:]) <= largest + largest // 2048
+
+
+@given(
+    kept=st.lists(st.tuples(TEXTS, st.integers(0, 10**6), st.sampled_from([0, 1, FADE_NS // 3, FADE_NS])), max_size=20)
+)
+def test_what_is_kept_of_a_level_drains_and_is_never_too_little(kept: list[tuple[str, int, int]]) -> None:
+    """At the slowest rate of all that it was told."""
+    evicted = Evicted(HASH_KEY, "login", 1000, FADE_NS)
+    for rate in (5, 3, 4):
+        evicted.slow_down(rate)
+    now_ns, levels = 0, dict.fromkeys([key for key, *_ in kept], (0, 0))
+    for key, requests, passes_ns in kept:
+        now_ns += passes_ns
+        level = requests * FADE_NS
+        assert evicted.keep_level(key, level, FADE_NS, now_ns)
+        levels[key] = level, now_ns
+        for each, (before, then_ns) in levels.items():
+            drained = 3 * (now_ns - then_ns)
+            faded = now_ns - then_ns >= FADE_NS
+            assert faded or evicted.level_of(each, FADE_NS, now_ns) >= before - drained
+
+
+def test_a_window_that_has_passed_becomes_the_one_before() -> None:
+    """A clock that goes back by one window is waited for, and one that goes back further is followed."""
+    evicted = Evicted(HASH_KEY, "login", KEYS_MAX, FADE_NS)
+    found = []
+    for epoch, current in ((7, 3), (8, 2), (7, 1), (20, 1), (5, 1)):
+        evicted.keep_window("ada", epoch, current, 0, 0)
+        found.append(evicted.window_of("ada", 0))
+
+    assert [(7, 3, 0), (8, 2, 3), (8, 2, 3), (20, 1, 0), (5, 1, 0)] == found
+    assert evicted.window_of("ada", 2 * FADE_NS) is None
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["keep_window", "keep_level", "window_of", "level_of", "slow_down"]),
+            TEXTS,
+            st.sampled_from([0, 0, 1, 1, 2, -1]),
+            st.tuples(AMOUNTS, AMOUNTS),
+            st.sampled_from([0, 1, FADE_NS // 2, FADE_NS, 3 * FADE_NS]),
+        )
+    ),
+    by_level=st.booleans(),
+)
+def test_both_twins_keep_alike(steps: list[Any], *, by_level: bool) -> None:
+    """Windows or levels, as one limit has either."""
+    both = [kind(HASH_KEY, "login", 1, FADE_NS) for kind in (Evicted, PythonEvicted)]
+    now_ns, epoch = 0, 5
+    for step, key, windows, (one, other), passes_ns in steps:
+        now_ns, epoch = now_ns + passes_ns, max(0, epoch + windows)
+        arguments: dict[str, tuple[Any, ...]] = {
+            "keep_window": (key, epoch, one, other, now_ns),
+            "window_of": (key, now_ns),
+            "keep_level": (key, one * other, FADE_NS, now_ns),
+            "level_of": (key, FADE_NS, now_ns),
+            "slow_down": (1 + one % 7,),
+        }
+        if by_level != ("window" in step):
+            told = [getattr(each, step)(*arguments[step]) for each in both]
+
+            assert told[0] == told[1]
 
 
 @pytest.mark.usefixtures("compiled_kernel")

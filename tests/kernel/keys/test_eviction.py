@@ -396,7 +396,7 @@ def test_a_strict_limit_refuses_keys_beyond_the_cap(alone: bool) -> None:
     if alone:
         agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1, policy="strict")
         limiter = agent.limit("limit", "10/minute")
-        limiter.allow("ada")
+        limiter.allow("ada", 6)
         late = [limiter.allow(f"late {number}") for number in range(5)]
     else:
         fleet = Crowded(LIMIT, STRICT, keys_max=1)
@@ -409,10 +409,11 @@ def test_a_strict_limit_refuses_keys_beyond_the_cap(alone: bool) -> None:
 
 
 def test_a_full_node_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the setting and what becomes of further keys; and health says it for as long as it lasts."""
+    """With the setting and what becomes of further keys; health says it, too, but not before a key finds no room."""
     agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1)
     limiter = agent.limit("limit", "10/minute")
-    limiter.allow("ada")
+    limiter.allow("ada", 6)
+    healthy = agent.health().state
     with caplog.at_level(logging.WARNING, logger="reconverge"):
         before = agent.stats()
         for number in range(5):
@@ -422,5 +423,5 @@ def test_a_full_node_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
 
     assert 0 == before.limits["limit"].overflowed
     assert ["max_keys=1 keys are counted" in record.getMessage() for record in caplog.records] == [True]
-    assert ("degraded", 1) == (health.state, len(health.grounds))
+    assert ("ready", "degraded", 1) == (healthy, health.state, len(health.grounds))
     assert "max_keys=1" in health.grounds[0]

@@ -17,6 +17,8 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEYS = 20
+MOST = 600_000
+"""What a key has used that may not leave a node without a hub: more than half of its quota, a million."""
 WINDOW_S = 60.0
 
 
@@ -42,7 +44,7 @@ class Full:
         self.in_python = 0
         """How many decisions have been made in Python."""
 
-    def fills_up(self, table: Table, uses: int = 1, *, but: int = 0) -> None:
+    def fills_up(self, table: Table, uses: int = MOST, *, but: int = 0) -> None:
         """Keys come until there is room for no more, and one that finds none; or so many fewer."""
         for number in range(KEYS + 1 - but):
             table.allow(f"made-up {number}", uses)
@@ -68,7 +70,7 @@ def test_a_decision_without_room_is_compiled_as_long_as_all_keys_stay(
     """All of them are in use, whether they were asked about just now or a while ago."""
     full = Full(limits=limits, alone=alone, algorithm=algorithm)
     table = full.tables[0]
-    full.fills_up(table, uses=90_000)
+    full.fills_up(table)
     full.counts_decisions_in_python(table, monkeypatch)
 
     for number in range(50):
@@ -111,6 +113,25 @@ def test_a_decision_for_which_an_idle_key_leaves_is_compiled(
     assert int(overflows) == table.overflowed
     assert full.kernel.keys == len(table.cells) <= KEYS
     assert (0 if alone else KEYS // 2) <= table.left_early
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
+@pytest.mark.parametrize("limits", [1, 3])
+def test_a_decision_for_which_a_key_in_use_leaves_is_compiled(
+    algorithm: str, limits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a hub, one for each newcomer; but for the first key of a limit that has none which could leave."""
+    full = Full(limits=limits, alone=True, algorithm=algorithm)
+    full.fills_up(full.tables[0], uses=1, but=1)
+    full.counts_decisions_in_python(full.tables[-1], monkeypatch)
+
+    for number in range(KEYS):
+        full.tables[-1].allow(f"newcomer {number}")
+
+    assert int(limits > 1) == full.in_python
+    assert KEYS == sum(table.left_early for table in full.tables)
+    assert KEYS == full.kernel.keys
 
 
 @pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])

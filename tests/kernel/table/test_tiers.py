@@ -93,7 +93,7 @@ def test_a_reservation_is_settled_where_the_key_is() -> None:
 def test_keys_beyond_the_cap_are_counted_by_plan() -> None:
     """A node that has room for one key counts the others of each plan together, apart from those of another plan."""
     free, pro = lone_tiers("fixed-window", "5/hour", "50/hour", keys_max=1)
-    admitted(free, 1)
+    admitted(free, 3)
 
     assert [0, 0] == [admitted(table, 3, "bob") for table in (free, pro)]
     assert [1, 1] == [len(table.all_cells()) - len(table.cells) for table in (free, pro)]

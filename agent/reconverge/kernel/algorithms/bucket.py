@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import Memory, Meter
 from reconverge.kernel.cell import Cell, Mark, lease_until_ns, refilled_ns
 from reconverge.kernel.history import Lows
 from reconverge.limit.limit import Limit
@@ -22,6 +22,7 @@ class Bucket(Meter):
     """
 
     bucket = True
+    leaves_in_use = True
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
         self._window_ns = limit.window_ns
@@ -119,6 +120,14 @@ class Bucket(Meter):
     def begin(self, cell: Cell, now_ns: int) -> None:
         """It begins to drain."""
         cell.marked_ns = now_ns
+
+    def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
+        """See `Meter`."""
+        return memory.keep_level(cell.key, cell.level, self._window_ns, now_ns)
+
+    def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
+        """See `Meter`."""
+        cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
         """How often the level has been looked at; it is followed from the first charge on that may be corrected.
@@ -222,6 +231,8 @@ class StepBucket(Bucket):
     takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may have
     passed does not drain with it: that is `previous`.
     """
+
+    leaves_in_use = False
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """So many edges have passed; those after the end of the lease bring nothing back to this node."""

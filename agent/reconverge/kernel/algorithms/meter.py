@@ -31,9 +31,30 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Protocol
 
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.cell import Cell, Mark
+
+
+class Memory(Protocol):
+    """What keeps the use of keys that have left; `kernel/evicted.py` has the one there is."""
+
+    def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
+        """Keep what a key has used in a window and the one before; returns whether that could be kept."""
+        ...
+
+    def window_of(self, key: str, now_ns: int, /) -> tuple[int, int, int] | None:
+        """The number of the memory's window, and what a key may have used in that and the one before."""
+        ...
+
+    def keep_level(self, key: str, level: int, window_ns: int, now_ns: int, /) -> bool:
+        """Keep how full the bucket of a key is, in cost times nanoseconds; returns whether that could be kept."""
+        ...
+
+    def level_of(self, key: str, window_ns: int, now_ns: int, /) -> int:
+        """How full the bucket of a key may be."""
+        ...
 
 
 class Meter:
@@ -51,6 +72,8 @@ class Meter:
     """Whether what is charged counts until it is given back."""
     fades = False
     """Whether the count of the last window fades over this one."""
+    leaves_in_use = False
+    """Whether a key may leave a node without a hub before its use has faded: then there are `keep` and `recall`."""
     idle_ns: int
     """After twice as long without a charge the meter reads zero."""
 
@@ -105,6 +128,14 @@ class Meter:
     def begin(self, cell: Cell, now_ns: int) -> None:
         """Prepare a new cell."""
         cell.marked_ns = 0
+
+    def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
+        """Have a memory keep what a cell has used, which is to leave; returns whether it may leave now."""
+        raise NotImplementedError
+
+    def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
+        """Have a cell that begins go on from what a memory has kept of its key."""
+        raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
         """Forget what was charged."""

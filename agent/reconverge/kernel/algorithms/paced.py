@@ -62,6 +62,8 @@ class LeakyBucket(Bucket):
     not cover that, as it is paid for before anything else is let out.
     """
 
+    leaves_in_use = False
+
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
         super().__init__(limit, merged_only=merged_only)
         self._quota *= limit.unit

@@ -7,15 +7,25 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import Memory, Meter
 from reconverge.kernel.cell import Cell, closes_ns
 from reconverge.limit.limit import Limit
+
+
+def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
+    """Have a cell begin in the window of the memory, with what was used in that: it goes on from there as any cell."""
+    kept = memory.window_of(cell.key, now_ns)
+    if kept is not None:
+        cell.epoch, cell.used, previous = kept
+        cell.counted = cell.used  # it is no new charge
+        cell.previous = previous if cell.table.meter.fades else 0
 
 
 class FixedWindow(Meter):
     """Counts start at zero with every window of the hub's clock."""
 
     aligned = True
+    leaves_in_use = True
 
     def __init__(self, limit: Limit) -> None:
         self.idle_ns = limit.window_ns
@@ -27,6 +37,14 @@ class FixedWindow(Meter):
         cell.used = 0
         cell.epoch = epoch
         cell.others_current = 0
+
+    def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
+        """See `Meter`."""
+        return memory.keep_window(cell.key, cell.epoch, cell.used, 0, now_ns)
+
+    def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
+        """See `Meter`."""
+        _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Nothing changes within a window."""
@@ -73,6 +91,7 @@ class SlidingWindow(Meter):
     """
 
     fades = True
+    leaves_in_use = True
 
     def __init__(self, limit: Limit) -> None:
         self._window_ns = limit.window_ns
@@ -88,6 +107,14 @@ class SlidingWindow(Meter):
         cell.used = 0
         cell.others_previous = cell.others_current if steps == 1 else 0
         cell.others_current = 0
+
+    def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
+        """See `Meter`."""
+        return memory.keep_window(cell.key, cell.epoch, cell.used, cell.previous, now_ns)
+
+    def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
+        """See `Meter`."""
+        _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Fading is worked out when it is asked for."""

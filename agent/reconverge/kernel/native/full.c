@@ -7,7 +7,8 @@
  * knows of all keys that were looked at whether they stay, it lets those go that do not. If it does not know that of one,
  * Python begins anew. So it does if there is no room after all, and C cannot count a key beyond the cap.
  *
- * Of a node without a hub idle keys leave in C, as they do while there is room (`evict`). There, too, all that may need
+ * Of a node without a hub idle keys leave in C, as they do while there is room (`evict`), and so do keys that have used little,
+ * which are remembered. There, too, all that may need
  * Python is looked at before anything is dropped.
  *
  * A compressed key is read on the stack, and made an object only if it may be idle.
@@ -191,6 +192,27 @@ make_room_shared(Store *store, bool beyond, i64 now_ns)
     return said;
 }
 
+/* Have those of the next keys leave that are idle; or one that is not, if it may and no other does. -1 with an error. */
+static i64
+drop_some(Store *store, bool in_use, i64 now_ns)
+{
+    i64 gone = evict(store, now_ns, LOOKS, false, in_use);
+    store->kernel->keys -= at_least(gone, 0);
+    return gone;
+}
+
+/* The same of another limit, if its lock is free. */
+static i64
+drop_of_another(Store *other, bool in_use, i64 now_ns)
+{
+    if (other == NULL || !lock_enter_if_free(other->lock)) {
+        return 0;
+    }
+    i64 gone = drop_some(other, in_use, now_ns);
+    lock_leave(other->lock);
+    return gone;
+}
+
 /* Of a node without one. */
 static int
 make_room_alone(Store *store, bool beyond, i64 now_ns)
@@ -202,22 +224,19 @@ make_room_alone(Store *store, bool beyond, i64 now_ns)
     }
     bool known;
     Store *other = another(store, &known);
-    if (!known || !next_fit(store, LOOKS) ||
-        (other != NULL && (other->lone_shard == NULL || !other->terms.plain || !next_fit(other, LOOKS)))) {
+    if (!known || !next_fit(store, 2 * LOOKS) ||
+        (other != NULL && (other->lone_shard == NULL || !other->terms.plain || !next_fit(other, 2 * LOOKS)))) {
         return TO_PYTHON;
     }
-    if (!beyond && kernel->keys - would_leave(store, now_ns, LOOKS) >= kernel->keys_max) {
+    if (!beyond && !would_leave(store, now_ns, LOOKS)) {
         return TO_PYTHON;
     }
-    i64 gone = evict(store, now_ns, LOOKS, false);
-    kernel->keys -= at_least(gone, 0);
+    i64 gone = drop_some(store, false, now_ns);
     if (gone >= 0 && kernel->keys >= kernel->keys_max) {
         kernel->turn++;
-        if (other != NULL && lock_enter_if_free(other->lock)) {
-            gone = evict(other, now_ns, LOOKS, false);
-            kernel->keys -= at_least(gone, 0);
-            lock_leave(other->lock);
-        }
+        gone = drop_of_another(other, false, now_ns);
+        gone = gone >= 0 && kernel->keys >= kernel->keys_max ? drop_some(store, true, now_ns) : gone;
+        gone = gone >= 0 && kernel->keys >= kernel->keys_max ? drop_of_another(other, true, now_ns) : gone;
     }
     return gone < 0 ? -1 : kernel->keys < kernel->keys_max ? ROOM : NO_ROOM;
 }

@@ -40,14 +40,39 @@ make_room(Store *store, i64 now_ns)
     }
     /* A key that begins without a part of its capacity would begin so again, so it stays while there is room. */
     bool keep = store->terms.withheld > 0 && kernel->keys < kernel->keys_max;
-    i64 gone = evict(store, now_ns, 2, keep);
+    i64 gone = evict(store, now_ns, 2, keep, false);
     kernel->keys -= at_least(gone, 0);
     return gone < 0 ? -1 : 0;
 }
 
+/* From what a key of a node without a hub goes on. */
+typedef struct {
+    i128 level;
+    Window window; /* its number is -1 if nothing is remembered */
+} Begins;
+
+/* What is remembered of a key, see `kernel/evicted.py`. -1 with an error. */
+static int
+recall(const Store *store, PyObject *key, i64 now_ns, Begins *begins)
+{
+    const Terms *terms = &store->terms;
+    i128 level;
+    *begins = (Begins){(i128)terms->withheld * terms->window_ns, {-1, 0, 0}};
+    if (terms->kind != BUCKET) {
+        int kept = evicted_window_of(store->evicted, key, now_ns, &begins->window);
+        begins->window.previous = terms->kind == SLIDING ? begins->window.previous : 0;
+        return kept;
+    }
+    if (evicted_level_of(store->evicted, key, terms->window_ns, now_ns, &level) < 0) {
+        return -1;
+    }
+    begins->level = level > begins->level ? level : begins->level;
+    return 0;
+}
+
 /* A place for a key, with an object; NULL with an error. */
 static Place *
-begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_ns)
+begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, const Begins *begins, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     i64 number;
@@ -62,7 +87,12 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_n
     }
     if (cell->shard->alone) {
         cell->line = cell->base = terms->capacity;
-        cell->level = (i128)terms->withheld * terms->window_ns;
+        cell->level = begins->level;
+        if (begins->window.epoch >= 0) {
+            cell->epoch = begins->window.epoch;
+            cell->used = cell->counted = begins->window.current;
+            cell->previous = begins->window.previous;
+        }
     }
     cell->doubted = !cell->shard->alone && evicted_recall(store->evicted, key, now_ns);
     cell->place = number;
@@ -73,7 +103,7 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, i64 now_n
 
 /* The same without one. */
 static Place *
-begin_lone(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
+begin_lone(Store *store, PyObject *key, Py_hash_t hash, const Begins *begins, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     i64 number;
@@ -82,8 +112,9 @@ begin_lone(Store *store, PyObject *key, Py_hash_t hash, i64 now_ns)
         bool bucket = terms->kind == BUCKET;
         place->key |= LONE;
         place->lone.room = -1;
-        place->lone.level = bucket ? terms->withheld * terms->window_ns : 0;
-        place->lone.marked_ns = bucket ? now_ns : -1;
+        place->lone.used = (int32_t)begins->window.current;
+        place->lone.level = bucket ? (i64)begins->level : begins->window.previous;
+        place->lone.marked_ns = bucket ? now_ns : begins->window.epoch;
     }
     return place;
 }
@@ -107,7 +138,6 @@ is_beside(const Store *store, PyObject *key)
 int
 store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place, bool *beyond)
 {
-    const Terms *terms = &store->terms;
     KernelFields *kernel = store->kernel;
     bool counted = *beyond;
     *place = NULL;
@@ -119,7 +149,7 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place,
     if (full) {
         int left = make_room_in_full(store, counted, now_ns);
         if (left != 1) {
-            *beyond = left == 0;
+            *beyond = left == 0 && counted;
             return left < 0 ? -1 : 0;
         }
     }
@@ -135,9 +165,12 @@ store_meet(Store *store, PyObject *key, i64 now_ns, Shard *shard, Place **place,
     if (hash == -1 || (alone && !full && make_room(store, now_ns) < 0)) {
         return -1;
     }
-    i128 level = (i128)terms->withheld * terms->window_ns;
-    bool needs_none = alone && level == (i64)level;
-    *place = needs_none ? begin_lone(store, key, hash, now_ns) : begin_whole(store, key, hash, shard, now_ns);
+    Begins begins;
+    if (alone && recall(store, key, now_ns, &begins) < 0) {
+        return -1;
+    }
+    bool needs_none = alone && begins.level == (i64)begins.level && begins.window.current == (int32_t)begins.window.current;
+    *place = needs_none ? begin_lone(store, key, hash, &begins, now_ns) : begin_whole(store, key, hash, shard, &begins, now_ns);
     if (*place == NULL) {
         return -1;
     }

@@ -224,13 +224,23 @@ int amount_from_whole(PyObject *whole, i128 *amount); /* -1 and OverflowError if
 typedef struct {
     PyObject_HEAD
     uint64_t words[2]; /* the key of the hash */
-    i64 mask, fade_ns, turned_ns;
+    i64 mask, fade_ns, turned_ns, older_ns, epoch, rate;
+    size_t size;              /* of each memory, in bytes: a node with a hub has bits there, and one without counters */
     uint8_t *younger, *older; /* NULL while nothing is remembered */
 } Evicted;
+
+typedef struct {
+    i64 epoch, current, previous;
+} Window;
 
 extern PyType_Spec Evicted_spec;
 bool evicted_recall(Evicted *evicted, PyObject *key, i64 now_ns);
 int evicted_remember(Evicted *evicted, PyObject *key, i64 now_ns); /* -1 with an error */
+/* Whether that could be kept; -1 with an error. */
+int evicted_keep_window(Evicted *evicted, PyObject *key, i64 epoch, i64 current, i64 previous, i64 now_ns);
+int evicted_keep_level(Evicted *evicted, PyObject *key, i128 level, i64 window_ns, i64 now_ns);
+int evicted_window_of(Evicted *evicted, PyObject *key, i64 now_ns, Window *window); /* 0 if nothing is kept; -1 with an error */
+int evicted_level_of(Evicted *evicted, PyObject *key, i64 window_ns, i64 now_ns, i128 *level); /* -1 with an error */
 
 /* ------------------------------------------------------------------ store.c: the cells of one limit by key */
 
@@ -351,8 +361,8 @@ Cell *whole(Store *store, Place *place);                         /* borrowed; NU
 void try_lone(Store *store, Place *place);                       /* do without the object, if nothing else has it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
 bool next_fit(const Store *store, i64 most); /* whether `evict` needs no Python for so many of a node without a hub */
-i64 would_leave(Store *store, i64 now_ns, i64 most); /* how many keys without an object it would drop */
-i64 evict(Store *store, i64 now_ns, i64 most, bool keep); /* how many left, or -1 with an error */
+bool would_leave(Store *store, i64 now_ns, i64 most); /* whether a key without an object would, of a full node */
+i64 evict(Store *store, i64 now_ns, i64 most, bool keep, bool full); /* how many left, or -1 with an error */
 
 /* ------------------------------------------------------------------ compressed.c: shared keys without requests */
 

@@ -123,7 +123,7 @@ class Dropped:
     def _take_out(self, table: Table, beside: list[Table], now_ns: int) -> bool:
         if self._kernel.alone:
             for _ in range(min(GROUPS_LOOKED_AT, len(table.cells) // PLACES_PASSED + 1)):
-                self._kernel.keys -= drop_unused(table, now_ns, PLACES_PASSED, table.withheld > 0)
+                self._kernel.keys -= drop_unused(table, now_ns, PLACES_PASSED, keep=table.withheld > 0)
         if table.cells or table.overflow is not None or any(tally.fresh for tally in table.tallies):
             return False
         others = [each for each in table.tiers if each is not table]

@@ -7,6 +7,11 @@
 # key looks at two keys of the limit, and at two of another limit if that one's lock is free, and drops those about
 # which there is nothing to remember. `eviction.py` does the rest ahead of need, with the exchanges.
 #
+# A node without a hub has no other place that counts the use of a key. If it is full, and no idle key was found, it
+# looks at two more, and the one of them that has used less leaves all the same, if that is its capacity divided by
+# LEAVES_UP_TO at most. What it has used is remembered (`evicted.py`), so that it has no second quota when it comes
+# back.
+#
 # A node is full when a stranger makes up keys, so such a decision may not cost more than one about a new key that
 # finds room. Most keys of a full node are held by a line, or were touched lately: `may_be_idle` sees that without
 # bringing them to the moment. `native/full.c` does the same, and leaves to Python whatever is to go.
@@ -15,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel.cell import measure
 from reconverge.kernel.engine import Cell
@@ -25,6 +30,9 @@ from reconverge.kernel.table.tiers import fetch
 
 UNTOUCHED_NS = SECOND_NS
 """A key that was asked about within that time stays, whatever it has used: it is in use just now."""
+LEAVES_UP_TO = 2
+"""A key that counts leaves a node without a hub if it has used the capacity divided by that, at most: half of its quota
+is left to a newcomer that is mistaken for it."""
 OTHERS_PASSED = 8
 """So many other limits are looked at for one that has keys, however many there are."""
 
@@ -53,6 +61,8 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
     if _make_room(table, now_ns):
         table.kernel.keys += 1
         cell = new_cell(table, key, now_ns)
+        if cell.shard.alone and leaves_in_use(table):
+            table.meter.recall(cell, table.evicted, now_ns)
         table.cells.put(cell)
         return cell
     table.cells.overflowed += 1
@@ -95,6 +105,10 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
         other = _another(table)
         if other is not None:
             other.lock.run_if_free(_drop_two, other, now_ns)
+        if node.alone and node.keys >= node.keys_max:
+            _drop_one_in_use(table, now_ns)
+            if other is not None and node.keys >= node.keys_max:
+                other.lock.run_if_free(_drop_one_in_use, other, now_ns)
     return node.keys < node.keys_max
 
 
@@ -114,28 +128,71 @@ def _drop_two(table: LimitState, now_ns: int) -> None:
     if node.alone:
         # A key that begins without a part of its capacity would begin so again, so it stays while there is room.
         keep = table.withheld > 0 and node.keys < node.keys_max
-        node.keys -= drop_unused(table, now_ns, 2, keep)
+        node.keys -= drop_unused(table, now_ns, 2, keep=keep)
         return
     for cell in table.cells.pass_by(2):
         if may_be_idle(cell, now_ns) and is_idle(table, cell, used_now(cell, now_ns), now_ns):
             let_go(table, cell, now_ns)
 
 
-def drop_unused(table: LimitState, now_ns: int, count: int, keep: bool) -> int:
+def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
+    table.kernel.keys -= drop_unused(table, now_ns, 2, keep=False, full=True)
+
+
+def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
     """Drop those of the next few keys about which there is nothing to remember; returns how many were.
 
-    With `keep` none is dropped, but all are looked at.
+    With `keep` none is dropped, but all are looked at. With `full`, if none of them is idle, the one that has used
+    least is dropped and remembered, if it may leave.
     """
     if table.compiled:
-        gone: int = cast("Any", table.cells).evict(now_ns, count, keep)
+        gone: int = cast("Any", table.cells).evict(now_ns, count, keep, full)
         return gone
-    return sum(drop(table, cell) for cell in table.cells.pass_by(count) if is_unused(cell, now_ns, keep))
+    passed = table.cells.pass_by(count)
+    dropped = sum(drop(table, cell) for cell in passed if is_unused(cell, now_ns, keep))
+    if dropped or not full or not leaves_in_use(table):
+        return dropped
+    least = min(passed, key=lambda cell: used_if_may_leave(cell, now_ns), default=None)
+    return 0 if least is None else leave_in_use(table, least, now_ns)
+
+
+def leaves_in_use(table: LimitState) -> bool:
+    """Whether keys of a limit may leave a node without a hub while they count; not if each has windows of its own."""
+    return table.meter.leaves_in_use and not table.edges.by_charge
+
+
+def used_if_may_leave(cell: Cell, now_ns: int) -> int:
+    """What a cell has used, which was brought to `now_ns`; NEVER_NS if it must stay."""
+    table = cell.table
+    used = table.meter.used(cell, now_ns)
+    corrected = cell.lows is not None  # a bucket keeps account of how low it was, so that some may be given back
+    stays = cell.waiters or corrected or used > cell.capacity // LEAVES_UP_TO or is_reset_lately(cell, now_ns)
+    return NEVER_NS if stays else used
+
+
+def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
+    """Drop a cell whose use is remembered; returns how many have left, which is none if it must stay."""
+    if used_if_may_leave(cell, now_ns) == NEVER_NS:
+        return 0
+    cell.room = -1  # before it is read: another thread may have found it, and charge it without the lock
+    measure(cell)
+    if not table.meter.keep(cell, table.evicted, now_ns):
+        return 0
+    table.cells.let_go_ns = now_ns
+    table.cells.left_early += 1
+    return int(drop(table, cell))
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
     """Whether there is nothing to remember about a cell of a node without a hub, which is brought to `now_ns`."""
     used = used_now(cell, now_ns)
-    return not keep and not cell.waiters and used == 0
+    return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)
+
+
+def is_reset_lately(cell: Cell, now_ns: int) -> bool:
+    """Whether a cell was reset while what its key had used before may be remembered."""
+    table = cell.table
+    return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * table.evicted.fade_ns
 
 
 def used_now(cell: Cell, now_ns: int) -> int:

@@ -130,6 +130,7 @@ class Table(LimitState):
         by those of Python without the lock.
         """
         self.evicted.fade_ns = max(self.evicted.fade_ns, 2 * self.meter.idle_ns)
+        self.evicted.slow_down(self.quota)
         if COMPILED:
             serve(self)
         elif STRAIGHT_ON and self.unit == 1:

@@ -20,6 +20,14 @@
 #include "cells.h"
 #include "python.h"
 
+/* Whether a cell was reset while what its key had used before may be remembered. */
+static bool
+is_reset_lately(const Store *store, const Cell *cell, i64 now_ns)
+{
+    return cell->reset_us > 0 &&
+           now_ns + cell->shard->offset_ns - 1000 * cell->reset_us < 2 * store->evicted->fade_ns;
+}
+
 void
 lone_read(Store *store, const Place *place, Cell *scratch)
 {
@@ -119,10 +127,22 @@ try_lone(Store *store, Place *place)
     }
 }
 
+#define LEAVES_UP_TO 2
+
+/* What a cell has used, which was brought to the moment, and may be of no more than a moment; NEVER_NS if it must stay. */
+static i64
+used_if_may_leave(const Store *store, const Cell *cell, i64 now_ns)
+{
+    i64 used = meter_used(&store->terms, cell, now_ns);
+    bool stays = cell->waiters != 0 || used > cell->capacity / LEAVES_UP_TO || is_reset_lately(store, cell, now_ns);
+    return stays ? NEVER_NS : used;
+}
+
 /* Whether there is nothing to remember about a key without an object, which is brought to the moment. It may become an
- * object on the way, which then is to be asked about. -1 with an error, or if the time is missing. */
+ * object on the way, which then is to be asked about. `used` becomes what `used_if_may_leave` says. -1 with an error, or if
+ * the time is missing. */
 static int
-lone_leaves(Store *store, Place *place, i64 now_ns, bool keep)
+lone_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
 {
     Cell scratch;
     lone_read(store, place, &scratch);
@@ -133,7 +153,8 @@ lone_leaves(Store *store, Place *place, i64 now_ns, bool keep)
         return -1;
     }
     measure(store, &scratch);
-    if (!keep && meter_used(&store->terms, &scratch, now_ns) == 0) {
+    *used = used_if_may_leave(store, &scratch, now_ns);
+    if (!keep && *used == 0) {
         return 1;
     }
     if (!lone_write(store, &scratch, place)) {
@@ -163,7 +184,7 @@ leaves_in_python(Cell *cell, i64 now_ns, bool keep)
 
 /* The same for a key of any other form. */
 static int
-whole_leaves(Store *store, Place *place, i64 now_ns, bool keep)
+whole_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
 {
     Cell *cell = whole(store, place);
     if (cell == NULL) {
@@ -176,7 +197,8 @@ whole_leaves(Store *store, Place *place, i64 now_ns, bool keep)
         return -1;
     }
     measure(store, cell);
-    if (!keep && cell->waiters == 0 && meter_used(&store->terms, cell, now_ns) == 0) {
+    *used = used_if_may_leave(store, cell, now_ns);
+    if (!keep && *used == 0) {
         return 1;
     }
     try_lone(store, place);
@@ -187,7 +209,7 @@ bool
 next_fit(const Store *store, i64 most)
 {
     const Terms *terms = &store->terms;
-    i64 seen = 0, looks = terms->kind == BUCKET ? at_most(store->places, PLACES_PASSED) : 0;
+    i64 seen = 0, looks = terms->kind == BUCKET ? at_most(store->places, PLACES_PASSED * (most / 2)) : 0;
     for (i64 look = 0; look < looks && seen < most; look++) {
         const Place *place = place_at(store, (store->hand + look) % store->places);
         if (place->key == 0) {
@@ -202,30 +224,74 @@ next_fit(const Store *store, i64 most)
     return true;
 }
 
-i64
+bool
 would_leave(Store *store, i64 now_ns, i64 most)
 {
-    i64 leaving = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
-    for (i64 look = 0; look < looks && seen < most; look++) {
-        const Place *place = place_at(store, (store->hand + look) % store->places);
-        Cell scratch;
-        if (place->key == 0) {
-            continue;
+    i64 hand = store->hand, looks = at_most(store->places, PLACES_PASSED);
+    for (int in_use = 0; in_use < 2; in_use++) { /* idle keys are looked for first, and then one that is not */
+        i64 seen = 0;
+        for (i64 look = 0; look < looks && seen < most; look++) {
+            const Place *place = place_at(store, hand);
+            Cell scratch;
+            hand = (hand + 1) % store->places;
+            if (place->key == 0) {
+                continue;
+            }
+            seen++;
+            if (form_of(place) != LONE) {
+                continue;
+            }
+            lone_read(store, place, &scratch);
+            if (fits(store, &scratch) && advance(store, &scratch, now_ns) == 0) {
+                i64 used = used_if_may_leave(store, &scratch, now_ns);
+                if (in_use ? used < NEVER_NS : used == 0) {
+                    return true;
+                }
+            }
         }
-        seen++;
-        if (form_of(place) != LONE) {
-            continue;
-        }
-        lone_read(store, place, &scratch);
-        leaving += fits(store, &scratch) && advance(store, &scratch, now_ns) == 0 &&
-                   meter_used(&store->terms, &scratch, now_ns) == 0;
     }
-    return leaving;
+    return false;
+}
+
+/* Have a key leave whose use is remembered; how many have left, or -1 with an error. */
+static i64
+leave_in_use(Store *store, PyObject *key, i64 now_ns)
+{
+    const Terms *terms = &store->terms;
+    Place *place = store_place(store, key);
+    if (place == NULL) {
+        return 0; /* Python was asked meanwhile */
+    }
+    Cell scratch, *cell = &scratch;
+    if (form_of(place) == LONE) {
+        lone_read(store, place, &scratch);
+    } else {
+        cell = place->cell;
+    }
+    if (used_if_may_leave(store, cell, now_ns) == NEVER_NS) {
+        return 0;
+    }
+    int kept = terms->kind == BUCKET
+                   ? evicted_keep_level(store->evicted, key, cell->level, terms->window_ns, now_ns)
+                   : evicted_keep_window(store->evicted, key, cell->epoch, cell->used,
+                                         terms->kind == SLIDING ? cell->previous : 0, now_ns);
+    if (kept > 0) {
+        store->let_go_ns = now_ns;
+        store->left_early++;
+        store_leave(store, place);
+    } else if (cell == &scratch) {
+        place->lone.room = -1; /* as in Python, where another thread may have found it */
+    } else {
+        cell->room = -1;
+    }
+    return kept;
 }
 
 i64
-evict(Store *store, i64 now_ns, i64 most, bool keep)
+evict(Store *store, i64 now_ns, i64 most, bool keep, bool full)
 {
+    PyObject *least = NULL;
+    i64 least_used = NEVER_NS;
     i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
     for (i64 look = 0; look < looks && seen < most; look++) {
         Place *place = store_next(store);
@@ -234,40 +300,50 @@ evict(Store *store, i64 now_ns, i64 most, bool keep)
         }
         seen++;
         /* The string of a lone key is not touched: it is in no cache, and is fetched for longer than all else takes. */
-        int left = form_of(place) == LONE ? lone_leaves(store, place, now_ns, keep) : 0;
+        i64 used = NEVER_NS;
+        int left = form_of(place) == LONE ? lone_leaves(store, place, now_ns, keep, &used) : 0;
         if (left == 0 && form_of(place) != LONE) {
             PyObject *key = Py_NewRef(key_of(place));
-            left = whole_leaves(store, place, now_ns, keep);
-            place = left > 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
+            left = whole_leaves(store, place, now_ns, keep, &used);
+            place = left >= 0 ? store_place(store, key) : NULL; /* anew, because Python may have been asked */
             Py_DECREF(key);
         }
         if (left < 0) {
+            Py_XDECREF(least);
             return PyErr_Occurred() ? -1 : gone;
         }
         if (left > 0 && place != NULL) {
             store_leave(store, place);
             gone++;
+        } else if (full && used < least_used && place != NULL) {
+            Py_XSETREF(least, Py_NewRef(key_of(place)));
+            least_used = used;
         }
+    }
+    if (least != NULL) {
+        gone = gone == 0 ? leave_in_use(store, least, now_ns) : gone;
+        Py_DECREF(least);
     }
     return gone;
 }
 
-/* evict(now_ns, count, keep): look at the next `count` keys, drop those of which nothing is in use, and return how many
- * were dropped. With `keep` none is dropped; the look alone brings them up to date and into their smaller form. */
+/* evict(now_ns, count, keep, full): look at the next `count` keys, drop those of which nothing is in use, and return how many
+ * were dropped. With `keep` none is dropped; the look alone brings them up to date and into their smaller form. With
+ * `full` one is dropped and remembered if none was idle. */
 PyObject *
 store_evict(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "evict(now_ns, count, keep)");
+    if (count != 4) {
+        PyErr_SetString(PyExc_TypeError, "evict(now_ns, count, keep, full)");
         return NULL;
     }
     i64 now_ns = PyLong_AsLongLong(args[0]), most = PyLong_AsLongLong(args[1]);
-    int keep = PyObject_IsTrue(args[2]);
+    int keep = PyObject_IsTrue(args[2]), full = PyObject_IsTrue(args[3]);
     Store *store = (Store *)object;
-    if (PyErr_Occurred() || keep < 0 || (store->lone_shard != NULL && needs_time(store->lone_shard, now_ns) &&
+    if (PyErr_Occurred() || keep < 0 || full < 0 || (store->lone_shard != NULL && needs_time(store->lone_shard, now_ns) &&
                                          refresh_time(store, now_ns) < 0)) {
         return NULL;
     }
-    i64 gone = evict(store, now_ns, most, keep);
+    i64 gone = evict(store, now_ns, most, keep, full);
     return gone < 0 ? NULL : PyLong_FromLongLong(gone);
 }
