@@ -64,11 +64,19 @@ def test_the_worst_shard_counts(state: str, shards: tuple[SyncerStats, ...], run
 
 
 def test_keys_that_share_a_count_are_a_ground() -> None:
-    """From the last key that was counted on its own."""
-    assert Health("ready") == health_of(snapshot(SHARD, keys=99), keys_max=100)
-    full = health_of(snapshot(SHARD, keys=100), keys_max=100)
+    """From the first key that found no room, for as long as there is none."""
+    agent = Agent("memory://", max_keys=1)
+    login = agent.limit("login", "10/year")
+    login.allow("ada", 6)
+    alone = agent.stats()
+    login.allow("bob")
+    shared = agent.stats()
+
+    full = health_of(shared, keys_max=1)
+
+    assert [Health("ready")] * 2 == [health_of(alone, keys_max=1), health_of(shared, keys_max=100)]
     assert "degraded" == full.state
-    assert "max_keys=100" in full.grounds[0]
+    assert "max_keys=1 " in full.grounds[0]
 
 
 def test_whoever_has_no_hub_is_ready() -> None:

@@ -191,8 +191,8 @@ def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
     """Whether a cell was reset while what its key had used before may be remembered."""
-    table = cell.table
-    return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * table.evicted.fade_ns
+    fade_ns = cast("LimitState", cell.table).evicted.fade_ns
+    return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
 
 def used_now(cell: Cell, now_ns: int) -> int:
