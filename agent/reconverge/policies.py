@@ -190,6 +190,10 @@ BALANCED = Policy("balanced", balanced, max_overshoot=0.1, cold_allowance=1.0)
 AVAILABLE = Policy("available", available, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True)
 NAIVE = Policy("naive", naive, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True, merged_only=True)
 
+SLOTS_DEFAULT = STRICT
+"""The policy of limits on what is in progress: what runs beyond the number needs a connection or memory that is not
+there, and a slot comes back when its work ends, so that a refusal is soon over."""
+
 POLICIES = {policy.name: policy for policy in (STRICT, BALANCED, AVAILABLE, NAIVE)}
 
 
@@ -199,8 +203,11 @@ def choose(
     max_overshoot: float | None = None,
     cold_allowance: float | None = None,
     scarce: str | None = None,
+    default: Policy = BALANCED,
 ) -> Policy:
     """The policy of that name, or the one that a `max_overshoot` means, with the given settings in place of its own.
+
+    `default` is the one that is meant with neither.
 
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.
@@ -217,7 +224,7 @@ def choose(
     if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
         raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")
     if name is None:
-        policy = _meant_by(max_overshoot)
+        policy = default if max_overshoot is None else _meant_by(max_overshoot)
     else:
         policy = POLICIES[name]
         if max_overshoot is not None and _meant_by(max_overshoot).reach is not policy.reach:
@@ -228,7 +235,10 @@ def choose(
         policy = replace(policy, max_overshoot=float(max_overshoot))
     if cold_allowance is not None:
         if policy.max_overshoot == 0 and cold_allowance > 0:
-            raise InvalidSetting("cold_allowance", cold_allowance, "must be 0 in strict, which never exceeds the limit")
+            problem = "must be 0 in strict, which never exceeds the limit"
+            if name is None and max_overshoot is None:
+                problem += "; limits on what is in progress are strict unless you say policy='balanced' beside it"
+            raise InvalidSetting("cold_allowance", cold_allowance, problem)
         policy = replace(policy, cold_allowance=float(cold_allowance))
     return policy if scarce is None else _with_scarce(policy, scarce)
 
@@ -243,9 +253,7 @@ def _with_scarce(policy: Policy, scarce: object) -> Policy:
     return replace(policy, scarce=str(scarce))
 
 
-def _meant_by(max_overshoot: float | None) -> Policy:
-    if max_overshoot is None:
-        return BALANCED
+def _meant_by(max_overshoot: float) -> Policy:
     if max_overshoot == 0:
         return STRICT
     return AVAILABLE if math.isinf(max_overshoot) else BALANCED

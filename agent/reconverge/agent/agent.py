@@ -43,7 +43,7 @@ from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
-from reconverge.policies import NAIVE, Policy, choose
+from reconverge.policies import BALANCED, NAIVE, SLOTS_DEFAULT, Policy, choose
 from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.process import register
@@ -103,7 +103,7 @@ class Agent:
         lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
-            see `reconverge.policies`. By default `balanced`.
+            see `reconverge.policies`. By default `balanced`, and `strict` for what is in progress.
         scarce: "hub" or "nodes": where requests lie of which there are few for each node, of a limit about which
             requests ask in doubt. At the hub none is refused falsely, and most are refused while the hub is away; at
             the nodes it is the other way round. By default at the hub.
@@ -188,6 +188,8 @@ class Agent:
             region_share=region_share,
         )
         self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance, scarce=scarce)
+        said = policy is not None or max_overshoot is not None
+        self._slots_policy = self._policy if said else choose(scarce=scarce, default=SLOTS_DEFAULT)
         self._switched: Switch = switch_as_said(switch)
         within_s(in_doubt)
         self._in_doubt = in_doubt
@@ -301,9 +303,16 @@ class Agent:
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
-        chosen = self._policy
+        slots = any(quota.slots for quota in quotas.values())
+        chosen = self._policy_for(slots=slots)
         if (policy, max_overshoot, cold_allowance, scarce) != (None, None, None, None):
-            chosen = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance, scarce=scarce)
+            chosen = choose(
+                policy,
+                max_overshoot=max_overshoot,
+                cold_allowance=cold_allowance,
+                scarce=scarce,
+                default=SLOTS_DEFAULT if slots else BALANCED,
+            )
         parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
@@ -367,7 +376,7 @@ class Agent:
         """
         check_name(limit_name)
         self._check_switch_and_interval(None, None, {name: limit})
-        chosen = self._policy if policy is None else choose(policy)
+        chosen = self._policy_for(slots=limit.slots) if policy is None else choose(policy)
         with self._overrides.lock:
             limiter = self._limiters.get(name)
             self._past_tiers.keep(name)
@@ -379,6 +388,10 @@ class Agent:
             elif limiter.limit != limit:
                 raise LimitConflict(name, limiter.limit, limit)
         return limiter
+
+    def _policy_for(self, *, slots: bool) -> Policy:
+        """The policy of a limit that names none."""
+        return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
         """Have limits go that `tier` declared and that are needed no more, each as soon as it has no key.

@@ -141,8 +141,11 @@ class Kernel(Node):
         first = next((each for each in (*others, *held) if each.counts_like(limit)), None)
         if first is not None and (problem := first.why_not(limit)) is not None:
             raise InvalidLimit(str(limit), f"{first.name!r} {problem}")
-        if others and others[0].policy != policy:
-            raise LimitConflict(name, others[0].policy.name, policy.name)
+        beside = next(
+            (each for each in others if each.limit.slots == limit.slots), None
+        )  # others have their own policy
+        if beside is not None and beside.policy != policy:
+            raise LimitConflict(name, beside.policy.name, policy.name)
         self._lengthen_lease(self.lease_with(limit))
         lease_ns = self.lease_of(limit)
         made = Table(
