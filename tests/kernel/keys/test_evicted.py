@@ -157,7 +157,7 @@ def test_what_is_kept_of_a_level_drains_and_is_never_too_little(kept: list[tuple
     evicted = Evicted(HASH_KEY, "login", 1000, FADE_NS)
     for rate in (5, 3, 4):
         evicted.slow_down(rate)
-    now_ns, levels = 0, dict.fromkeys([key for key, *_ in kept], (0, 0))
+    now_ns, levels = 0, dict[str, tuple[int, int]]()
     for key, requests, passes_ns in kept:
         now_ns += passes_ns
         level = requests * FADE_NS
