@@ -224,43 +224,54 @@ next_fit(const Store *store, i64 most)
     return true;
 }
 
-bool
-would_leave(Store *store, i64 now_ns, i64 most)
+/* Where the next place is behind so many keys, counted from a hand. */
+static i64
+hand_behind(const Store *store, i64 hand, i64 most)
 {
-    i64 hand = store->hand, looks = at_most(store->places, PLACES_PASSED);
-    for (int in_use = 0; in_use < 2; in_use++) { /* idle keys are looked for first, and then one that is not */
-        i64 seen = 0;
-        for (i64 look = 0; look < looks && seen < most; look++) {
-            const Place *place = place_at(store, hand);
-            Cell scratch;
-            hand = (hand + 1) % store->places;
-            if (place->key == 0) {
-                continue;
-            }
-            seen++;
-            if (form_of(place) != LONE) {
-                continue;
-            }
-            lone_read(store, place, &scratch);
-            if (fits(store, &scratch) && advance(store, &scratch, now_ns) == 0) {
-                i64 used = used_if_may_leave(store, &scratch, now_ns);
-                if (in_use ? used < NEVER_NS : used == 0) {
-                    return true;
-                }
-            }
+    i64 looks = at_most(store->places, PLACES_PASSED), seen = 0;
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        seen += place_at(store, hand)->key != 0;
+        hand = (hand + 1) % store->places;
+    }
+    return hand;
+}
+
+/* Whether one of so many keys from a hand on has no object, has used no more than so much, and may leave. */
+static bool
+one_may_leave(Store *store, i64 hand, i64 most, i64 used_most, i64 now_ns)
+{
+    i64 looks = at_most(store->places, PLACES_PASSED), seen = 0;
+    for (i64 look = 0; look < looks && seen < most; look++) {
+        const Place *place = place_at(store, (hand + look) % store->places);
+        Cell scratch;
+        seen += place->key != 0;
+        if (place->key == 0 || form_of(place) != LONE) {
+            continue;
+        }
+        lone_read(store, place, &scratch);
+        if (fits(store, &scratch) && advance(store, &scratch, now_ns) == 0 &&
+            used_if_may_leave(store, &scratch, now_ns) <= used_most) {
+            return true;
         }
     }
     return false;
 }
 
+bool
+would_leave(Store *store, i64 now_ns, i64 most)
+{
+    /* Idle keys leave first, and then one that is not; where strangers make up keys that is the usual case. */
+    i64 behind = hand_behind(store, store->hand, most);
+    return one_may_leave(store, behind, most, NEVER_NS - 1, now_ns) || one_may_leave(store, store->hand, most, 0, now_ns);
+}
+
 /* Have a key leave whose use is remembered; how many have left, or -1 with an error. */
 static i64
-leave_in_use(Store *store, PyObject *key, i64 now_ns)
+leave_in_use(Store *store, Place *place, PyObject *key, i64 now_ns)
 {
     const Terms *terms = &store->terms;
-    Place *place = store_place(store, key);
-    if (place == NULL) {
-        return 0; /* Python was asked meanwhile */
+    if (place->key == 0 || key_of(place) != key) {
+        return 0; /* Python was asked meanwhile, and has dropped it */
     }
     Cell scratch, *cell = &scratch;
     if (form_of(place) == LONE) {
@@ -290,7 +301,8 @@ leave_in_use(Store *store, PyObject *key, i64 now_ns)
 i64
 evict(Store *store, i64 now_ns, i64 most, bool keep, bool full)
 {
-    PyObject *least = NULL;
+    PyObject *least = NULL; /* its key, owned, so that no other one has the same address */
+    Place *least_place = NULL;
     i64 least_used = NEVER_NS;
     i64 gone = 0, seen = 0, looks = at_most(store->places, PLACES_PASSED);
     for (i64 look = 0; look < looks && seen < most; look++) {
@@ -317,11 +329,12 @@ evict(Store *store, i64 now_ns, i64 most, bool keep, bool full)
             gone++;
         } else if (full && used < least_used && place != NULL) {
             Py_XSETREF(least, Py_NewRef(key_of(place)));
+            least_place = place;
             least_used = used;
         }
     }
     if (least != NULL) {
-        gone = gone == 0 ? leave_in_use(store, least, now_ns) : gone;
+        gone = gone == 0 ? leave_in_use(store, least_place, least, now_ns) : gone;
         Py_DECREF(least);
     }
     return gone;
