@@ -19,7 +19,7 @@ from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_togethe
 from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
-from reconverge.integrations.web.request.request import FAILED, HAS, Response
+from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
@@ -46,7 +46,7 @@ class WsgiRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`."""
-        return str(self._environment.get("REQUEST_METHOD", "GET")).upper()
+        return str(self._environment.get("REQUEST_METHOD", "GET"))[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
     def path(self) -> str:

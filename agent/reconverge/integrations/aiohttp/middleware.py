@@ -19,8 +19,8 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.request.addresses import Addresses, Located, single
-from reconverge.integrations.web.request.paths import below_mount
-from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, Response
+from reconverge.integrations.web.request.read_path import below_mount
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
@@ -39,6 +39,8 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 _make_key: Any = getattr(web, "RequestKey", None)
 SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
 """Under which a request has what was decided about it so far."""
+MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_key("reconverge.messaging", object)
+"""Under which the request of a websocket has what the limits of its messages have read of it: once for all of them."""
 
 
 class AiohttpRequest(Located):
@@ -54,7 +56,7 @@ class AiohttpRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`; of a websocket's connection it is GET."""
-        return self.raw.method.upper()
+        return self.raw.method[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
     def path(self) -> str:
@@ -283,7 +285,10 @@ class Messages:
 
     async def check(self, request: web.Request) -> Outcome:
         """Count one message, for handlers that receive and close themselves. False if there are too many."""
-        outcome = await self._guard.check_async(AiohttpRequest(request, self._guard.addresses), self._rules)
+        each = request.get(MESSAGING)
+        if not isinstance(each, AiohttpRequest):
+            each = request[MESSAGING] = AiohttpRequest(request, self._guard.addresses)
+        outcome = await self._guard.check_async(each, self._rules)
         outcome.finish(Response(200))
         return outcome
 

@@ -31,8 +31,8 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located
-from reconverge.integrations.web.request.paths import below_mount
-from reconverge.integrations.web.request.request import HAS, Response
+from reconverge.integrations.web.request.read_path import below_mount
+from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.web.unmatched import UnmatchedRules
@@ -57,7 +57,8 @@ class AsgiRequest(Located):
     def __init__(
         self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
     ) -> None:
-        self._addresses, self._client = addresses, ...  # as `Located` does; a call less of every request
+        # As `Located` does; a call less of every request.
+        self._addresses, self._client, self._read_path = addresses, ..., None
         self.raw = scope
         self._router = router
         self._root = root
@@ -88,7 +89,7 @@ class AsgiRequest(Located):
     @property
     def method(self) -> str:
         """See `Request.method`."""
-        return str(self.raw.get("method") or WEBSOCKET).upper()
+        return str(self.raw.get("method") or WEBSOCKET)[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
     def path(self) -> str:
@@ -267,10 +268,15 @@ class RateLimitMiddleware:
             await sending.serve(self.app, scope, receive)
             return
 
+        connected: AsgiRequest | None = None
+
         async def receive_in_measure() -> Message:
+            nonlocal connected
             message = await receive()
             if message["type"] == "websocket.receive":
-                ruling = await self.guard.check_async(request, self._messages)
+                if connected is None:  # anew: its router may have written into the scope where the application is
+                    connected = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
+                ruling = await self.guard.check_async(connected, self._messages)
                 ruling.finish(Response(200))
                 if not ruling.allowed:
                     await sending.close(self._close_code)

@@ -241,7 +241,7 @@ class Guard:
                     if found is not None:
                         return None
                     found = declared
-            except Exception:  # of a router that was asked; `check` asks it again
+            except Exception:  # of a router that was asked; `check` says what becomes of it
                 return None
         return found
 

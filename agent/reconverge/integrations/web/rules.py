@@ -15,7 +15,7 @@ from reconverge.errors import InvalidSetting, nearest, shown
 from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.holding import check_queue
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
-from reconverge.integrations.web.request.request import Response
+from reconverge.integrations.web.request.request import METHOD_CHARACTERS_MAX, Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
@@ -267,7 +267,7 @@ def check_takes(what: str, function: object, given: str) -> None:
 def _check_method(method: str) -> None:
     """Raise InvalidSetting for a method that no request can have, or that is like a usual one."""
     name = method.upper()
-    if not METHOD.fullmatch(name):
+    if not METHOD.fullmatch(name) or len(name) > METHOD_CHARACTERS_MAX:
         problem = (
             "is a method that no request can have; write one like 'POST'; methods of gRPC are places: write paths="
         )

@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconverge.integrations.web.request.paths import BELOW, below_mount, deep_at, key_of
+from reconverge.integrations.web.request.paths import BELOW, deep_at, key_of
+from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from types import EllipsisType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.web.request.read_path import ReadPath
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -109,13 +110,26 @@ class Client(str):  # noqa: SLOT000  # it has an attribute
 
 
 class Located(ABC):
-    """The part of a `Request` that says where it comes from; worked out once, at the first use."""
+    """The part of a `Request` that says where it comes from, and where it goes; worked out once, at the first use."""
 
-    __slots__ = ("_addresses", "_client")
+    __slots__ = ("_addresses", "_client", "_read_path")
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self._client: str | EllipsisType | None = ...
+        self._read_path: ReadPath | None = None
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """See `Request.path`."""
+
+    @property
+    def read_path(self) -> ReadPath:
+        """The path and `inner_paths`, as rules read them."""
+        if self._read_path is None:
+            self._read_path = ReadPath(self.path, self.inner_paths)
+        return self._read_path
 
     @property
     @abstractmethod

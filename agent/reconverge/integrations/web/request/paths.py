@@ -15,34 +15,29 @@ So a request falls under a path in any of these cases:
    where a router can be asked about a path that is spelled strangely.
 3. A normal form of a path of the request is a normal form of the path: decoded as often as it can be, without case,
    empty segments, white space, control characters, parameters and dots.
+4. The path is too long to be read (`read_path.py`).
 
 The third case takes in more than any one router does. A strange spelling that leads elsewhere is then limited once too
-often, and nothing else is: a path in plain characters is its own normal form, but for its case and slashes at its end.
-Work is linear in the length of the path, also for paths that a client repeats itself in.
+often, and nothing else is but what is too long: a path in plain characters is its own normal form, but for its case and
+slashes at its end. Work is linear in the length of the path, also for paths that a client repeats itself in; and a
+request's path is read once, whichever rules look at it.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.web.request.read_path import PATH_CHARACTERS_MAX, ReadPath, normal_forms, read_path_of
 
-DECODINGS_MAX: Final = 4
-"""A path arrives decoded once; no router decodes the rest more often than this."""
 TEMPLATES_MAX: Final = 4096
 """Patterns of routes whose form is remembered. There are as many as the application has routes."""
+TEMPLATE_CHARACTERS_MAX: Final = 512
+"""The form of a longer one is not remembered: what an application is mounted at may be in it, as a client wrote it."""
 
-_STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
-"""What a path has that may be spelled otherwise. A path without any of it is plain."""
-_IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
-"""White space, control characters, and characters that are not seen."""
-_ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
-"""The beginning of a request target that names the server, too."""
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
 """A value in a path, as routers write it: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
 _TYPE: Final = re.compile(r"\{\w*:(.*)\}|<(\w+)(?:\(.*\))?:\w*>|\(\?P<\w+>(.*)\)", re.DOTALL)
@@ -75,7 +70,8 @@ class Place:
 
     def is_near(self, forms: Iterable[str]) -> bool:
         """Whether one of these normal forms of a path is one of this."""
-        return any(pattern.fullmatch(form) for form in forms for pattern in (*self._of_forms, *self.patterns))
+        patterns = dict.fromkeys((*self._of_forms, *self.patterns))  # most paths are their own normal form
+        return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
     def is_of(self, template: str) -> bool:
         """Whether this is the pattern of a route, or above it where all below is meant."""
@@ -107,30 +103,29 @@ class Places:
 
     def find(self, request: Any) -> str | None:
         """The first path that the request falls under; None if it falls under none. See the head of this file."""
-        path: str = request.path
-        inner: Sequence[str] = getattr(request, "inner_paths", ())
-        for matches, found in self._matching:
-            if matches(path):
-                return found
-            for each in inner:
-                if matches(each):
-                    return found
-        templates: Sequence[str] = getattr(request, "templates", ())
-        for template in templates:
-            for place in self.all:
-                if place.is_of(template):
-                    return place.path
-        if _STRANGE.search(path) or any(map(_STRANGE.search, inner)):
-            return self._find_strange(request, (path, *inner))
-        return None
+        read = read_path_of(request)
+        if not read.is_too_long:
+            for matches, found in self._matching:
+                for path in read.paths:
+                    if matches(path):
+                        return found
+            templates: Sequence[str] = getattr(request, "templates", ())
+            for template in templates:
+                for place in self.all:
+                    if place.is_of(template):
+                        return place.path
+            if not read.is_strange:
+                return None
+            forms = read.forms
+            if not read.is_too_long:
+                return self._find_strange(request, read, forms)
+        return self.all[0].path  # it may be any of them
 
-    def _find_strange(self, request: Any, paths: Sequence[str]) -> str | None:
-        forms = list(dict.fromkeys(form for path in paths for form in normal_forms(path)))
+    def _find_strange(self, request: Any, read: ReadPath, forms: Sequence[str]) -> str | None:
         for place in self.all:
             if place.is_near(forms):
                 return place.path
-        seek = getattr(request, "seek_templates", tuple)
-        templates: Sequence[str] = seek()
+        templates = read.sought(request)
         return next((place.path for place in self.all if any(map(place.is_of, templates))), None)
 
     def learn(self, templates: Iterable[str]) -> None:
@@ -163,56 +158,19 @@ def _check_values(path: object) -> None:
             raise InvalidSetting("paths", path, f"{said}, as in /users/{{id}}")
         if "*" in segment:
             raise InvalidSetting("paths", path, "has a star that is not at the end; /api/* is about all below /api")
+    if len(path) > PATH_CHARACTERS_MAX:
+        raise InvalidSetting("paths", path, f"is longer than {PATH_CHARACTERS_MAX} characters, which no path may be")
     if "//" in path:
         raise InvalidSetting("paths", path, f"has an empty segment; write {re.sub('/+', '/', path)!r}")
 
 
-def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """The path without what the application is mounted at, for each place that may be that."""
-    found: list[str] = []
-    for root in roots:
-        if root and root != "/":
-            # Litestar looks for it anywhere; all others at the beginning.
-            _, mount, rest = path.partition(root)
-            if mount:
-                found.append(rest if rest.startswith("/") else f"/{rest}")
-    return found
-
-
-def normal_forms(path: str) -> Iterator[str]:
-    """What a router may take a path for: the same for all spellings of one path, but for those that are ambiguous."""
-    text = path
-    for _ in range(DECODINGS_MAX):
-        decoded = unquote(text, errors="replace") if "%" in text else text
-        if decoded == text:
-            break
-        text = decoded
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    text = text.replace("\\", "/")
-    origin = _ORIGIN.match(text)
-    if origin is not None:
-        text = text[origin.end() :]
-    for each in (text, re.split(r"[?#]", text, maxsplit=1)[0]):
-        segments = [_IGNORED.sub("", segment.partition(";")[0]) for segment in each.split("/")]
-        yield "/" + "/".join(segment for segment in segments if segment not in ("", "."))
-        yield "/" + "/".join(_resolved(segments))
-
-
-def _resolved(segments: Iterable[str]) -> list[str]:
-    """Segments of a path, without dots and without what these lead out of."""
-    left: list[str] = []
-    for segment in segments:
-        if segment == "..":
-            del left[-1:]
-        elif segment not in ("", "."):
-            left.append(segment)
-    return left
+def key_of(template: str) -> str:
+    """The pattern of a route as it is the same in all frameworks: without the names and types of its values."""
+    return _key_of(template) if len(template) <= TEMPLATE_CHARACTERS_MAX else _key_of.__wrapped__(template)
 
 
 @lru_cache(maxsize=TEMPLATES_MAX)
-def key_of(template: str) -> str:
-    """The pattern of a route as it is the same in all frameworks: without the names and types of its values."""
+def _key_of(template: str) -> str:
     text = _GAP.sub("{}", template.removeprefix("^").removesuffix("$"))
     return f"/{text.strip('/')}".replace("\\", "").casefold()
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
+
+from reconverge.integrations.web.request.read_path import ReadPath
 
 HAS: Final = "it has `method`, `path`, `route`, `client`, `user`, `path_parameters`, `header(name)`"
+METHOD_CHARACTERS_MAX: Final = 64
+"""No method is longer that a rule may name. Of a longer one only so much is read that it is none of these."""
 CANCELLED: Final = 499
 """The status of a response that its client did not wait for; servers log it so, and it is never sent."""
 FAILED: Final = 500
@@ -18,7 +22,7 @@ class Request(Protocol):
 
     @property
     def method(self) -> str:
-        """The method in capitals; `WEBSOCKET` for a connection that is no request."""
+        """The method in capitals; `WEBSOCKET` for a connection that is no request. Of a very long one, the beginning."""
         ...
 
     @property
@@ -95,6 +99,14 @@ class PlainRequest:
     raw: Any = None
     inner_paths: Sequence[str] = ()
     templates: Sequence[str] = ()
+    _read_path: ReadPath | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def read_path(self) -> ReadPath:
+        """The path and `inner_paths`, as rules read them: once."""
+        if self._read_path is None:
+            object.__setattr__(self, "_read_path", ReadPath(self.path, self.inner_paths))
+        return cast("ReadPath", self._read_path)
 
     def seek_templates(self) -> Sequence[str]:
         """See `Request.seek_templates`."""

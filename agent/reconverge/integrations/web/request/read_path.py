@@ -1,0 +1,160 @@
+"""The path of a request as rules read it: once, however many rules there are."""
+
+# Theory of operation.
+#
+# Rules compare forms of a path that are the same for all its spellings (`paths.py` says why). To find these a path is
+# decoded, normalized and divided. It is a stranger who writes the path, and thirty rules that each do this work turn
+# one request into a second of it. So a request has a `ReadPath`: what one rule has found out, all others find there.
+# Every step takes time in proportion to the length of the path, and the length has a bound: a path beyond it is not
+# read at all. Nothing is known of it then, so it is taken for one that every rule is about, and counts under each.
+#
+# One step is not linear by itself: the normalization of Unicode sorts marks that follow each other, such as accents,
+# by insertion. A text with more of them in a row than Unicode allows in text that is read as a stream is not
+# normalized, and counts like a path that is too long.
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final
+from urllib.parse import unquote
+
+PATH_CHARACTERS_MAX: Final = 8192
+"""A longer path, as it came or in normal form, is taken for one that each rule is about. The usual proxies and servers
+accept no longer request line than this (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn alone takes 64 KB."""
+MARKS_MAX: Final = 30
+"""So many characters that combine with others may follow each other: as in the stream-safe text of Unicode (UAX 15)."""
+DECODINGS_MAX: Final = 4
+"""A path arrives decoded once; no router decodes the rest more often than this."""
+
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
+"""What a path has that may be spelled otherwise. A path without any of it is plain."""
+_IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
+"""White space, control characters, and characters that are not seen."""
+_PARAMETERS: Final = re.compile(r";[^/]*")
+"""What some servers cut off a segment."""
+_SLASHES: Final = re.compile(r"//+")
+_ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
+"""The beginning of a request target that names the server, too."""
+_NO_MARKS: Final = re.compile(r"[\x00-\u02ff]+")
+"""Characters of which none combines with another: the first mark is U+0300."""
+
+
+class ReadPath:
+    """The path of one request, and the same below what the application is mounted at; read as far as rules ask."""
+
+    __slots__ = ("_failed", "_forms", "_sought", "_strange", "is_too_long", "paths")
+
+    def __init__(self, path: str, inner: Sequence[str] = ()) -> None:
+        self.paths: tuple[str, ...] = (path, *inner)
+        self.is_too_long = len(path) > PATH_CHARACTERS_MAX
+        """Whether it counts under each rule."""
+        self._strange: bool | None = None
+        self._forms: list[str] | None = None
+        self._sought: Sequence[str] | None = None
+        self._failed: Exception | None = None
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether it may be spelled otherwise."""
+        if self._strange is None:
+            self._strange = any(_STRANGE.search(path) is not None for path in self.paths)
+        return self._strange
+
+    @property
+    def forms(self) -> list[str]:
+        """Its normal forms; none, and `is_too_long` is true from then on, if one is too long."""
+        if self._forms is None:
+            forms = [list(normal_forms(path)) for path in self.paths]
+            self.is_too_long = not all(forms)
+            self._forms = [] if self.is_too_long else list(dict.fromkeys(chain.from_iterable(forms)))
+        return self._forms
+
+    def sought(self, request: Any) -> Sequence[str]:
+        """The patterns of routes that the router finds when it is asked; see `Request.seek_templates`.
+
+        Raises what the router raises, which is not asked again.
+        """
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+        if self._sought is None:
+            try:
+                self._sought = tuple(getattr(request, "seek_templates", tuple)())
+            except Exception as error:
+                self._failed = error
+                raise
+        return self._sought
+
+
+def read_path_of(request: Any) -> ReadPath:
+    """The path of a request, as its first rule has read it; read anew for a request that keeps nothing of it."""
+    read: ReadPath | None = getattr(request, "read_path", None)
+    return ReadPath(request.path, getattr(request, "inner_paths", ())) if read is None else read
+
+
+def normal_forms(path: str) -> Iterator[str]:
+    """What a router may take a path for: the same for all spellings of one path, but for those that are ambiguous.
+
+    Nothing for a path that is too long, or becomes so, or has too many marks.
+    """
+    if len(path) > PATH_CHARACTERS_MAX:
+        return
+    text = path
+    for _ in range(DECODINGS_MAX):
+        decoded = unquote(text, errors="replace") if "%" in text else text
+        if decoded == text:
+            break
+        text = decoded
+    if not text.isascii():
+        if _has_too_many_marks(text):
+            return
+        text = unicodedata.normalize("NFKC", text)
+    if len(text) > PATH_CHARACTERS_MAX:
+        return
+    text = text.replace("\\", "/")
+    origin = _ORIGIN.match(text)
+    if origin is not None:
+        text = text[origin.end() :]
+    for each in dict.fromkeys((text, re.split(r"[?#]", text, maxsplit=1)[0])):
+        segments = _SLASHES.sub("/", _IGNORED.sub("", _PARAMETERS.sub("", each))).split("/")
+        yield "/" + "/".join(segment for segment in segments if segment not in ("", "."))
+        yield "/" + "/".join(_resolved(segments))
+
+
+def _has_too_many_marks(text: str) -> bool:
+    """Whether so many marks follow each other that to sort them would take longer than to read them."""
+    for run in _NO_MARKS.split(text):
+        if len(run) > MARKS_MAX:
+            marks = 0
+            for character in run:
+                # A few are no marks themselves, and become some: they are sorted, too.
+                first = unicodedata.normalize("NFKD", character)[0]
+                marks = marks + 1 if unicodedata.combining(first) else 0
+                if marks > MARKS_MAX:
+                    return True
+    return False
+
+
+def _resolved(segments: Iterable[str]) -> list[str]:
+    """Segments of a path, without dots and without what these lead out of."""
+    left: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del left[-1:]
+        elif segment not in ("", "."):
+            left.append(segment)
+    return left
+
+
+def below_mount(path: str, roots: Iterable[str]) -> list[str]:
+    """The path without what the application is mounted at, for each place that may be that."""
+    found: list[str] = []
+    for root in roots:
+        if root and root != "/":
+            # Litestar looks for it anywhere; all others at the beginning.
+            _, mount, rest = path.partition(root)
+            if mount:
+                found.append(rest if rest.startswith("/") else f"/{rest}")
+    return found

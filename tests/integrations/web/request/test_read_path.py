@@ -1,0 +1,284 @@
+"""Goal: a path costs a server the same whether one rule asks about it or thirty, and no more than its length.
+
+Method: applications of every framework, in this process, behind thirty rules about other paths. How often a path is
+read is counted by the calls of the normalization of Unicode that the package makes: each reading makes one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+from urllib.parse import quote
+
+import flask
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient as AiohttpClient
+from aiohttp.test_utils import TestServer as AiohttpServer
+from django.test import Client as DjangoClient
+from django.test import override_settings
+from fastapi import FastAPI
+
+import reconverge
+from reconverge.errors import InvalidSetting
+from reconverge.integrations import Guard, PlainRequest, Rule
+from reconverge.integrations.aiohttp import Limits as AiohttpLimits
+from reconverge.integrations.asgi import RateLimitMiddleware
+from reconverge.integrations.web.request.read_path import MARKS_MAX, PATH_CHARACTERS_MAX, normal_forms
+from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from tests.support.applications import django_project
+
+RULES: Final = 30
+STRANGE: Final = "/strange/\u00e9//x"
+"""It leads nowhere, and may be spelled otherwise."""
+PACKAGE: Final = str(Path(reconverge.__file__).parent)
+TOO_LONG: Final = f"/{'x' * PATH_CHARACTERS_MAX}"
+
+
+def rules(number: int = RULES) -> list[Rule]:
+    """Rules about other paths."""
+    return [Rule(limits="1/hour", name=f"r{each}", paths=[f"/thing/{each}"]) for each in range(number)]
+
+
+def readings_in(work: Callable[[], object]) -> int:
+    """How often the package normalizes a text in the course of some work."""
+    count = 0
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        nonlocal count
+        if event == "c_call" and called is unicodedata.normalize and frame.f_code.co_filename.startswith(PACKAGE):
+            count += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+async def statuses_of(app: Any, path: str, times: int = 1) -> list[int]:
+    """What an ASGI application answers to requests for a path."""
+    found: list[int] = []
+
+    async def send(message: Mapping[str, Any]) -> None:
+        if "status" in message:
+            found.append(message["status"])
+
+    async def receive() -> Mapping[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "root_path": ""}
+    for _ in range(times):
+        await app({**scope, "client": ("192.0.2.1", 1)}, receive, send)
+    return found
+
+
+async def nowhere(_scope: Any, _receive: Any, send: Any) -> None:
+    """An application of ASGI without any page."""
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def by_asgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What is answered behind the middleware for ASGI."""
+    return asyncio.run(statuses_of(RateLimitMiddleware(nowhere, rules=declared, agent="memory://"), path, times))
+
+
+def by_fastapi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What is answered by FastAPI with the same middleware inside."""
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, rules=declared, agent="memory://")
+    return asyncio.run(statuses_of(app, path, times))
+
+
+def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What is answered behind the middleware for WSGI."""
+    found: list[int] = []
+
+    def start(status: str, _headers: Any, _error: Any = None) -> None:
+        found.append(int(status[:3]))
+
+    def app(_environment: Any, begin: Any) -> list[bytes]:
+        begin("404 Not Found", [])
+        return [b""]
+
+    limited = WsgiMiddleware(app, rules=declared, agent="memory://")
+    there = {"REQUEST_METHOD": "GET", "PATH_INFO": path.encode().decode("latin-1"), "REMOTE_ADDR": "192.0.2.1"}
+    for _ in range(times):
+        list(limited({**there}, start))
+    return found
+
+
+def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What Flask answers behind the middleware for WSGI."""
+    app = flask.Flask(__name__)
+    app.wsgi_app = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")  # type: ignore[method-assign]
+    client = app.test_client()
+    return [client.get(quote(path)).status_code for _ in range(times)]
+
+
+def by_django(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What Django answers."""
+    said = [{"LIMITS": "1/hour", "NAME": rule.name, "PATHS": rule.paths} for rule in declared]
+    with override_settings(RECONVERGE={"HUB": "memory://", "RULES": said}, ROOT_URLCONF=django_project.HERE):
+        client = DjangoClient(raise_request_exception=False)
+        return [client.get(quote(path)).status_code for _ in range(times)]
+
+
+def by_aiohttp(path: str, declared: Sequence[Rule], times: int) -> list[int]:
+    """What aiohttp answers."""
+
+    async def run() -> list[int]:
+        app = web.Application()
+        AiohttpLimits(rules=declared, agent="memory://").install(app)
+        server = AiohttpServer(app)
+        async with AiohttpClient(server) as client:
+            return [(await client.get(path)).status for _ in range(times)]
+
+    return asyncio.run(run())
+
+
+WAYS: Final = [by_asgi, by_fastapi, by_wsgi, by_flask, by_django, by_aiohttp]
+Way = Callable[[str, Sequence[Rule], int], list[int]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_path_is_read_once_for_all_rules(way: Way) -> None:
+    """And not once for each of thirty, whatever framework has received it."""
+    answers: list[int] = []
+    readings = readings_in(lambda: answers.extend(way(STRANGE, rules(), 1)))
+
+    assert [404] == answers
+    assert 1 == readings
+
+
+@pytest.mark.parametrize("way", [by_asgi, by_fastapi, by_wsgi, by_flask, by_django])
+def test_a_path_beyond_the_bound_counts_under_each_rule(way: Way) -> None:
+    """It is not read, and passes no limit: of the second request there is none left, and of one for a plain path, too.
+
+    aiohttp's own server accepts no such path.
+    """
+    assert [404, 429] == way(TOO_LONG, rules(), 2)
+
+
+def rules_about(guard: Guard, path: str, *paths: str) -> list[str]:
+    """The names of those rules, about one path each, that a request falls under."""
+    declared = [guard.declare(Rule(limits="1/hour", name=each.strip("/"), paths=[each])) for each in paths]
+    return [ruling.name for ruling in guard.check(PlainRequest(path=path, client="192.0.2.1"), declared).rulings]
+
+
+def test_the_longest_path_is_read(guard: Guard) -> None:
+    """Of 8192 characters; one more, and it is under each rule."""
+    longest = f"/a{'/' * (PATH_CHARACTERS_MAX - 2)}"
+
+    assert ["a"] == rules_about(guard, longest, "/a", "/b")
+    assert ["a", "b"] == rules_about(guard, f"{longest}/", "/a", "/b")
+
+
+def test_a_path_that_becomes_too_long_counts_under_each_rule(guard: Guard) -> None:
+    """One character may stand for eighteen others."""
+    grows = "\ufdfa" * (PATH_CHARACTERS_MAX // 18)
+
+    assert [] == rules_about(guard, f"/{grows}", "/a", "/b")
+    assert ["a", "b"] == rules_about(guard, f"/{grows}{grows}", "/a", "/b")
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u0323", "\uff9e", "\u0f73"])
+def test_a_row_of_marks_is_not_sorted(guard: Guard, mark: str) -> None:
+    """More than thirty accents in a row: sorting them takes the square of their number."""
+    assert [] == rules_about(guard, f"/x{mark * MARKS_MAX}", "/a", "/b")
+    assert ["a", "b"] == rules_about(guard, f"/x{mark * (MARKS_MAX + 1)}", "/a", "/b")
+
+
+def test_no_character_that_becomes_a_mark_is_missed() -> None:
+    """Of all that there are, whatever Unicode this Python knows; a row of any makes no form longer than its bound."""
+    becoming = [
+        chr(number)
+        for number in range(sys.maxunicode + 1)
+        if unicodedata.combining(unicodedata.normalize("NFKD", chr(number))[0])
+    ]
+    read = [mark for mark in becoming if list(normal_forms(f"/{mark * (MARKS_MAX + 1)}"))]
+
+    assert [] == read
+    assert len(becoming) > 900
+
+
+def test_a_router_is_asked_once_for_all_rules(guard: Guard) -> None:
+    """Also one that fails, of which each rule is told."""
+    asked = 0
+
+    class Asking(PlainRequest):
+        def seek_templates(self) -> Sequence[str]:
+            nonlocal asked
+            asked += 1
+            if self.path.startswith("/failing"):
+                raise KeyError("a converter's mistake")
+            return ("/other",)
+
+    declared = [guard.declare(rule) for rule in rules()]
+    guard.check(Asking(path="/odd%"), declared)
+    of_odd, asked = asked, 0
+    guard.check(Asking(path="/failing%", client="192.0.2.1"), declared)
+
+    assert (1, 1) == (of_odd, asked)
+    assert {"KeyError": RULES} == guard.stats().failures
+
+
+def test_the_messages_of_a_websocket_do_not_read_its_path_again() -> None:
+    """A client writes a path once, and messages as long as it likes."""
+    messages = 5
+    sent: list[str] = []
+    coming = iter([{"type": "websocket.connect"}, *[{"type": "websocket.receive", "text": "x"}] * messages])
+
+    async def echo(_scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        for _ in range(messages):
+            sent.append((await receive())["type"])
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(_message: Any) -> None: ...
+
+    counted = Rule(limits="9/hour", paths=["/elsewhere"])
+    app = RateLimitMiddleware(echo, messages=counted, agent="memory://")
+    scope = {"type": "websocket", "path": STRANGE, "query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}
+    readings = readings_in(lambda: asyncio.run(app(scope, receive, send)))
+
+    assert ["websocket.receive"] * messages == sent
+    assert 1 == readings
+
+
+@pytest.mark.parametrize("method", ["X" * 65, "X" * 64])
+def test_of_a_method_only_so_much_is_read_as_a_rule_may_name(guard: Guard, method: str) -> None:
+    """A rule names one of at most 64 characters, and a longer one is none of these."""
+    rule = Rule(limits="1/hour", methods=["X" * 64])
+    outcomes: list[int] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        await nowhere(scope, _receive, send)
+
+    async def send(message: Any) -> None:
+        outcomes.append(message.get("status", 0))
+
+    limited = RateLimitMiddleware(app, rules=[rule], guard=guard)
+    scope = {"type": "http", "method": method, "path": "/", "query_string": b"", "headers": [], "client": ("::1", 1)}
+    for _ in range(2):
+        asyncio.run(limited({**scope}, None, send))  # type: ignore[arg-type]
+
+    assert (429 if len(method) == 64 else 404) == outcomes[2]
+    with pytest.raises(InvalidSetting, match="no request can have"):
+        Rule(limits="1/hour", methods=["X" * 65])
+
+
+def test_a_rule_has_no_path_that_is_not_read() -> None:
+    """It would be about every request of that length, and no other."""
+    with pytest.raises(InvalidSetting, match="longer than 8192"):
+        Guard("memory://").declare(Rule(limits="1/hour", paths=[TOO_LONG]))
