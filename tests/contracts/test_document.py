@@ -19,6 +19,7 @@ from reconverge.contracts.differences import differences
 from reconverge.contracts.document import (
     CUSTOMERS_MAX,
     FACTS_MAX,
+    FOLLOWING_MAX,
     FORMER_MAX,
     IDENTITY_BYTES_MAX,
     LASTS_MAX_S,
@@ -337,6 +338,20 @@ def test_the_most_is_possible() -> None:
     table["plans"]["trial"] |= {"lasts": LASTS_MAX_S}
 
     assert LIMITS_MAX == len(checked(table).plans["free"].limits)
+
+
+def test_sixteen_plans_may_follow_a_plan() -> None:
+    """A customer's own limits are read against each of them: a thousand made a small document the work of minutes."""
+
+    def chained(following: int) -> Table:
+        lasting = {"lasts": "P1D", "limits": {"api": "1/s"}}
+        plans = {f"p{each}": {**lasting, "then": f"p{each + 1}"} for each in range(following)}
+        plans[f"p{following}"] = {"limits": {"api": "1/s"}}
+        return {"plans": plans, "customers": {"ada": {"plan": "p0", "since": "2026-01-01", "limits": {"api": "2/s"}}}}
+
+    assert FOLLOWING_MAX + 1 == len(checked(chained(FOLLOWING_MAX)).plans)
+    with pytest.raises(InvalidContracts, match=r"plans\.p0\.then: is followed by more than 16 plans"):
+        checked(chained(FOLLOWING_MAX + 1))
 
 
 def test_a_path_breaks_no_line_and_commands_no_terminal() -> None:

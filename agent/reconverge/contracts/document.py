@@ -30,6 +30,7 @@ from reconverge.contracts.model import (
     CUSTOMERS_MAX,
     DOCUMENT_FIELDS,
     FACTS_MAX,
+    FOLLOWING_MAX,
     FORMER_FIELDS,
     FORMER_MAX,
     IDENTITY_BYTES_MAX,
@@ -76,6 +77,7 @@ __all__ = [
     "CUSTOMER_FIELDS",
     "DOCUMENT_FIELDS",
     "FACTS_MAX",
+    "FOLLOWING_MAX",
     "FORMER_FIELDS",
     "FORMER_MAX",
     "IDENTITY_BYTES_MAX",
@@ -187,13 +189,18 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
 
 
 def _check_ends(plans: Mapping[str, Plan]) -> None:
-    """Raise InvalidContracts if plans follow each other in a circle."""
+    """Raise InvalidContracts if plans follow each other in a circle, or too many do."""
     for name in plans:
         seen, at = {name}, plans[name].then
         while at is not None:
+            path = ("plans", name, "then")
             if at in seen:
                 raise InvalidContracts(
-                    f"leads back to the plan {at!r}; the last plan must be one that does not end", "plans", name, "then"
+                    f"leads back to the plan {at!r}; the last plan must be one that does not end", *path
+                )
+            if len(seen) > FOLLOWING_MAX:
+                raise InvalidContracts(
+                    f"is followed by more than {FOLLOWING_MAX} plans; end with one that does not end sooner", *path
                 )
             seen.add(at)
             at = plans[at].then

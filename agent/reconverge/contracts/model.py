@@ -17,6 +17,8 @@ LIMITS_MAX: Final = 100
 """Of one plan. Each is decided about in every request of a customer."""
 FORMER_MAX: Final = 100
 """Of one customer. A plan that is changed once a minute has no more that still count."""
+FOLLOWING_MAX: Final = 16
+"""So many plans follow a plan, one after the other. What a customer has of its own is read once for each of them."""
 FACTS_MAX: Final = 8
 """A limit counts by so many facts of a request at most."""
 IDENTITY_BYTES_MAX: Final = 512

@@ -113,8 +113,8 @@ class AiohttpRequest(Located):
         values = self.raw.headers.getall(name, None)
         return None if values is None else ", ".join(values)
 
-    def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`."""
+    def found_header(self, name: str) -> str | None:
+        """See `Located.found_header`."""
         return single(self.raw.headers.getall(name, []))
 
 

@@ -58,7 +58,7 @@ class AsgiRequest(Located):
         self, scope: Scope, addresses: Addresses, router: Any = None, root: str = "", connection: Any = None
     ) -> None:
         # As `Located` does; a call less of every request.
-        self._addresses, self._client, self._read_path = addresses, ..., None
+        self._addresses, self._client, self._read_path, self._said = addresses, ..., None, None
         self.raw = scope
         self._router = router
         self._root = root
@@ -138,8 +138,8 @@ class AsgiRequest(Located):
         values = self._values(name)
         return b", ".join(values).decode("latin-1") if values else None
 
-    def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`."""
+    def found_header(self, name: str) -> str | None:
+        """See `Located.found_header`."""
         wanted, found = field_name(name), None
         for key, value in self.raw["headers"]:
             if key == wanted:

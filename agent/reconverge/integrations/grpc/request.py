@@ -58,8 +58,8 @@ class GrpcRequest(Located):
         values = self._values(name)
         return ", ".join(values) if values else None
 
-    def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`."""
+    def found_header(self, name: str) -> str | None:
+        """See `Located.found_header`."""
         return single(self._values(name))
 
     def _values(self, name: str) -> list[str]:

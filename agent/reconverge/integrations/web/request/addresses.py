@@ -112,12 +112,13 @@ class Client(str):  # noqa: SLOT000  # it has an attribute
 class Located(ABC):
     """The part of a `Request` that says where it comes from, and where it goes; worked out once, at the first use."""
 
-    __slots__ = ("_addresses", "_client", "_read_path")
+    __slots__ = ("_addresses", "_client", "_read_path", "_said")
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self._client: str | EllipsisType | None = ...
         self._read_path: ReadPath | None = None
+        self._said: dict[str, str | None] | None = None
 
     @property
     @abstractmethod
@@ -155,7 +156,17 @@ class Located(ABC):
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`; here for servers that join repeated headers before the application sees them."""
+        """See `Request.single_header`. It is looked for once, whichever rules ask: there may be thousands of fields."""
+        said = self._said
+        if said is None:
+            said = self._said = {}
+        if name not in said:
+            said[name] = self.found_header(name)
+        return said[name]
+
+    def found_header(self, name: str) -> str | None:
+        """What `single_header` looks for; here for servers that join repeated headers before the application sees them.
+        """
         return self.header(name)
 
     @property
