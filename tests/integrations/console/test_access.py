@@ -52,6 +52,25 @@ def test_without_a_session_nothing_is_shown(client: Browser, path: str) -> None:
     assert 401 == client.get(path).status_code
 
 
+def test_the_cookie_is_found_among_others(client: Browser) -> None:
+    """In one field or in several, whatever others hold; the last of several counts, as of a path that is nearer."""
+    client.sign_in(READER)
+    own = f"reconverge_console={client.cookies['reconverge_console']}"
+    client.cookies.clear()
+    told = [
+        client.get("/state", headers=fields).status_code
+        for fields in (
+            {"cookie": f'a="\\"; b=c; {own}; d'},
+            [("cookie", "a=b"), ("cookie", own)],
+            {"cookie": f"reconverge_console=old; {own}"},
+            {"cookie": f"{own}; reconverge_console=new"},
+            {"cookie": f"x{own}"},
+        )
+    ]
+
+    assert [200, 200, 200, 401, 401] == told
+
+
 def test_the_page_asks_for_a_token_and_goes_on_with_a_cookie(client: Browser) -> None:
     """Which no script can read, and which no other site has the browser send."""
     assert "<form" in client.get("/").text

@@ -22,7 +22,10 @@ except ImportError as error:
 
 HELD_MAX: Final = 86_400.0
 """Seconds; a server's wish to be left alone for longer than a day is cut to a day."""
-FIELD_LENGTH_MAX: Final = 4096
+FIELD_LENGTH_MAX: Final = 1024
+"""Characters; a longer field is not read. Servers say a few policies, each in about forty. The reader of structured
+fields copies the rest of a field with each part of it, which is the square of its length: half a megabyte of this.
+"""
 EPOCH_MIN: Final = 1e9
 """A reset that is larger than this is a moment, in seconds since 1970, and not how long it takes."""
 

@@ -239,8 +239,7 @@ def test_the_messages_of_a_websocket_do_not_read_its_path_again() -> None:
     async def echo(_scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "websocket.accept"})
-        for _ in range(messages):
-            sent.append((await receive())["type"])
+        sent.extend([(await receive())["type"] for _ in range(messages)])
 
     async def receive() -> Any:
         return next(coming)
@@ -253,6 +252,36 @@ def test_the_messages_of_a_websocket_do_not_read_its_path_again() -> None:
     readings = readings_in(lambda: asyncio.run(app(scope, receive, send)))
 
     assert ["websocket.receive"] * messages == sent
+    assert 1 == readings
+
+
+def test_nor_do_those_of_aiohttp() -> None:
+    """Whose handlers count them."""
+    messages = 5
+
+    async def run() -> list[str]:
+        limits = AiohttpLimits(agent="memory://")
+        counted = limits.messages("9/hour", paths=["/elsewhere"])
+
+        async def echo(request: web.Request) -> web.WebSocketResponse:
+            socket = web.WebSocketResponse()
+            await socket.prepare(request)
+            async for message in counted(request, socket):
+                await socket.send_str(message.data)
+            return socket
+
+        app = web.Application()
+        app.router.add_get(STRANGE, echo)
+        limits.install(app)
+        async with AiohttpClient(AiohttpServer(app)) as client, client.ws_connect(STRANGE) as socket:
+            for number in range(messages):
+                await socket.send_str(str(number))
+            return [(await socket.receive()).data for _ in range(messages)]
+
+    said: list[str] = []
+    readings = readings_in(lambda: said.extend(asyncio.run(run())))
+
+    assert list(map(str, range(messages))) == said
     assert 1 == readings
 
 

@@ -165,8 +165,7 @@ class Located(ABC):
         return said[name]
 
     def found_header(self, name: str) -> str | None:
-        """What `single_header` looks for; here for servers that join repeated headers before the application sees them.
-        """
+        """What `single_header` looks for; here for servers that join repeated headers before the application does."""
         return self.header(name)
 
     @property

@@ -73,9 +73,8 @@ class Place:
         patterns = dict.fromkeys((*self._of_forms, *self.patterns))  # most paths are their own normal form
         return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
-    def is_of(self, template: str) -> bool:
-        """Whether this is the pattern of a route, or above it where all below is meant."""
-        key = key_of(template)
+    def is_of(self, key: str) -> bool:
+        """Whether this is the route with that key, or above it where all below is meant."""
         if key == self.key:
             return True
         return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
@@ -111,8 +110,9 @@ class Places:
                         return found
             templates: Sequence[str] = getattr(request, "templates", ())
             for template in templates:
+                key = key_of(template)
                 for place in self.all:
-                    if place.is_of(template):
+                    if place.is_of(key):
                         return place.path
             if not read.is_strange:
                 return None
@@ -125,8 +125,8 @@ class Places:
         for place in self.all:
             if place.is_near(forms):
                 return place.path
-        templates = read.sought(request)
-        return next((place.path for place in self.all if any(map(place.is_of, templates))), None)
+        keys = read.sought(request, key_of)
+        return next((place.path for place in self.all if any(map(place.is_of, keys))), None)
 
     def learn(self, templates: Iterable[str]) -> None:
         """Take in the patterns of the application's routes, as far as they are among these."""

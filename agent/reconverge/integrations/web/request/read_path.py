@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
 PATH_CHARACTERS_MAX: Final = 8192
 """A longer path, as it came or in normal form, is taken for one that each rule is about. The usual proxies and servers
-accept no longer request line than this (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn alone takes 64 KB."""
+accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn alone takes 64 KB.
+"""
 MARKS_MAX: Final = 30
 """So many characters that combine with others may follow each other: as in the stream-safe text of Unicode (UAX 15)."""
 DECODINGS_MAX: Final = 4
@@ -72,8 +73,8 @@ class ReadPath:
             self._forms = [] if self.is_too_long else list(dict.fromkeys(chain.from_iterable(forms)))
         return self._forms
 
-    def sought(self, request: Any) -> Sequence[str]:
-        """The patterns of routes that the router finds when it is asked; see `Request.seek_templates`.
+    def sought(self, request: Any, key_of: Callable[[str], str]) -> Sequence[str]:
+        """The keys of the routes that the router finds when it is asked; see `Request.seek_templates`.
 
         Raises what the router raises, which is not asked again.
         """
@@ -81,7 +82,7 @@ class ReadPath:
             raise self._failed.with_traceback(None)
         if self._sought is None:
             try:
-                self._sought = tuple(getattr(request, "seek_templates", tuple)())
+                self._sought = [key_of(template) for template in getattr(request, "seek_templates", tuple)()]
             except Exception as error:
                 self._failed = error
                 raise
@@ -129,12 +130,15 @@ def _has_too_many_marks(text: str) -> bool:
         if len(run) > MARKS_MAX:
             marks = 0
             for character in run:
-                # A few are no marks themselves, and become some: they are sorted, too.
-                first = unicodedata.normalize("NFKD", character)[0]
-                marks = marks + 1 if unicodedata.combining(first) else 0
+                marks = marks + 1 if _is_mark(character) else 0
                 if marks > MARKS_MAX:
                     return True
     return False
+
+
+def _is_mark(character: str) -> bool:
+    """Whether a character combines with the one before it, or becomes some that do, which are sorted, too."""
+    return unicodedata.combining(unicodedata.normalize("NFKD", character)[0]) > 0
 
 
 def _resolved(segments: Iterable[str]) -> list[str]:

@@ -22,7 +22,7 @@ class Request(Protocol):
 
     @property
     def method(self) -> str:
-        """The method in capitals; `WEBSOCKET` for a connection that is no request. Of a very long one, the beginning."""
+        """The method in capitals; `WEBSOCKET` for a connection that is no request. A very long one is cut."""
         ...
 
     @property
