@@ -6,7 +6,7 @@ from statistics import mean, pstdev
 
 import pytest
 
-from reconverge.usage.addresses import ERROR, AddressBook
+from reconverge.usage.addresses import ERROR, TEXT_MAX, AddressBook
 
 BOOKS = 40
 
@@ -55,6 +55,17 @@ def test_an_identity_that_is_erased_begins_anew() -> None:
     assert 0 == book.estimate("acme")
     book.note("acme", "192.0.2.1")
     assert 1 == book.estimate("acme")
+
+
+def test_of_an_identity_that_is_too_long_nothing_is_kept() -> None:
+    """A client can write one of 64 KB as its key, and others without end; no customer is called so."""
+    book = AddressBook()
+    for length in (TEXT_MAX, TEXT_MAX + 1):
+        book.note("x" * length, "192.0.2.1")
+
+    assert {"x" * TEXT_MAX} == set(book.take_risen())
+    assert 1 == book.unwatched
+    assert 0 == book.estimate("x" * (TEXT_MAX + 1))
 
 
 def test_the_identities_that_are_watched_are_bounded() -> None:

@@ -14,7 +14,8 @@ import pytest
 from reconverge.clock import ManualClock
 from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
-from reconverge.usage.meter import COST_MAX, TEXT_MAX, Meter, Taken
+from reconverge.usage.addresses import TEXT_MAX
+from reconverge.usage.meter import COST_MAX, Meter, Taken
 from tests.support.metered import clock_in_november
 
 MINUTE_S = 60

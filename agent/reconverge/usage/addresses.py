@@ -30,6 +30,8 @@ from reconverge.hub.usage import REGISTERS, SKETCHES_MAX
 
 ERROR: Final = 1.04 / REGISTERS**0.5
 """The standard error of a large estimate, as a fraction of it."""
+TEXT_MAX: Final = 512
+"""The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
 MANY: Final = 100
 """From so many addresses in an hour comes no customer that has not said so."""
 SEEN_MAX: Final = 10_000
@@ -65,6 +67,9 @@ class AddressBook:
 
     def note(self, identity: str, address: str) -> None:
         """The identity has come from that address."""
+        if len(identity) > TEXT_MAX:  # which a client can write, as a key; nothing of it is kept
+            self.unwatched += 1
+            return
         pair = identity, address
         if pair in self._seen:
             return

@@ -28,7 +28,7 @@ from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.kernel.table.fast_path import goes_straight_on
 from reconverge.limit.limit import QUOTA_MAX
 from reconverge.runtime.log_throttle import LoggedOnce
-from reconverge.usage.addresses import AddressBook
+from reconverge.usage.addresses import TEXT_MAX, AddressBook
 
 logger = logging.getLogger("reconverge")
 
@@ -44,8 +44,6 @@ ROUTES_MAX: Final = 200
 """An application has so many routes; more of them mean that paths are taken for routes."""
 OTHERS_MAX: Final = 1000
 """Limits that are told apart among OTHERS; contracts have at most so many."""
-TEXT_MAX: Final = 512
-"""The longest identity, limit or route that is counted by its name; longer ones cannot be customers."""
 COST_MAX: Final = QUOTA_MAX
 """The largest cost of one request, as limits have it. Sums of a period are exact up to 2**53."""
 

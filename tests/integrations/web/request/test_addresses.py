@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
 from reconverge.integrations import Addresses
-from reconverge.integrations.web.request.addresses import HOPS_MAX, UNIX, grouped
+from reconverge.integrations.web.request import addresses as addresses_module
+from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX, HOPS_MAX, UNIX, grouped
 
 PROXY = "10.0.0.1"
 CLIENT = "203.0.113.7"
@@ -29,6 +30,16 @@ def client(
 def test_nobody_is_believed_by_default() -> None:
     """The address of the connection is the client's, whatever else is said."""
     assert PROXY == Addresses().client(PROXY, lambda _name: FORGED)
+
+
+def test_what_is_too_long_for_an_address_is_not_remembered() -> None:
+    """Servers that believe every proxy say as the other end what a client writes; thousands of these were kept."""
+    before = addresses_module._read.cache_info().currsize
+    longest = "x" * ADDRESS_CHARACTERS_MAX
+    told = [Addresses().client(peer, lambda _name: None) for peer in (longest, f"{longest}x")]
+
+    assert [longest, f"{longest}x"] == told
+    assert before + 1 == addresses_module._read.cache_info().currsize
 
 
 @pytest.mark.parametrize(

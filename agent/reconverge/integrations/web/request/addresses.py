@@ -73,7 +73,8 @@ class Addresses:
 
         `peer` is the address at the other end of the connection, `header` looks a field up by its name. Never fails.
         """
-        address, text = (None, None) if peer is None else _read(peer)
+        # A longer text is none, and is not remembered: some servers take it from a field that a client writes.
+        address, text = (None, None) if peer is None or len(peer) > ADDRESS_CHARACTERS_MAX else _read(peer)
         if address is None:
             if not self._trusts_unix:
                 return peer or None
