@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from http.cookies import SimpleCookie
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -37,7 +39,7 @@ from reconverge.integrations.web.request.keys import written
 from reconverge.integrations.web.request.paths import Places, key_of
 from reconverge.integrations.web.request.read_path import ReadPath, below_mount, normal_forms
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from reconverge.limiter.long_keys import fitting
+from reconverge.limiter.long_keys import REMEMBERED_CHARACTERS_MAX, fitting
 from reconverge_sync.codec import decode_answer
 from tests.support import poison
 from tests.support.work import grows_too_fast, work_of
@@ -218,6 +220,22 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
 }
 
 
+def calls_of(name: str, work: Callable[[], object]) -> int:
+    """How often a function in C of that name is called in the course of some work."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, called: Any) -> None:
+        nonlocal count
+        count += event == "c_call" and called.__name__ == name
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 def text_of(part: str, length: int, begin: str = "", end: str = "") -> str:
     """A part over and over."""
     return begin + part * (length // len(part)) + end
@@ -269,6 +287,20 @@ def test_a_header_field_is_looked_for_once_for_all_rules() -> None:
 
     assert ["ada"] * 30 == [ruling.key for ruling in outcome.rulings]
     assert 1 == fields.gone_through
+
+
+def test_a_long_key_is_hashed_once_for_all_rules() -> None:
+    """A client writes 64 KB into the field that thirty rules count by; of more than that nothing is kept."""
+    rules = [Rule(limits="9/second", name=f"h{each}", key_func=by_header("x-api-key")) for each in range(30)]
+    declared = [GUARD.declare(rule) for rule in rules]
+    hashes = [
+        calls_of(
+            "hexdigest", functools.partial(GUARD.check, PlainRequest(headers={"x-api-key": "k" * length}), declared)
+        )
+        for length in (REMEMBERED_CHARACTERS_MAX, REMEMBERED_CHARACTERS_MAX + 1)
+    ]
+
+    assert [1, 30] == hashes
 
 
 def _by_slices(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -10,12 +11,16 @@ OURS: Final = "~"
 HASHED: Final = f"{OURS}hashed:"
 """How a key begins that stands for one which cannot be used as it is."""
 DIGEST_BYTES: Final = 20
+REMEMBERED: Final = 8
+"""Of the last few keys it is known what their hash is: several rules count one request by the same key."""
+REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
+"""No server takes longer header fields; of a longer key nothing is kept."""
 
 
 def fitting(key: str, bytes_max: int) -> str:
     """A key that any hub can store: as it is if possible, else its hash, which is the same on all nodes.
 
-    So a key of megabytes costs the time to read it once, and no memory.
+    So a key of megabytes costs the time to read it, and one of kilobytes that once for all rules that count by it.
     """
     if key[:1] != "\x00":
         if key.isascii():
@@ -28,9 +33,16 @@ def fitting(key: str, bytes_max: int) -> str:
 
 def hashed(key: str) -> str:
     """The hash that stands for a key."""
+    return _remembered(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _hashed(key)
+
+
+def _hashed(key: str) -> str:
     # Without a secret: all nodes must make the same of a key, and they share none.
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
     return f"{HASHED}{digest}"
+
+
+_remembered: Final = lru_cache(maxsize=REMEMBERED)(_hashed)
 
 
 def _is_text(text: str) -> bool:
