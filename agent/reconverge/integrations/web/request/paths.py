@@ -249,7 +249,9 @@ def _pattern(path: str) -> re.Pattern[str]:
         # What stands between two gaps is taken where it comes first, and for good: it is found there if at all, and a
         # client that repeats it a thousand times does not have every way to divide the path tried out.
         last = "" if deep else others.pop()
-        pattern += "".join(f"(?>[^/]+?{piece})" for piece in others) + ("" if deep else f"[^/]+{last}")
+        pattern += "".join(f"[^/]++{piece}" if piece[:1] == "/" else f"(?>[^/]+?{piece})" for piece in others)
+        if deep is None:  # nothing is given back of a value that only a slash can end
+            pattern += f"[^/]++{last}" if last[:1] in ("", "/") else f"[^/]+{last}"
     if deep is not None:
         after = text[deep.end() :]
         pattern += ".*" if deep[0] == _ANY_FILLER else ".+"

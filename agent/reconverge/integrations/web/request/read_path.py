@@ -3,8 +3,8 @@
 # Theory of operation.
 #
 # Rules compare forms of a path that are the same for all its spellings (`paths.py` says why). To find these a path is
-# decoded, normalized and divided. It is a stranger who writes the path, and thirty rules that each do this work turn
-# one request into a second of it. So a request has a `ReadPath`: what one rule has found out, all others find there.
+# decoded, normalized and divided. A stranger writes the path, and thirty rules that each do this work turn one
+# request into a second of it. So a request has a `ReadPath`: what one rule has found out, all others find there.
 # Every step takes time in proportion to the length of the path, and the length has a bound: a path beyond it is not
 # read at all. Nothing is known of it then, so it is taken for one that every rule is about, and counts under each.
 #
@@ -49,7 +49,7 @@ class ReadPath:
     __slots__ = ("_failed", "_forms", "_sought", "_strange", "is_too_long", "paths")
 
     def __init__(self, path: str, inner: Sequence[str] = ()) -> None:
-        self.paths: tuple[str, ...] = (path, *inner)
+        self.paths: tuple[str, ...] = (path, *inner) if inner else (path,)
         self.is_too_long = len(path) > PATH_CHARACTERS_MAX
         """Whether it counts under each rule."""
         self._strange: bool | None = None
