@@ -23,7 +23,7 @@ from urllib.parse import unquote
 
 PATH_CHARACTERS_MAX: Final = 8192
 """A longer path, as it came or in normal form, is taken for one that each rule is about. The usual proxies and servers
-accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn alone takes 64 KB.
+accept no longer request line (nginx and Apache 8 KB, aiohttp and gunicorn less); uvicorn takes 64 KB.
 """
 MARKS_MAX: Final = 30
 """So many characters that combine with others may follow each other: as in the stream-safe text of Unicode (UAX 15)."""
