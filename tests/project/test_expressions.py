@@ -79,10 +79,9 @@ def expressions() -> Iterator[Expression]:
                 compiled.append((name, node.target.id))
             if isinstance(node, ast.Call) and _is_of_re(node.func) and isinstance(node.args[0], ast.Constant):
                 assert isinstance(node.func, ast.Attribute)
+                said: Any = node.args[0].value
                 if node.func.attr != "compile":
-                    yield Expression(
-                        f"{name}:{node.lineno}", re.compile(node.args[0].value), frozenset({node.func.attr})
-                    )
+                    yield Expression(f"{name}:{node.lineno}", re.compile(said), frozenset({node.func.attr}))
     for module, name in compiled:
         pattern = getattr(importlib.import_module(module), name)
         yield Expression(f"{module}.{name}", pattern, frozenset(used[name] & {*SEARCHING, "match", *WHOLE}))
@@ -126,7 +125,7 @@ def grows_on(expression: Expression) -> str | None:
             counted: list[int] = []
             for text in (once, twice, four_times):
                 try:
-                    counted.append(steps(matcher, text.encode("latin-1", "replace") if is_bytes else text, method))  # type: ignore[arg-type]
+                    counted.append(steps(matcher, text.encode("latin-1", "replace") if is_bytes else text, method))
                 except TooManySteps:
                     return f"{method} of {text!r}"
             if counted[2] - counted[1] > FASTER * max(counted[1] - counted[0], 0) + SLACK:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from itertools import product
 from typing import Any, Final, TypeAlias
 
-parser: Final[Any] = re._parser  # type: ignore[attr-defined]
-compiler: Final[Any] = re._compiler  # type: ignore[attr-defined]
+parser: Final[Any] = import_module("re._parser")
+compiler: Final[Any] = import_module("re._compiler")
 
 STEPS_MAX: Final = 40_000
 """More than any expression takes in time proportional to the texts that are tried here."""
@@ -98,7 +99,12 @@ class Matcher:
 
     def _end_of(self, nodes: list[Any], at: int) -> int | None:
         ends: list[int] = []
-        return ends[0] if self._go(nodes, 0, at, lambda place: ends.append(place) is None) else None
+
+        def end(place: int) -> bool:
+            ends.append(place)
+            return True
+
+        return ends[0] if self._go(nodes, 0, at, end) else None
 
     def _repeat(self, kind: Any, said: Any, at: int, rest: Go) -> bool:
         least, most, body = said[0], said[1], list(said[2])

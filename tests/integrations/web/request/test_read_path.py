@@ -118,7 +118,8 @@ def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
 def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
     """What Flask answers behind the middleware for WSGI."""
     app = flask.Flask(__name__)
-    app.wsgi_app = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")  # type: ignore[method-assign]
+    limited: Any = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")
+    app.wsgi_app = limited  # type: ignore[method-assign]
     client = app.test_client()
     return [client.get(quote(path)).status_code for _ in range(times)]
 
