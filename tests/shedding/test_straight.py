@@ -54,6 +54,8 @@ STEPS: Final = st.lists(
         st.tuples(st.just("enter"), st.sampled_from(["ada", "bob"]), st.sampled_from(CLASSES)),
         st.tuples(st.just("enter"), st.sampled_from(["ada", ""]), st.sampled_from(CLASSES)),
         st.tuples(st.just("finish"), st.integers(0, 5), st.sampled_from(["served", "dropped", "ignored"])),
+        st.tuples(st.just("aside"), st.integers(0, 5), st.just("")),
+        st.tuples(st.just("on"), st.integers(0, 5), st.booleans()),
         st.tuples(st.just("advance"), st.sampled_from([0.01, 0.4, 61.0]), st.just("")),
         st.tuples(st.just("switch"), st.integers(0, 3), st.sampled_from([ON, ON, SHADOW, OFF])),
         st.tuples(st.just("limit"), st.integers(0, 3), st.sampled_from([ON, SHADOW, OFF])),
@@ -128,6 +130,12 @@ class Side:
             admission.finish(other)
             admission.finish("served")  # changes nothing
             return admission.finished, len(admission.tickets)
+        if what == "aside" and self.running:
+            self.running[one % len(self.running)].step_aside()
+        if what == "on" and self.running:
+            admission = self.running[one % len(self.running)]
+            refusal = admission.go_on(anyway=other) if admission.away else None
+            return refusal_as_seen(refusal), admission.finished
         if what == "switch" and one < len(self.layers):
             self.stack.switch(self.layers[one].name, other)
             self.take_away()

@@ -1,9 +1,28 @@
 """What a stack of layers has decided about one request, and what it holds for the request until that is over."""
 
+# Theory of operation.
+#
+# What runs is what needs the service. A request that waits for its client (the body of an upload does not come, the
+# response is not read) needs nothing but memory, and whoever sends it decides how long that lasts: sixteen idle uploads
+# would hold all slots for as long as a stranger likes. So such a request *steps aside*: its tickets count it as not
+# there, and how long it waits is no part of how long it took. When it *goes on*, it is counted again at once.
+#
+# It may find no room then. What has not begun to work may still be refused: else an attacker would have a thousand
+# requests admitted one by one, and let all of them begin at the same moment. What has begun goes on `anyway`: it is
+# counted beyond the limit, and newcomers are refused until there is room. It is never made to wait for a slot, since
+# the one that holds the slot may wait for it.
+#
+# Reasons to wait can overlap, so they are counted, and the last one to end goes on.
+#
+# An admission that is dropped and was never finished (a WSGI server that does not close a body, an application that
+# forgets) would be in progress for ever. Its finalizer hands it to the stack, which ends it with the next request. The
+# finalizer itself takes no lock: it may run in the midst of anything that the thread does. An admission that nobody has
+# kept counts for a second more, because its request may run all the same.
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -21,6 +40,14 @@ class Asked(Protocol):
         """Have the layers that measure an event loop measure this one."""
         ...
 
+    def refuses_late(self, refusal: Refusal, rank: int) -> bool:
+        """Whether an admitted request of this class is refused after all; it is counted."""
+        ...
+
+    def lose(self, admission: Admission, *, over: bool) -> None:
+        """Nobody can finish this admission any more. Called by a finalizer, so it takes no lock."""
+        ...
+
 
 class Admission:
     """What a stack has decided about one request; true when it may go on. The end of a `with` block finishes it.
@@ -32,13 +59,22 @@ class Admission:
     An exception in the block tells the stack nothing about the load, except for TimeoutError, which counts as dropped.
     """
 
-    __slots__ = ("_stack", "_tickets", "finished", "refusal", "would_refuse")
+    __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")
 
     def __init__(
-        self, stack: Asked, tickets: Sequence[Ticket], refusal: Refusal | None, would_refuse: tuple[Refusal, ...]
+        self,
+        stack: Asked,
+        tickets: Sequence[Ticket],
+        refusal: Refusal | None,
+        would_refuse: tuple[Refusal, ...],
+        rank: int = 0,
     ) -> None:
         self._stack = stack
         self._tickets = tickets
+        self.away = 0
+        """How many reasons there are for which it waits and does not count as work."""
+        self.rank = rank
+        """The place of its class."""
         self.finished = refusal is not None
         """Whether nothing is held for it any more."""
         self.refusal = refusal
@@ -69,6 +105,42 @@ class Admission:
             now_ns = self._stack.now_ns()
             for ticket in tickets:
                 ticket.finish(now_ns, outcome)
+
+    def step_aside(self) -> None:
+        """The request begins to wait for what is no work of the service, such as its client; `go_on` ends that."""
+        self.away += 1
+        if self.away == 1:
+            now_ns = self._stack.now_ns()
+            for ticket in self.tickets:
+                step_aside: Callable[[int], None] | None = getattr(ticket, "step_aside", None)
+                if step_aside is not None:
+                    step_aside(now_ns)
+
+    def go_on(self, *, anyway: bool = True) -> Refusal | None:
+        """The wait is over. Without `anyway` returns why the request may not go on after all; it is finished then."""
+        self.away -= 1
+        if self.away:
+            return None
+        now_ns = self._stack.now_ns()
+        for ticket in self.tickets:
+            go_on: Callable[..., Refusal | None] | None = getattr(ticket, "go_on", None)
+            refusal = None if go_on is None else go_on(now_ns, anyway=anyway)
+            if go_on is None or refusal is None:
+                continue
+            if self._stack.refuses_late(refusal, self.rank):
+                self.finish(IGNORED)
+                return refusal
+            go_on(now_ns, anyway=True)
+        return None
+
+    def drop(self) -> None:
+        """The request is over, in a finalizer, which may not wait for a lock: the next request finishes it."""
+        if not self.finished:
+            self._stack.lose(self, over=True)
+
+    def __del__(self) -> None:
+        if not self.finished:
+            self._stack.lose(self, over=False)
 
     def __bool__(self) -> bool:
         return self.refusal is None

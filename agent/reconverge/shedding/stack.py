@@ -17,13 +17,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from reconverge.agent.load_snapshot import tell_of
-from reconverge.clock import Clock, SystemClock
+from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.runtime.process import register
@@ -31,12 +33,16 @@ from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import Arrival, Layer, Refusal, Ticket
+from reconverge.shedding.layers import IGNORED, Arrival, Layer, Refusal, Ticket
 from reconverge.shedding.straight import Straight, straight_for
 from reconverge.shedding.worker.shedder import WorkerShedder
 
+logger = logging.getLogger("reconverge")
+
 LAYERS_MAX: Final = 16
 NAME_LENGTH_MAX: Final = 100
+DROPPED_NS: Final = SECOND_NS
+"""So long does an admission count that a program has thrown away at once: its request may have begun just then."""
 NO_KEY: Final = "(none)"
 """Counts requests together that have no key."""
 
@@ -54,6 +60,8 @@ class StackStats:
     """Of layers in shadow: what they would have refused."""
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
+    dropped: int = 0
+    """Admissions that nobody finished: their objects were thrown away, and what they held was freed then."""
 
 
 class Stack:
@@ -110,6 +118,9 @@ class Stack:
         self._admitted = [Total() for _ in names]
         self._refused = {layer.name: [Total() for _ in names] for layer in self.layers}
         self._would_refuse = {layer.name: [Total() for _ in names] for layer in self.layers}
+        self._lost: deque[tuple[int, Admission]] = deque()
+        """Admissions that were dropped, each with the moment at which it ends."""
+        self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
         """In a forked child: what was counted is the parent's, and its threads are gone with the locks they held."""
@@ -164,6 +175,8 @@ class Stack:
 
     def enter_ranked(self, key: str, rank: int) -> Admission:
         """As `enter`, by the place of the class."""
+        if self._lost:
+            self._end_lost()
         straight = self._straight
         return self._enter(key, rank) if straight is None else straight.enter(self, key, rank)
 
@@ -192,7 +205,43 @@ class Stack:
             _give_back(tickets, arrival.now_ns)
             raise
         self._admitted[rank].add()
-        return Admission(self, tickets, None, shadowed)
+        return Admission(self, tickets, None, shadowed, rank)
+
+    def refuses_late(self, refusal: Refusal, rank: int) -> bool:
+        """Whether an admitted request of this class, for which a layer has no room now, is refused after all."""
+        refuses = self._switches[refusal.layer] == ON
+        (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()
+        return refuses
+
+    def lose(self, admission: Admission, *, over: bool) -> None:
+        """Nobody can finish this admission any more: the next request does. Takes no lock: a finalizer calls it.
+
+        Unless the request is known to be `over` it counts as running for another second.
+        """
+        if over:
+            self._lost.appendleft((0, admission))
+        else:
+            self._lost.append((self._now() + DROPPED_NS, admission))
+
+    def _end_lost(self) -> None:
+        """Finish what was dropped and never finished, and say so once."""
+        now_ns = self._now()
+        while self._lost:
+            try:
+                lost = self._lost.popleft()
+            except IndexError:  # another thread has taken it
+                return
+            due_ns, admission = lost
+            if now_ns < due_ns:
+                self._lost.appendleft(lost)
+                return
+            admission.finish(IGNORED)
+            self._dropped.add()
+            if self._dropped.value == 1:
+                logger.warning(
+                    "reconverge: a request was dropped and its admission never finished; finish each admission, and "
+                    "close each body of a WSGI response, or a slot is taken until the garbage collector finds it"
+                )
 
     def now_ns(self) -> int:
         """The present moment, on the monotonic clock."""
@@ -200,6 +249,7 @@ class Stack:
 
     def stats(self) -> StackStats:
         """A snapshot."""
+        self._end_lost()
         names = self.classes.names
         return StackStats(
             admitted=_by_class(names, self._admitted),
@@ -207,6 +257,7 @@ class Stack:
             would_refuse={name: _by_class(names, totals) for name, totals in self._would_refuse.items()},
             switches=dict(self._switches),
             readings={layer.name: dict(layer.readings()) for layer in self.layers},
+            dropped=self._dropped.value,
         )
 
 

@@ -49,6 +49,7 @@ class Passage(Admission):
     # `Straight.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
     __slots__ = (
+        "aside",
         "began_ns",
         "busy",
         "charged",
@@ -56,19 +57,17 @@ class Passage(Admission):
         "held",
         "in_flight",
         "key",
-        "rank",
         "reserved",
         "straight",
     )
 
     straight: Straight
     key: str
-    rank: int
     began_ns: int
     in_flight: int
     generation: int
     held: bool
-    """Whether it has a slot, until that is freed, once; changed under the lock of the slots."""
+    aside: bool
     charged: Decision | None
     """What the limit of the caller has said."""
     reserved: Decision | None
@@ -147,6 +146,14 @@ class SlotOf:
         """See `Ticket.give_back`."""
         self.finish(now_ns, IGNORED)
 
+    def step_aside(self, now_ns: int) -> None:
+        """See `Ticket`."""
+        self._holder.step_aside(self._passage, now_ns)
+
+    def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
+        """See `Ticket`."""
+        return self._holder.go_on(self._passage, now_ns, anyway=anyway)
+
 
 class Straight:
     """Decides by layers that are known; see above."""
@@ -185,7 +192,8 @@ class Straight:
         passage.straight = self
         passage.key = key
         passage.rank = rank
-        passage.held = passage.finished = False
+        passage.held = passage.aside = passage.finished = False
+        passage.away = 0
         passage.charged = passage.reserved = passage.busy = None
         passage.in_flight = 0
         passage.began_ns = now_ns = self.now_ns()

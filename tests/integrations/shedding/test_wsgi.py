@@ -30,19 +30,21 @@ def test_an_admitted_request_is_told_how_many_may_run() -> None:
 
 
 def test_a_slot_lasts_until_the_body_is_closed() -> None:
-    """One runs while a body is streamed, a second is refused meanwhile, and none runs when the body was closed."""
+    """One runs while a body is made, a second is refused meanwhile, and none runs when the body was closed."""
     layer = AdaptiveConcurrency(Fixed(1))
+    answers = []
 
     def app(environment: Any, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [])
+        answers.extend(ask_wsgi(middleware))
         yield b"a"
         yield b"b"
 
     middleware = WsgiLoadSheddingMiddleware(app, Stack(layer))
     body: Any = middleware(environment_of("/"), lambda *_: None)
     first = next(body)
-    (refused,) = ask_wsgi(middleware)
     body.close()
+    (refused,) = answers
 
     assert b"a" == first
     assert (503, "1") == (refused.status, refused.headers["retry-after"])

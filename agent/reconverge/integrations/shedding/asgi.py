@@ -5,20 +5,41 @@ app = LoadSheddingMiddleware(app)
 
 # Theory of operation.
 #
-# A request is decided about when the server calls the application, and holds its slot until the last part of its
-# response body has been sent: a response that is streamed for a minute is in progress for a minute, and work that the
-# application does after its response is not. If the body never ends, as when the client leaves, the end of the call
-# does. Each path leads through `finally`, and a second end changes nothing.
+# A request is decided about when the server calls the application, and ends when the last part of its response body has
+# been sent; work that the application does after its response does not count. If the body never ends, as when the
+# client leaves, the call does. Each path leads to an end, and a second one changes nothing.
+#
+# Waiting for the client is no work (`shedding/admission.py`), so the request steps aside while
+#
+#     the rest of its body has not come    `receive` has to wait, and no response has begun
+#     what was sent is not taken           `send` has to wait
+#     it is an event stream                from the beginning of the response (text/event-stream) to its end
+#     the application says so              `with waiting(scope)`, as in a long poll
+#
+# and at no other time: a call that finds its message there changes nothing. What a handler awaits by itself, a database
+# or the news of a long poll, looks alike from here, so it counts as work unless the application says what it is. A
+# `receive` after the whole body counts as work, too: it waits for the end of the connection while others work.
+#
+# With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application is told
+# that the client has gone, and what it says then is dropped. So a thousand uploads that are complete at one moment do
+# not run at one moment. Any other wait ends in going on, counted beyond the limit if need be: half a response is worth
+# nothing.
+#
+# Work in the shadow of a wait. Some frameworks read the body in a task beside the one that works (Quart), and a
+# client that keeps back the last byte would be worked for uncounted. A response that begins while another task than the
+# server's waits for the body shows such an application. From then on only the server's own task steps aside for a body;
+# it is logged once. Where a response begins, the request goes on in any case.
 #
 # Websockets and the lifespan are passed through as they are.
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
-from typing import Final
+from typing import Any, Final
 
-from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send
+from reconverge.integrations.asgi.sending import App, Headers, Message, Receive, Scope, Send
 from reconverge.integrations.shedding.response import (
     Deciding,
     FieldWriter,
@@ -27,15 +48,23 @@ from reconverge.integrations.shedding.response import (
     encoded_response_to,
     outcome_of,
 )
+from reconverge.integrations.shedding.waiting import ADMISSION, stepping_aside
 from reconverge.integrations.web.options import check_asgi
 from reconverge.shedding.admission import Admission
-from reconverge.shedding.layers import DROPPED, IGNORED
+from reconverge.shedding.layers import DROPPED, IGNORED, Refusal
 from reconverge.shedding.stack import Stack
+
+logger = logging.getLogger("reconverge")
 
 START: Final = "http.response.start"
 BODY: Final = "http.response.body"
+GONE: Final = "http.disconnect"
 PATH: Final = "http.response.pathsend"
 """An extension of ASGI: the whole body, as a file that the server sends."""
+
+TYPE: Final = b"content-type"
+TYPE_LENGTH: Final = len(TYPE)
+EVENTS: Final = b"text/event-stream"
 
 
 class LoadSheddingMiddleware:
@@ -57,7 +86,9 @@ class LoadSheddingMiddleware:
         self.app = app
         self.stack = checked_stack(stack)
         self._deciding = Deciding(self.stack, key_func)
-        self._writer = FieldWriter() if fields else None
+        self.writer: Final = FieldWriter() if fields else None
+        self.works_beside = False
+        """Whether the application works while a task of its own waits for the body; see above."""
         self._loop: asyncio.AbstractEventLoop | None = None
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
@@ -80,22 +111,42 @@ class LoadSheddingMiddleware:
         if admission is None:
             await self.app(scope, receive, send)
         elif admission.refusal is not None:
-            status, headers, body = encoded_response_to(admission.refusal)
-            await send({"type": START, "status": status, "headers": headers})
-            await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})
+            await _refuse(admission.refusal, scope, send)
         else:
-            sending = _Sending()
-            sending.admission, sending.own, sending.writer, sending.status = admission, send, self._writer, 0
-            try:
-                await self.app(scope, receive, sending.send)
-                if not admission.finished:  # the last part of the body has not been sent
-                    admission.finish(outcome_of(sending.status))
-            except TimeoutError:
-                admission.finish(DROPPED)
+            exchange = _Exchange()
+            exchange.admission, exchange.front, exchange.scope = admission, self, scope
+            exchange.own_receive, exchange.own_send, exchange.task = receive, send, asyncio.current_task()
+            exchange.status, exchange.whole, exchange.listener, exchange.refused = 0, False, None, False
+            scope[ADMISSION] = admission
+            await self._serve(exchange)
+
+    async def _serve(self, exchange: _Exchange) -> None:
+        """Let the application answer; however that ends, the admission is finished."""
+        admission = exchange.admission
+        try:
+            await self.app(exchange.scope, exchange.receive, exchange.send)
+            if not admission.finished:  # the last part of the body has not been sent
+                admission.finish(outcome_of(exchange.status))
+        except TimeoutError:
+            admission.finish(DROPPED)
+            raise
+        except Exception:
+            admission.finish(IGNORED)
+            if not exchange.refused:  # else it was told that its client has gone, and the client has an answer
                 raise
-            except BaseException:  # a cancelled task as well
-                admission.finish(IGNORED)
-                raise
+        except BaseException:  # a cancelled task as well
+            admission.finish(IGNORED)
+            raise
+
+    def worked_beside(self) -> None:
+        """A request has been worked on while a task of its own waited for its body."""
+        if not self.works_beside:
+            self.works_beside = True
+            logger.warning(
+                "reconverge: %r works on a request whose body has not come; from now on requests whose body is read by "
+                "a task of its own count as in progress while they wait for it",
+                self.app,
+            )
 
     def _class_in(self, scope: Scope) -> str | None:
         wanted = self._header
@@ -108,32 +159,135 @@ class LoadSheddingMiddleware:
         return None
 
 
-class _Sending:
-    """Sends what the application sends, and finishes the admission with the last part of the body."""
+class _Exchange:
+    """What a request hears and says, and what becomes of its admission meanwhile."""
 
-    # Made without a constructor, and called by a method: each request comes here, and both take half as long so.
+    # Made without a constructor: each request comes here, and that takes half as long.
 
-    __slots__ = ("admission", "own", "status", "writer")
+    __slots__ = (
+        "admission",
+        "front",
+        "listener",
+        "own_receive",
+        "own_send",
+        "refused",
+        "scope",
+        "status",
+        "task",
+        "whole",
+    )
 
     admission: Admission
-    own: Send
+    front: LoadSheddingMiddleware
+    scope: Scope
+    own_receive: Receive
     """The server's."""
+    own_send: Send
+    """The server's."""
+    task: asyncio.Task[Any] | None
+    """In which the server has called the application."""
     status: int
-    writer: FieldWriter | None
+    """Of the response; 0 until it begins."""
+    whole: bool
+    """Whether the body of the request has come."""
+    listener: asyncio.Task[Any] | None
+    """The task that waits for more of the body, while the request has stepped aside for it."""
+    refused: bool
+    """Whether it was refused when its body had come."""
+
+    def receive(self) -> Awaitable[Message]:
+        """Hear one message, as ASGI has it."""
+        if self.refused:
+            return _gone()
+        return self.own_receive() if self.whole or self.status else self._receive()
+
+    async def _receive(self) -> Message:
+        heard = False
+        try:
+            message = await stepping_aside(self.own_receive(), self._listen, _nothing)
+            heard = True
+        finally:
+            if not heard:
+                self._go_on(anyway=True)
+        asks = message["type"] == "http.request"
+        self.whole = not asks or not message.get("more_body", False)
+        refusal = self._go_on(anyway=not (asks and self.whole))
+        if refusal is None:
+            return message
+        self.refused = True
+        await _refuse(refusal, self.scope, self.own_send)
+        return {"type": GONE}
+
+    def _listen(self) -> None:
+        """More of the body has to be waited for."""
+        task = asyncio.current_task()
+        if self.listener is None and not self.status and (task is self.task or not self.front.works_beside):
+            self.listener = task
+            self.admission.step_aside()
+
+    def _go_on(self, *, anyway: bool) -> Refusal | None:
+        if self.listener is None:
+            return None
+        self.listener = None
+        return self.admission.go_on(anyway=anyway)
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send one message, as ASGI has it; what is returned has to be awaited."""
+        if self.refused:
+            return _no_more()
         kind = message["type"]
         if kind == START:
-            self.status = message["status"]
-            if self.writer is not None:
-                fields = self.writer.encoded(self.admission)
-                if fields:  # lists add up with those that the application has set
-                    message = {**message, "headers": [*(message.get("headers") or ()), *fields]}
-        elif (kind == BODY and not message.get("more_body", False)) or kind == PATH:
+            return self._start(message)
+        if (kind == BODY and not message.get("more_body", False)) or kind == PATH:
             return self._last(message)
-        return self.own(message)
+        return self._send(message)
+
+    async def _start(self, message: Message) -> None:
+        self.status = message["status"]
+        if self.listener is not None:
+            if self.listener is not self.task:
+                self.front.worked_beside()
+            self._go_on(anyway=True)
+        headers: Headers = [*(message.get("headers") or ())]
+        events = _is_event_stream(headers)
+        if self.front.writer is not None:
+            headers += self.front.writer.encoded(self.admission)  # lists add up with the application's own
+        await self._send({**message, "headers": headers})
+        if events:
+            self.admission.step_aside()  # until its end
 
     async def _last(self, message: Message) -> None:
-        await self.own(message)
+        await self._send(message)
         self.admission.finish(outcome_of(self.status))
+
+    async def _send(self, message: Message) -> None:
+        admission = self.admission
+        await stepping_aside(self.own_send(message), admission.step_aside, admission.go_on)
+
+
+def _is_event_stream(headers: Headers) -> bool:
+    """Whether a response tells of events as they happen: between two of them it waits."""
+    for name, value in headers:
+        if len(name) == TYPE_LENGTH and name.lower() == TYPE:
+            return value.lower().startswith(EVENTS)
+    return False
+
+
+async def _refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
+    """Answer a refused request."""
+    status, headers, body = encoded_response_to(refusal)
+    await send({"type": START, "status": status, "headers": headers})
+    await send({"type": BODY, "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def _gone() -> Message:
+    """What an application hears after its request was refused: as if the client had gone."""
+    return {"type": GONE}
+
+
+async def _no_more() -> None:
+    """Send nothing: the request was refused, and answered."""
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -6,14 +6,29 @@ app = WsgiLoadSheddingMiddleware(app, workers=8)
 # Theory of operation.
 #
 # A thread of a WSGI server serves one request at a time, so what loads it is how many threads are busy, and there is no
-# event loop whose lag could be measured. A stack that measures one would never shed here: it is an error. A request
-# holds its slot until the server closes the body, which it does whether all of it was sent or not.
+# event loop whose lag could be measured. A stack that measures one would never shed here: it is an error.
+#
+# A request ends when its body is exhausted, or the server closes it, which it does whether all of it was sent or not. A
+# middleware outside may join the parts and close nothing; a body that nobody has exhausted or closed ends when it is
+# thrown away. Each way ends it once.
+#
+# As in `asgi.py` a request steps aside while it waits for its client: in `wsgi.input`, between two parts of its body,
+# in `write`, and while the application says that it waits. What WSGI does not allow:
+#
+# - The thread is taken all the same. So many idle clients as there are threads stop a server of threads, and nothing
+#   behind the server can help: a proxy that buffers, or a time limit of the server, does.
+# - It is not known whether a part of the body is there already, so each read and each part counts as a wait, if of no
+#   length.
+# - A request whose body has come cannot be refused any more: there is no way to answer from within a read. It goes on,
+#   counted beyond the limit; there are never more of them than threads.
+# - A server that reads the body before it calls the application (a buffering one) shows nothing of this, and need not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.shedding.response import (
@@ -24,6 +39,7 @@ from reconverge.integrations.shedding.response import (
     outcome_of,
     response_to,
 )
+from reconverge.integrations.shedding.waiting import ADMISSION
 from reconverge.integrations.web.options import check_wsgi
 from reconverge.integrations.wsgi import App, Environment, StartResponse
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
@@ -33,6 +49,8 @@ from reconverge.shedding.layers import DROPPED, IGNORED, Outcome
 from reconverge.shedding.stack import Stack
 from reconverge.shedding.worker.shedder import WorkerShedder
 from reconverge.shedding.worker.signals import Occupancy
+
+INPUT: Final = "wsgi.input"
 
 
 class WsgiLoadSheddingMiddleware:
@@ -87,6 +105,10 @@ class WsgiLoadSheddingMiddleware:
             start_response(f"{status} {HTTPStatus(status).phrase}", list(fields))
             return [] if method == "HEAD" else [body]
         starting = _Starting(admission, start_response, self._writer)
+        environment[ADMISSION] = admission
+        read = environment.get(INPUT)
+        if read is not None:
+            environment[INPUT] = _Input(read, admission)
         try:
             body_parts = self.app(environment, starting)
         except BaseException as error:
@@ -109,32 +131,72 @@ class _Starting:
         self.status = int(status[:3]) if status[:3].isdecimal() else 0
         if self._writer is not None:
             headers = [*headers, *self._writer.fields(self._admission)]  # lists add up with the application's own
-        if exc_info is None:
-            return self._start_response(status, headers)
-        return self._start_response(status, headers, exc_info)
+        extra = () if exc_info is None else (exc_info,)
+        write = self._start_response(status, headers, *extra)
+        return partial(_aside, self._admission, write) if callable(write) else write
+
+
+def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call what waits for the client."""
+    admission.step_aside()
+    try:
+        return wait(*arguments, **named)
+    finally:
+        admission.go_on()
+
+
+class _Input:
+    """The body of a request, which steps aside while it is read; all else is the server's."""
+
+    def __init__(self, own: Any, admission: Admission) -> None:
+        self._own = own
+        self.read = partial(_aside, admission, own.read)
+        self.readline = partial(_aside, admission, own.readline)
+        self.readlines = partial(_aside, admission, own.readlines)
+
+    def __iter__(self) -> _Input:
+        return self
+
+    def __next__(self) -> bytes:
+        line: bytes = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
 
 
 class _Body:
-    """A body that is streamed as it is, and finishes the admission when the server closes it."""
+    """A body that is streamed as it is, and finishes the admission when it is exhausted, closed or thrown away."""
 
     def __init__(self, body: Iterable[bytes], admission: Admission, starting: _Starting) -> None:
         self._body = body
         self._parts: Iterator[bytes] | None = None
         self._admission = admission
         self._starting = starting
-        self._timed_out = False
+        self._timed_out = self._sending = False
 
     def __iter__(self) -> _Body:
         return self
 
     def __next__(self) -> bytes:
+        if self._sending:
+            self._sending = False
+            self._admission.go_on()
         if self._parts is None:
             self._parts = iter(self._body)
         try:
-            return next(self._parts)
+            part = next(self._parts)
+        except StopIteration:
+            self._admission.finish(outcome_of(self._starting.status))
+            raise
         except TimeoutError:
             self._timed_out = True
             raise
+        self._sending = True
+        self._admission.step_aside()  # until the server has sent it, and asks for more
+        return part
 
     def close(self) -> None:
         """Close it, which servers do whether all of it was sent or not."""
@@ -145,6 +207,9 @@ class _Body:
                 close()
         finally:
             self._admission.finish(outcome)
+
+    def __del__(self) -> None:
+        self._admission.drop()
 
 
 def _stack_of(stack: Stack | None, workers: int | None) -> Stack:

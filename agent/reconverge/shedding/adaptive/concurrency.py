@@ -6,6 +6,9 @@
 # algorithm turns windows into limits. A ticket is one slot. It is freed once, by the end of the request or because a
 # later layer has refused it; only the former says something about the load. Freeing and learning are one step under the
 # lock of the slots: a window that ends with a request is worth a microsecond, ten times a second at most.
+#
+# A request that waits for its client steps aside (see `shedding/admission.py`): its slot is free, and what it waits is
+# left out of how long it took, or one client that reads slowly would look like a slow service.
 
 from __future__ import annotations
 
@@ -94,13 +97,16 @@ class AdaptiveConcurrency:
         lock = slots.lock
         lock.acquire()  # not `with`, as in `Slots.take`
         try:
-            if not slot.held or slot.generation != slots.generation:
+            if not (slot.held or slot.aside) or slot.generation != slots.generation:
                 return
-            slot.held = False
-            slots.free(slot.rank)
+            if slot.held:
+                slots.free(slot.rank)
+                took_ns = now_ns - slot.began_ns or 1
+            else:
+                took_ns = -slot.began_ns or 1
+            slot.held = slot.aside = False
             if outcome == IGNORED:
                 return
-            took_ns = now_ns - slot.began_ns or 1
             dropped = outcome == DROPPED
             sample = self._window.add(now_ns, took_ns, slot.in_flight, dropped=dropped, full_at=slots.full_at)
             if sample is not None:
@@ -109,6 +115,32 @@ class AdaptiveConcurrency:
                 slots.scale = getattr(self._algorithm, "probe_scale", 1.0)
         finally:
             lock.release()
+
+    def step_aside(self, slot: InSlot, now_ns: int) -> None:
+        """A request that has a slot waits for its client: the slot is for others, and the wait is no round trip."""
+        slots = self.slots
+        with slots.lock:
+            if slot.held and slot.generation == slots.generation:
+                slot.held, slot.aside = False, True
+                slot.began_ns -= now_ns  # less than nothing: how long it has worked
+                slots.free(slot.rank)
+
+    def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> Refusal | None:
+        """A request that has stepped aside takes a slot again; `anyway` even if that is one too many."""
+        slots = self.slots
+        if not slot.aside or slot.generation != slots.generation:
+            return None
+        in_flight = slots.take_anyway(slot.rank) if anyway else slots.take(slot.rank, now_ns)
+        if not in_flight:
+            return self.refusal()
+        with slots.lock:
+            if slot.aside:
+                slot.held, slot.aside = True, False
+                slot.began_ns += now_ns
+                slot.in_flight = in_flight
+            else:  # another thread has ended it meanwhile
+                slots.free(slot.rank)
+        return None
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""
@@ -125,13 +157,15 @@ class InSlot(Protocol):
     """A request in progress, as `free` has to know it."""
 
     held: bool
-    """Until it is freed, once; changed under the lock of the slots."""
+    """Whether it counts as running; changed under the lock of the slots."""
+    aside: bool
+    """Whether it waits, and will be held again; changed under the lock of the slots."""
     rank: int
     """The place of its class."""
     began_ns: int
-    """When it arrived, on the monotonic clock."""
+    """When it arrived, on the monotonic clock, and later by how long it was aside; while it is, less than nothing."""
     in_flight: int
-    """How many ran when it began, itself included."""
+    """How many ran when it began or went on, itself included."""
     generation: int
     """Of the slots, when it began."""
 
@@ -139,11 +173,12 @@ class InSlot(Protocol):
 class Slot:
     """One request in progress; see `InSlot`."""
 
-    __slots__ = ("began_ns", "generation", "held", "holder", "in_flight", "rank")
+    __slots__ = ("aside", "began_ns", "generation", "held", "holder", "in_flight", "rank")
 
     def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
         self.holder = holder
         self.held = True
+        self.aside = False
         self.rank = arrival.rank
         self.began_ns = arrival.now_ns
         self.in_flight = in_flight
@@ -157,6 +192,14 @@ class Slot:
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
         """See `Ticket.finish`."""
         self.holder.free(self, now_ns, outcome)
+
+    def step_aside(self, now_ns: int) -> None:
+        """See `Ticket`."""
+        self.holder.step_aside(self, now_ns)
+
+    def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
+        """See `Ticket`."""
+        return self.holder.go_on(self, now_ns, anyway=anyway)
 
     def give_back(self, now_ns: int) -> None:
         """See `Ticket.give_back`."""

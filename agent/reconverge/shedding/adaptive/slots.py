@@ -83,7 +83,7 @@ class Slots:
             lock.release()
 
     def take_anyway(self, rank: int) -> int:
-        """Start a request that `take` has refused, in shadow. Returns how many run then."""
+        """Start a request that may not be refused (any more), full or not. Returns how many run then."""
         with self.lock:
             self.running[rank] += 1
             self.in_flight += 1

@@ -194,18 +194,34 @@ class WorkerShedder:
 class Busy:
     """A request that keeps a worker busy."""
 
-    __slots__ = ("_signal",)
+    __slots__ = ("_aside", "_signal")
 
     def __init__(self, signal: Signal) -> None:
         self._signal = [signal]
+        self._aside: list[Signal] = []
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:  # noqa: ARG002  # it was busy, however it ended
         """See `Ticket.finish`."""
         try:
             signal = self._signal.pop()  # one step: of several callers, one gets it
         except IndexError:
+            self._aside.clear()
             return
         signal.ended(now_ns)
+
+    def step_aside(self, now_ns: int) -> None:
+        """See `Ticket`."""
+        if self._signal:
+            signal = self._signal.pop()
+            self._aside.append(signal)
+            signal.ended(now_ns)
+
+    def go_on(self, now_ns: int, *, anyway: bool) -> None:  # noqa: ARG002  # it began to work when it was admitted
+        """See `Ticket`."""
+        if self._aside:
+            signal = self._aside.pop()
+            self._signal.append(signal)
+            signal.began(now_ns)
 
     def give_back(self, now_ns: int) -> None:
         """See `Ticket.give_back`."""
