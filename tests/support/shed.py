@@ -42,6 +42,9 @@ class AdaptiveGate:
         """See `Gate.measure`."""
         self.limits.append((now_ns / SECOND_NS, self.layer.limit))
 
+    def waits(self, connections: int) -> None:
+        """See `Gate.waits`."""
+
 
 class WorkerGate:
     """The worker shedder in front of an event loop."""
@@ -63,6 +66,10 @@ class WorkerGate:
         self.signal.heard(lag_ns)
         self.layer.step(now_ns)
         self.rejected.append((now_ns / SECOND_NS, self.layer.rejected))
+
+    def waits(self, connections: int) -> None:
+        """See `Gate.waits`."""
+        self.signal.waits(connections)
 
 
 def mean_between(points: Sequence[tuple[float, float]], since: float, until: float) -> float:

@@ -164,6 +164,12 @@ class Stack:
             if watch is not None:
                 watch(loop)
 
+    def serves(self, port: int) -> None:
+        """Have the layers that measure an event loop measure what waits in front of this port of TCP, too."""
+        for layer in self.layers:
+            if isinstance(layer, WorkerShedder):
+                layer.serves(port)
+
     def enter(self, key: str = NO_KEY, traffic_class: str | None = None) -> Admission:
         """Decide about one request. An admission that is true has to be finished, which a `with` block does.
 

@@ -36,12 +36,23 @@ CASES = {
 }
 
 
-def run(name: str, seed: int = 1) -> tuple[WorkerGate, list[Request], Service]:
+def run(name: str, seed: int = 1, *, accepts_one: bool = False) -> tuple[WorkerGate, list[Request], Service]:
     """Run one case with the shedder."""
     case, gate = CASES[name], WorkerGate()
     streams = [Stream(USER, lambda _: case.users, even=True), Stream(PREFETCH, case.prefetch, even=True)]
-    service = Service(gate, streams, case.service_s, Random(seed), spread=0.2)
+    service = Service(gate, streams, case.service_s, Random(seed), spread=0.2, accepts_one=accepts_one)
     return gate, service.run(100), service
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_queue_that_the_loop_has_not_accepted_is_shed_for(name: str, seed: int) -> None:
+    """Where the kernel has the whole queue, as under uvloop, the important class is served, and all after it."""
+    _, requests, _ = run(name, seed, accepts_one=True)
+
+    assert 0.994 <= goodput(requests, USER, TIMEOUT_S)
+    for since, until in ((0, 20), (80, 100)):
+        assert 0.999 <= goodput(requests, PREFETCH, TIMEOUT_S, since, until)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -44,6 +44,15 @@ def test_the_default_is_damped() -> None:
     assert 1.0 <= Gains().damping(LAG_TARGET_S)
 
 
+def test_a_time_that_is_no_number_is_forgotten() -> None:
+    """After a step of such a time the controller goes on as if none had passed."""
+    one, other = Controller(), Controller()
+    one.step(0.0, math.nan)
+    other.step(0.0, 0.0)
+
+    assert other.step(10.0, 0.05) == one.step(10.0, 0.05)
+
+
 def test_nothing_is_rejected_below_the_target() -> None:
     """A pressure of just less than the target rejects nothing, however long it lasts."""
     assert 0.0 == stepped(Controller(), 0.999, 1000)

@@ -71,6 +71,28 @@ def test_a_lag_that_stands_counts_more() -> None:
     assert [1.0] * 8 == pressures[passing]
 
 
+def test_connections_that_wait_in_the_kernel_count_by_how_long_they_wait() -> None:
+    """Ten of them at a hundred requests a second wait for 0.1 s, which is twice the target; a burst of them is none."""
+    queue, burst = LoopLag(target=0.05), LoopLag(target=0.05)
+    for signal, readings in ((queue, [10, 12, 30, 11]), (burst, [10, 12, 0, 30])):
+        signal.arrived(100, 100.0)
+        signal.arrived(10_000, 100.0)
+        for reading in readings:
+            signal.waits(reading)
+
+    assert 2.0 == pytest.approx(queue.pressure(0))
+    assert 0.0 == burst.pressure(0)
+
+
+def test_a_short_backlog_of_a_loop_that_serves_nothing_is_no_flood() -> None:
+    """Where no requests arrive, a connection that waits counts as a second: the lag says the rest."""
+    signal = LoopLag(target=0.5)
+    for _ in range(4):
+        signal.waits(1)
+
+    assert 2.0 == signal.pressure(0)
+
+
 def test_a_closed_loop_is_noticed() -> None:
     """A loop that has been closed is no longer measured, and does not raise."""
     loop = asyncio.new_event_loop()

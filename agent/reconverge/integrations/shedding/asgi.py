@@ -90,6 +90,8 @@ class LoadSheddingMiddleware:
         self.works_beside = False
         """Whether the application works while a task of its own waits for the body; see above."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Any = None
+        """At which address the latest request came in."""
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
 
@@ -107,6 +109,11 @@ class LoadSheddingMiddleware:
         if loop is not self._loop:
             self._loop = loop
             self.stack.watch(loop)
+        server = scope.get("server")
+        if server != self._server:
+            self._server = server
+            if server is not None and isinstance(server[1], int):
+                self.stack.serves(server[1])
         admission = self._deciding.admission(scope, scope["method"], self._class_in(scope))
         if admission is None:
             await self.app(scope, receive, send)
@@ -252,13 +259,16 @@ class _Exchange:
         events = _is_event_stream(headers)
         if self.front.writer is not None:
             headers += self.front.writer.encoded(self.admission)  # lists add up with the application's own
-        await self._send({**message, "headers": headers})
+        admission = self.admission
+        sent = self.own_send({**message, "headers": headers})
+        await stepping_aside(sent, admission.step_aside, admission.go_on)
         if events:
-            self.admission.step_aside()  # until its end
+            admission.step_aside()  # until its end
 
     async def _last(self, message: Message) -> None:
-        await self._send(message)
-        self.admission.finish(outcome_of(self.status))
+        admission = self.admission
+        await stepping_aside(self.own_send(message), admission.step_aside, admission.go_on)
+        admission.finish(outcome_of(self.status))
 
     async def _send(self, message: Message) -> None:
         admission = self.admission

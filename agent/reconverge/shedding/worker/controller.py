@@ -111,9 +111,10 @@ class Controller:
     def step(self, pressure: float, elapsed_s: float, *, rejected_max: float = REJECTED_MAX) -> float:
         """Take in one measurement, `elapsed_s` after the last one. Returns the fraction to reject from now on.
 
-        `rejected_max` is as far as it may go for now. A pressure that is no number counts as the target.
+        `rejected_max` is as far as it may go for now. A pressure that is no number counts as the target, and a time
+        that is none as no time: neither stays in what it remembers.
         """
-        elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S)
+        elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S) if math.isfinite(elapsed_s) else 0.0
         pressure = min(max(pressure, 0.0), 1.0 + ERROR_MAX) if math.isfinite(pressure) else 1.0
         before = self.pressure
         if self._begun and self.gains.smoothing_s > 0:

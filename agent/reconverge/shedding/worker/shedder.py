@@ -99,6 +99,11 @@ class WorkerShedder:
         now, wake = self._now, self._wake
         start_thread(lambda: _measure(me, loop, now, wake), name="reconverge-loop-lag")
 
+    def serves(self, port: int) -> None:
+        """Requests come in by this port of TCP: connections that wait in front of it count as waiting for the loop."""
+        if isinstance(self.signal, LoopLag):
+            self.signal.backlog.add(port)
+
     def enter(self, arrival: Arrival) -> Busy | Refusal | None:
         """See `Layer.enter`."""
         if self.dithers[arrival.rank].chosen():
@@ -148,8 +153,11 @@ class WorkerShedder:
                 return
             self._stepped_ns = now_ns
             asked = [dither.asked for dither in self.dithers]
-            self._ladder.arrived([now - then for now, then in zip(asked, self._asked, strict=True)], elapsed_s)
+            arrived = [now - then for now, then in zip(asked, self._asked, strict=True)]
+            self._ladder.arrived(arrived, elapsed_s)
             self._asked = asked
+            if isinstance(self.signal, LoopLag):
+                self.signal.arrived(sum(arrived), elapsed_s)
             pressure = self.signal.pressure(now_ns)
             rejected = self._controller.step(pressure, elapsed_s, rejected_max=self._ladder.ceiling())
             self._ladder.deal(rejected, elapsed_s, pressed=self._controller.pressure > 1.0)

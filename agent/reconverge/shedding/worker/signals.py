@@ -11,10 +11,14 @@
 # reads it: each round of the loop handles what has arrived, and the callback waits for the round.
 #
 # What the loop does not read is a queue of new connections: uvloop accepts one of them in each round, asyncio's own
-# loop all. Where clients give up and connect again, connections wait for seconds while a round takes a tenth of one, so
-# the lag says little. But it is then never short: between two rounds there is no pause. So a lag that has *stood* for
-# `STANDING_STEPS`, as their shortest reading, counts `STANDING_WEIGHT` times on top. A loop that is busy but keeps up
-# comes to a callback at once now and then, so its standing lag is next to nothing (CoDel's observation about queues).
+# loop all. Where each request has a connection of its own, they wait for seconds while a round takes milliseconds, so
+# the lag says nothing. The kernel knows how many wait (`backlog.py`), and their number over the rate of requests is how
+# long: that is added to the lag. Of a backlog the shortest reading of a tenth of a second counts, as one that is empty
+# now and then is no queue (CoDel's observation about queues).
+#
+# Where the kernel does not tell, on other systems and behind sockets that are not of TCP, there is a hint left: a loop
+# with a queue in front of it never has a pause. So a lag that has *stood* for `STANDING_STEPS`, as their shortest
+# reading, counts `STANDING_WEIGHT` times on top. It sees rounds of tens of milliseconds, and no shorter ones.
 #
 # *Occupancy* is how many workers are busy on average, of so many: threads of a WSGI server, or slots of a pool. It says
 # little when all are busy, which is the case at 1.01 times the load and at 10 times. So the pressure is steep near the
@@ -23,16 +27,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import deque
 from typing import Final, Protocol
 
+from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
+from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
 STANDING_STEPS: Final = 4
 """So many readings of the pressure in a row, with a shedder a fifth of a second."""
 STANDING_WEIGHT: Final = 8.0
+WAITING_READINGS: Final = 4
+"""A backlog is as long as the shortest of so many readings, of a tenth of a second: a burst is no queue."""
+RATE_S: Final = 1.0
+"""Time constant in which the rate of requests follows what arrives."""
+RATE_MIN: Final = 1.0
+"""Fewer requests a second say nothing of how long the backlog takes; the lag does then."""
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
@@ -78,9 +91,17 @@ class LoopLag:
         self._worst_ns = 0
         self._least_ns = UNHEARD_NS
         self._leasts_ns: deque[int] = deque(maxlen=STANDING_STEPS)
+        self.backlog: Final = Backlog()
+        """Connections that wait in front of the loop."""
+        self._waiting: deque[int] = deque(maxlen=WAITING_READINGS)
+        self._rate = 0.0
+        """Requests that arrive in a second."""
 
     def probe(self, loop: asyncio.AbstractEventLoop, now_ns: int, answer_ns: Clockwork) -> bool:
         """Hand the loop a callback, unless it still has one. Returns whether the loop is open. From another thread."""
+        waiting = self.backlog.waiting()
+        if waiting is not None:
+            self.waits(waiting)
         if not self._answered:
             self._worst_ns = max(self._worst_ns, now_ns - self._sent_ns)
             return not loop.is_closed()
@@ -97,6 +118,16 @@ class LoopLag:
         self.heard(answer_ns() - sent_ns)
         self._answered = True
 
+    def waits(self, connections: int) -> None:
+        """Take in a reading of the backlog."""
+        self._waiting.append(connections)
+
+    def arrived(self, requests: int, elapsed_s: float) -> None:
+        """Take in how many requests have arrived in the last `elapsed_s` seconds, rejected ones as well."""
+        if elapsed_s > 0:
+            weight = 1.0 - math.exp(-elapsed_s / RATE_S)
+            self._rate += weight * (requests / elapsed_s - self._rate)
+
     def heard(self, lag_ns: int) -> None:
         """Take in a reading, in nanoseconds."""
         self._worst_ns = max(self._worst_ns, lag_ns)
@@ -109,11 +140,13 @@ class LoopLag:
         """See `Signal.ended`; makes no difference."""
 
     def pressure(self, now_ns: int) -> float:
-        """See `Signal.pressure`: of the readings since then the longest, and what has stood for longer."""
+        """See `Signal.pressure`: of the readings since then the longest, and what has stood for longer, or waits."""
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
         self._leasts_ns.append(age_ns if self._least_ns == UNHEARD_NS else self._least_ns)
         self._worst_ns, self._least_ns = 0, UNHEARD_NS
+        if len(self._waiting) == WAITING_READINGS:
+            return (worst_ns + min(self._waiting) / max(self._rate, RATE_MIN) * SECOND_NS) / self._target_ns
         standing_ns = min(self._leasts_ns) if len(self._leasts_ns) == STANDING_STEPS else 0
         return (worst_ns + STANDING_WEIGHT * standing_ns) / self._target_ns
 
@@ -122,6 +155,8 @@ class LoopLag:
         self._answered = True
         self._worst_ns, self._least_ns = 0, UNHEARD_NS
         self._leasts_ns.clear()
+        self._waiting.clear()
+        self.backlog.start_over()
 
 
 class Clockwork(Protocol):

@@ -73,6 +73,10 @@ class Gate(Protocol):
         """A reading of the event loop's lag, once every `TICK_NS`; always 0 in front of a pool."""
         ...
 
+    def waits(self, connections: int) -> None:
+        """A reading of the backlog, before each `measure`, of a loop that accepts one connection in a round."""
+        ...
+
 
 class NoGate:
     """Admits everything."""
@@ -86,6 +90,9 @@ class NoGate:
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
         """See `Gate.measure`."""
+
+    def waits(self, connections: int) -> None:
+        """See `Gate.waits`."""
 
 
 TICK_NS: Final = 50 * MILLISECOND_NS
@@ -103,6 +110,8 @@ class Service:
         service_s: how long one request keeps a worker busy on average, at a moment in seconds.
         workers: how many there are; 1 with `loop`.
         loop: whether requests are decided about behind the queue, as an event loop does, or before it.
+        accepts_one: whether the loop accepts one connection in a round, so that the queue is the kernel's, and a probe
+            waits for the present request alone.
         spread: of the time of service, as the standard deviation of a gamma distribution over its mean; 0 is constant.
     """
 
@@ -112,6 +121,7 @@ class Service:
     random: Random
     workers: int = 1
     loop: bool = True
+    accepts_one: bool = False
     spread: float = 0.5
     requests: list[Request] = field(default_factory=list)
     lags: list[tuple[float, float]] = field(default_factory=list)
@@ -124,7 +134,7 @@ class Service:
         self._queue: deque[tuple[int, Request | None, object]] = deque()
         self._busy = 0
         self._probe_sent_ns = _PROBE
-        self._lag_ns = 0
+        self._lag_ns = self._free_at_ns = 0
         end_ns = round(seconds * SECOND_NS)
         for stream in self.streams:
             self._next_arrival(stream, 0)
@@ -166,7 +176,10 @@ class Service:
     def _tick(self, now_ns: int) -> None:
         self._at(now_ns + TICK_NS, self._tick)
         lag_ns = 0
-        if self.loop:
+        if self.accepts_one:
+            lag_ns = max(0, self._free_at_ns - now_ns)
+            self.gate.waits(len(self._queue))
+        elif self.loop:
             if self._probe_sent_ns == _PROBE:
                 self._probe_sent_ns = now_ns
                 self._queue.append((now_ns, None, None))
@@ -208,6 +221,7 @@ class Service:
                 self.gate.leave(token, now_ns)
             self._work(now_ns)
 
+        self._free_at_ns = moment_ns
         self._at(moment_ns, ended)
 
 

@@ -1,0 +1,104 @@
+"""How many connections wait in the kernel until the event loop accepts them, where the kernel tells: Linux, TCP."""
+
+# Theory of operation.
+#
+# A connection is made by the kernel, and waits in the backlog of the listening socket until the process accepts it.
+# uvloop accepts one in each round of its loop, so where each request has a connection of its own the whole queue of an
+# overloaded worker is there: its rounds are as short as one request, a callback is answered at once, and clients wait
+# for seconds. No measurement inside the loop can tell it from a worker that is busy and keeps up.
+#
+# Linux says how long the backlog is: of a listening socket TCP_INFO has it in the field of unacknowledged segments (it
+# is what `ss -l` shows as Recv-Q). By Little's law the wait in it is its length over the rate at which requests come
+# out of it, which the shedder counts.
+#
+# Only the ports are looked at that requests came in by: a process may have inherited listening sockets that it does
+# not serve. The socket is looked at by its number, without a copy, which would keep the port open after the server has
+# closed it; a number that means something else by now is noticed by the state. Workers that share a socket share its
+# backlog, and each takes it for its own: they shed a little early.
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+PORTS_MAX: Final = 16
+"""A process serves by a few ports, and others are not looked at."""
+DESCRIPTORS_MAX: Final = 4096
+"""So many of the process's lowest file descriptors are searched: a server listens before it has many."""
+DIRECTORY: Final = Path("/proc/self/fd")
+LISTENING: Final = 10
+"""The state of a listening socket in TCP_INFO."""
+STATE_AND_WAITING: Final = struct.Struct("=B23xI")
+_TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if DIRECTORY.is_dir() else None
+
+
+class Backlog:
+    """The listening sockets of a process that requests come in by. Ports are added by one thread, and read by one."""
+
+    def __init__(self) -> None:
+        self._ports: set[int] = set()
+        self._searched: set[int] = set()
+        self._descriptors: tuple[int, ...] = ()
+
+    def add(self, port: int) -> None:
+        """Requests come in by this port."""
+        if len(self._ports) < PORTS_MAX:
+            self._ports.add(port)
+
+    def waiting(self) -> int | None:
+        """How many connections wait to be accepted; None if the kernel does not tell."""
+        if _TCP_INFO is None:
+            return None
+        if len(self._searched) < len(self._ports):
+            self._searched = set(self._ports)
+            self._descriptors = _listening_on(self._searched)
+        found = [waiting for each in self._descriptors if (waiting := _waiting_at(each)) is not None]
+        return sum(found) if found else None
+
+    def start_over(self) -> None:
+        """Another server may listen at the same ports; search anew."""
+        self._searched = set()
+        self._descriptors = ()
+
+
+def _waiting_at(descriptor: int) -> int | None:
+    """How many connections wait at a socket; None if it does not listen."""
+    assert _TCP_INFO is not None
+    try:
+        with _borrowed(descriptor) as found:
+            told = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, STATE_AND_WAITING.size)
+            state, waiting = STATE_AND_WAITING.unpack(told)
+    except (OSError, struct.error):  # it is closed, or its number is another thing's by now
+        return None
+    return waiting if state == LISTENING else None
+
+
+def _listening_on(ports: set[int]) -> tuple[int, ...]:
+    """The descriptors of listening sockets of these ports."""
+    descriptors = sorted(int(each.name) for each in DIRECTORY.iterdir())
+    return tuple(each for each in descriptors[:DESCRIPTORS_MAX] if _is_on(each, ports))
+
+
+def _is_on(descriptor: int, ports: set[int]) -> bool:
+    try:
+        with _borrowed(descriptor) as found:
+            if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return False
+            name: object = found.getsockname()
+    except OSError:  # most are no sockets
+        return False
+    return isinstance(name, tuple) and name[1] in ports
+
+
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A socket that somebody else has, and keeps. Raises OSError if the number is no socket's."""
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        yield borrowed
+    finally:
+        borrowed.detach()
