@@ -89,6 +89,10 @@ class Gains:
         return self.kp / (2.0 * math.sqrt(self.ki * target_s))
 
 
+BROUGHT_BACK_S: Final = DEPTH_MAX / Gains().ki
+"""So long does it take a worker with nothing to do, at most and with the usual gains, to bring all traffic back."""
+
+
 class Controller:
     """Turns pressures, measured now and then, into the fraction to reject; has no clock of its own."""
 
