@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # What runs is what needs the service. A request that waits for its client (the body of an upload does not come, the
-# response is not read) needs nothing but memory, and whoever sends it decides how long that lasts: sixteen idle uploads
+# response is not read) needs nothing but memory, and its client decides how long that lasts: sixteen idle uploads
 # would hold all slots for as long as a stranger likes. So such a request *steps aside*: its tickets count it as not
 # there, and how long it waits is no part of how long it took. When it *goes on*, it is counted again at once.
 #
@@ -16,8 +16,8 @@
 #
 # An admission that is dropped and was never finished (a WSGI server that does not close a body, an application that
 # forgets) would be in progress for ever. Its finalizer hands it to the stack, which ends it with the next request. The
-# finalizer itself takes no lock: it may run in the midst of anything that the thread does. An admission that nobody has
-# kept counts for a second more, because its request may run all the same.
+# finalizer itself takes no lock: it may run in the midst of anything that the thread does. An admission that no program
+# has kept counts for a second more, because its request may run all the same.
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Asked(Protocol):
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Nobody can finish this admission any more. Called by a finalizer, so it takes no lock."""
+        """This admission can be finished no more. Called by a finalizer, so it takes no lock."""
         ...
 
 

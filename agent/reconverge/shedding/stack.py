@@ -61,7 +61,7 @@ class StackStats:
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
     dropped: int = 0
-    """Admissions that nobody finished: their objects were thrown away, and what they held was freed then."""
+    """Admissions that were never finished: their objects were thrown away, and what they held was freed then."""
 
 
 class Stack:
@@ -220,7 +220,7 @@ class Stack:
         return refuses
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Nobody can finish this admission any more: the next request does. Takes no lock: a finalizer calls it.
+        """This admission can be finished no more: the next request does. Takes no lock: a finalizer calls it.
 
         Unless the request is known to be `over` it counts as running for another second.
         """

@@ -14,14 +14,14 @@ app = LoadSheddingMiddleware(app)
 #     the rest of its body has not come    `receive` has to wait, and no response has begun
 #     what was sent is not taken           `send` has to wait
 #     it is an event stream                from the beginning of the response (text/event-stream) to its end
-#     the application says so              `with waiting(scope)`, as in a long poll
+#     the application declares it          `with waiting(scope)`, as in a long poll
 #
 # and at no other time: a call that finds its message there changes nothing. What a handler awaits by itself, a database
-# or the news of a long poll, looks alike from here, so it counts as work unless the application says what it is. A
+# or the news of a long poll, looks alike from here, so it counts as work unless the application declares a wait. A
 # `receive` after the whole body counts as work, too: it waits for the end of the connection while others work.
 #
 # With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application is told
-# that the client has gone, and what it says then is dropped. So a thousand uploads that are complete at one moment do
+# that the client has gone, and what it sends then is dropped. So a thousand uploads that are complete at one moment do
 # not run at one moment. Any other wait ends in going on, counted beyond the limit if need be: half a response is worth
 # nothing.
 #

@@ -19,8 +19,11 @@ ADMISSION: Final = "reconverge.admission"
 def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
     """Count a request as not in progress while it waits for news and does nothing: in a long poll, between two events.
 
-        with waiting(request.scope):
-            news = await topic.next()
+        from reconverge.integrations.shedding import waiting
+
+        async def poll(request, topic):
+            with waiting(request.scope):
+                return await topic.next()
 
     `request` is the scope of ASGI or the environment of WSGI. Without a middleware in front it changes nothing.
     """

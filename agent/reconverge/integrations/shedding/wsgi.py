@@ -9,11 +9,11 @@ app = WsgiLoadSheddingMiddleware(app, workers=8)
 # event loop whose lag could be measured. A stack that measures one would never shed here: it is an error.
 #
 # A request ends when its body is exhausted, or the server closes it, which it does whether all of it was sent or not. A
-# middleware outside may join the parts and close nothing; a body that nobody has exhausted or closed ends when it is
+# middleware outside may join the parts and close nothing; a body that was neither exhausted nor closed ends when it is
 # thrown away. Each way ends it once.
 #
 # As in `asgi.py` a request steps aside while it waits for its client: in `wsgi.input`, between two parts of its body,
-# in `write`, and while the application says that it waits. What WSGI does not allow:
+# in `write`, and within `waiting`. WSGI does not allow as much as ASGI:
 #
 # - The thread is taken all the same. So many idle clients as there are threads stop a server of threads, and nothing
 #   behind the server can help: a proxy that buffers, or a time limit of the server, does.

@@ -96,7 +96,7 @@ def _is_on(descriptor: int, ports: set[int]) -> bool:
 
 @contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A socket that somebody else has, and keeps. Raises OSError if the number is no socket's."""
+    """A socket that the server has, and keeps. Raises OSError if the number is no socket's."""
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         yield borrowed
