@@ -70,6 +70,9 @@ class _Gate:
         """See `Gate.measure`."""
         self.limits.append((now_ns / SECOND_NS, float(self._layer.limit)))
 
+    def waits(self, connections: int) -> None:
+        """See `Gate.waits`."""
+
 
 def limits_of(algorithm: str, pattern: str) -> Line:
     """The limit over time."""

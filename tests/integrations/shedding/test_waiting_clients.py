@@ -384,7 +384,9 @@ def wsgi(*, parts: tuple[bytes, ...] = (b"a", b"b"), limit: int = 1) -> tuple[Ad
 
     def app(environment: Any, start_response: Any) -> Iterator[bytes]:
         body = environment["wsgi.input"]
-        body.read(4), body.readline(), next(body, b""), *body
+        for read in (body.read, body.readline, body.readlines):
+            read(4)
+        b"".join(body).decode()
         write = start_response("200 OK", [])
         if callable(write):
             write(b"first")

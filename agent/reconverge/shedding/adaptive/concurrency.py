@@ -128,19 +128,22 @@ class AdaptiveConcurrency:
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> Refusal | None:
         """A request that has stepped aside takes a slot again; `anyway` even if that is one too many."""
         slots = self.slots
-        if not slot.aside or slot.generation != slots.generation:
+        if not self._is_aside(slot):
             return None
         in_flight = slots.take_anyway(slot.rank) if anyway else slots.take(slot.rank, now_ns)
         if not in_flight:
             return self.refusal()
         with slots.lock:
-            if slot.aside:
+            if self._is_aside(slot):
                 slot.held, slot.aside = True, False
                 slot.began_ns += now_ns
                 slot.in_flight = in_flight
             else:  # another thread has ended it meanwhile
                 slots.free(slot.rank)
         return None
+
+    def _is_aside(self, slot: InSlot) -> bool:
+        return slot.aside and slot.generation == self.slots.generation
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""
