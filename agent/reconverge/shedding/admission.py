@@ -106,15 +106,18 @@ class Admission:
             for ticket in tickets:
                 ticket.finish(now_ns, outcome)
 
-    def step_aside(self) -> None:
-        """The request begins to wait for what is no work of the service, such as its client; `go_on` ends that."""
+    def step_aside(self, *, begun: bool = True) -> None:
+        """The request begins to wait for what is no work of the service, such as its client; `go_on` ends that.
+
+        One that has not `begun` to work, as its body has not come, was no demand either.
+        """
         self.away += 1
         if self.away == 1:
             now_ns = self._stack.now_ns()
             for ticket in self.tickets:
-                step_aside: Callable[[int], None] | None = getattr(ticket, "step_aside", None)
+                step_aside: Callable[..., None] | None = getattr(ticket, "step_aside", None)
                 if step_aside is not None:
-                    step_aside(now_ns)
+                    step_aside(now_ns, begun=begun)
 
     def go_on(self, *, anyway: bool = True) -> Refusal | None:
         """The wait is over. Without `anyway` returns why the request may not go on after all; it is finished then."""

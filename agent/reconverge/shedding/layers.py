@@ -71,8 +71,9 @@ class Ticket(Protocol):
     A ticket of a layer that counts what is in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
 
-    A ticket of a layer that counts work may have `step_aside(now_ns)` and `go_on(now_ns, *, anyway)`: a request that
-    waits for its client is no work. `go_on` returns a `Refusal` if there is no room for it now, and none with `anyway`.
+    A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
+    request that waits for its client is no work. `go_on` returns a `Refusal` if there is no room for it now, and none
+    with `anyway`.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:

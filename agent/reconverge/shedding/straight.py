@@ -146,9 +146,9 @@ class SlotOf:
         """See `Ticket.give_back`."""
         self.finish(now_ns, IGNORED)
 
-    def step_aside(self, now_ns: int) -> None:
+    def step_aside(self, now_ns: int, *, begun: bool) -> None:
         """See `Ticket`."""
-        self._holder.step_aside(self._passage, now_ns)
+        self._holder.step_aside(self._passage, now_ns, begun=begun)
 
     def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
         """See `Ticket`."""

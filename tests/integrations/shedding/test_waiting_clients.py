@@ -102,6 +102,17 @@ def test_idle_uploads_keep_nobody_out() -> None:
     assert 0 == front.layer.in_flight
 
 
+def test_idle_uploads_leave_no_slots_free_for_what_they_do_not_want() -> None:
+    """Forty that come at one moment, and then wait, are no demand of their class: others have the slots."""
+    layer = AdaptiveConcurrency(Fixed(20))
+    stack = Stack(layer)
+    uploads = [stack.enter("", "POST") for _ in range(40)]
+    for upload in uploads[:20]:
+        upload.step_aside(begun=False)
+
+    assert 18 == sum(map(bool, [stack.enter("", "GET") for _ in range(20)]))
+
+
 def test_uploads_that_are_complete_at_one_moment_do_not_run_at_one_moment() -> None:
     """Of five whose last bytes come together one has the slot; the others are refused, and the application is told."""
     ran: list[int] = []

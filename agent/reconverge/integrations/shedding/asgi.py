@@ -230,7 +230,7 @@ class _Exchange:
         task = asyncio.current_task()
         if self.listener is None and not self.status and (task is self.task or not self.front.works_beside):
             self.listener = task
-            self.admission.step_aside()
+            self.admission.step_aside(begun=False)
 
     def _go_on(self, *, anyway: bool) -> Refusal | None:
         if self.listener is None:

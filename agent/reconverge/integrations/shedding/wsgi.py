@@ -136,9 +136,9 @@ class _Starting:
         return partial(_aside, self._admission, write) if callable(write) else write
 
 
-def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call what waits for the client."""
-    admission.step_aside()
+def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begun: bool = True, **named: Any) -> Any:
+    """Call what waits for the client; `begun` as in `Admission.step_aside`."""
+    admission.step_aside(begun=begun)
     try:
         return wait(*arguments, **named)
     finally:
@@ -150,9 +150,9 @@ class _Input:
 
     def __init__(self, own: Any, admission: Admission) -> None:
         self._own = own
-        self.read = partial(_aside, admission, own.read)
-        self.readline = partial(_aside, admission, own.readline)
-        self.readlines = partial(_aside, admission, own.readlines)
+        self.read = partial(_aside, admission, own.read, begun=False)
+        self.readline = partial(_aside, admission, own.readline, begun=False)
+        self.readlines = partial(_aside, admission, own.readlines, begun=False)
 
     def __iter__(self) -> _Input:
         return self

@@ -116,7 +116,7 @@ class AdaptiveConcurrency:
         finally:
             lock.release()
 
-    def step_aside(self, slot: InSlot, now_ns: int) -> None:
+    def step_aside(self, slot: InSlot, now_ns: int, *, begun: bool) -> None:
         """A request that has a slot waits for its client: the slot is for others, and the wait is no round trip."""
         slots = self.slots
         with slots.lock:
@@ -124,6 +124,8 @@ class AdaptiveConcurrency:
                 slot.held, slot.aside = False, True
                 slot.began_ns -= now_ns  # less than nothing: how long it has worked
                 slots.free(slot.rank)
+                if not begun:
+                    slots.unwanted(slot.rank)
 
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> Refusal | None:
         """A request that has stepped aside takes a slot again; `anyway` even if that is one too many."""
@@ -196,9 +198,9 @@ class Slot:
         """See `Ticket.finish`."""
         self.holder.free(self, now_ns, outcome)
 
-    def step_aside(self, now_ns: int) -> None:
+    def step_aside(self, now_ns: int, *, begun: bool) -> None:
         """See `Ticket`."""
-        self.holder.step_aside(self, now_ns)
+        self.holder.step_aside(self, now_ns, begun=begun)
 
     def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
         """See `Ticket`."""

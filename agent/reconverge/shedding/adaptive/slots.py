@@ -94,6 +94,14 @@ class Slots:
         self.running[rank] -= 1
         self.in_flight -= 1
 
+    def unwanted(self, rank: int) -> None:
+        """What was started last of this class, and is free again, was no demand. The lock is held.
+
+        Else idle uploads that come at one moment would have slots left free for them that they do not want.
+        """
+        self._peaks[rank] = max(self.running[rank], self._peaks[rank] - 1)
+        self._left_free_max = self._most_left_free()
+
     def start_over(self) -> None:
         """In a fork: nothing runs here."""
         self.lock = threading.Lock()

@@ -217,7 +217,7 @@ class Busy:
             return
         signal.ended(now_ns)
 
-    def step_aside(self, now_ns: int) -> None:
+    def step_aside(self, now_ns: int, *, begun: bool) -> None:  # noqa: ARG002  # it keeps no worker busy
         """See `Ticket`."""
         if self._signal:
             signal = self._signal.pop()
