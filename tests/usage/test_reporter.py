@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 from functools import partial
@@ -69,6 +70,21 @@ def test_it_reports_each_interval(redis_server: RedisServer) -> None:
         running.append(reporter.running)
         assert 10 * round_ == counted(redis_server)
     assert [True, False] * 2 == running
+
+
+def test_what_was_counted_before_a_fork_is_the_parents() -> None:
+    """Also if no report has begun by then: both processes would tell it."""
+    meter = Meter(clock_in_november())
+    reporter = UsageReporter(meter, MemoryHub())
+    meter.add("acme", "api")
+    child = os.fork()
+    if not child:
+        os._exit(len(meter.take()))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert 0 == status
+    assert 1 == len(meter.take())
+    assert not reporter.running
 
 
 def test_it_runs_beside_an_event_loop(redis_server: RedisServer) -> None:

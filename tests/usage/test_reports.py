@@ -273,3 +273,22 @@ def test_the_rows_that_a_node_keeps_are_bounded(clock: ManualClock, ledger: Memo
         found = reports.totals(period_at(kind, NOVEMBER))
         assert 200 == sum(counts.cost for counts in found.values())
         assert 175 == sum(counts.cost for key, counts in found.items() if key.identity == OTHERS)
+
+
+def test_a_loss_that_the_last_word_brings_to_light_is_told_again(clock: ManualClock) -> None:
+    """The hub loses its data between the last report and the last word; only then the account ends."""
+    ledger = MemoryUsage(clock, shards=3)
+    node = MeteredNode(ledger, clock, "node")
+    for number in range(30):
+        node.meter.add(f"customer {number}", "api")
+    report = node.driver.report
+
+    async def report_and_lose() -> bool:
+        told = await report()
+        ledger.lose_data()
+        return told
+
+    node.driver.report = report_and_lose  # type: ignore[method-assign]
+    assert asyncio.run(node.driver.leave())
+
+    assert 30 == total_cost(ledger, period_at("hour", NOVEMBER))

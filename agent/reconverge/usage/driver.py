@@ -101,9 +101,18 @@ class UsageDriver:
             return False
         for shard in range(self.ledger.shards):
             await self._say(self.reports.last_word(shard))
+            if self.reports.untold and not await self._tell_last_words_again(shard):
+                return False
         # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
         self.reports.start_over()
         return True
+
+    async def _tell_last_words_again(self, shard: int) -> bool:
+        """Tell a shard again that has lost its data since the report, which the last word has brought to light."""
+        if not await self._tell(shard, None):
+            return False
+        await self._say(self.reports.last_word(shard))
+        return not self.reports.untold
 
     def note_bug(self, error: Exception) -> None:
         """Something failed that was not foreseen."""

@@ -9,6 +9,12 @@
 # speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
+#
+# One thread tells at a time. `stop` does not wait for ever, so a thread may still be telling when `start` is called
+# again: with two of them, each would take the other's batches for those of a copy of the process, and tell again what
+# the hub had. So `start` has the thread that is there go on, and a thread ends only where no `start` can come in
+# between (`_is_over`).
+#
 # Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is told of again.
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -29,7 +36,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
-from reconverge.runtime.threads import Latch, WakeEvent, start_thread, thread_id
+from reconverge.runtime.threads import Latch, Section, WakeEvent, start_thread, thread_id
 from reconverge.usage.driver import UsageDriver
 from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
@@ -73,6 +80,17 @@ class UsageStats:
     `reconverge.usage.from_many_addresses` for the whole fleet."""
     unwatched: int = 0
     """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
+
+
+class _Telling:
+    """A thread that tells, from its start to its end."""
+
+    __slots__ = ("ended", "thread_id", "waker")
+
+    def __init__(self) -> None:
+        self.waker = WakeEvent()
+        self.ended = Latch()
+        self.thread_id = 0
 
 
 class UsageReporter:
@@ -134,39 +152,59 @@ class UsageReporter:
             node=node,
             orders=self._orders,
         )
-        self._running = False
-        self._begin()
+        self._nothing_runs()
+        process.register(self, sigterm=False)  # what the meter counts until `start` is not a forked child's either
 
-    def _begin(self) -> None:
-        self._waker = WakeEvent()
-        self._ended = Latch()
-        self._stopping = False
-        self._thread_id = 0
+    def _nothing_runs(self) -> None:
+        self._section = Section()
+        """In which a thread begins and ends."""
+        self._wanted = False
+        self._telling: _Telling | None = None
 
     @property
     def running(self) -> bool:
         """Whether it reports."""
-        return self._running and not self._ended.open
+        return self._wanted and self._telling is not None and not self._telling.ended.open
 
     def start(self) -> None:
-        """Begin to report, unless that has begun. Does not wait. Raises RuntimeError when no thread can be had."""
+        """Begin to report, unless that has begun; a thread that has not ended yet since `stop` goes on.
+
+        Does not wait. Raises RuntimeError when no thread can be had.
+        """
         if self.running:
             return
-        self._begin()
         process.register(self, sigterm=self._sigterm)
         self._driver.tell_where_it_is_counted()
-        self._running = True
-        start_thread(self._run, name="reconverge-usage")
+        self._section.run(self._begin)
+
+    def _begin(self) -> None:
+        """Have one thread tell: the one that is there, or another. In the section."""
+        if self._telling is None or self._telling.ended.open:
+            telling = _Telling()
+            self._wanted = True  # before the thread begins, which looks at it
+            try:
+                start_thread(partial(self._run, telling), name="reconverge-usage")
+            except RuntimeError:
+                self._wanted = False
+                raise
+            self._telling = telling
+        self._wanted = True
 
     def stop(self, timeout: Seconds = STOP_S) -> None:
-        """Tell the hub all that was counted, and stop; waits for at most `timeout` seconds."""
-        if self.running and self._thread_id != thread_id():
-            self._stopping = True
-            self._waker.wake()
-            self._ended.wait(in_seconds(timeout))
-            if untold := self._driver.reports.untold:
-                logger.error("reconverge: the hub was not told usage of %d keys before the end", untold)
-        self._running = False
+        """Tell the hub all that was counted, and stop; waits for at most `timeout` seconds.
+
+        What takes longer than that is told beside, as long as the process lives.
+        """
+        self._wanted = False
+        telling = self._telling
+        if telling is None or telling.ended.open or telling.thread_id == thread_id():
+            return
+        telling.waker.wake()
+        ended = telling.ended.wait(in_seconds(timeout))
+        untold = self._driver.reports.untold
+        if untold or not ended:
+            beside = "" if ended else "; it is still being told"
+            logger.error("reconverge: the hub was not told usage of %d keys before the end%s", untold, beside)
 
     def __enter__(self) -> Self:
         self.start()
@@ -216,7 +254,8 @@ class UsageReporter:
 
     def start_over_after_fork(self) -> None:
         """In a forked child: what was counted, the thread and the connections are the parent's."""
-        running, self._running = self.running, False
+        running = self.running
+        self._nothing_runs()
         self.meter.start_over()
         self._driver.start_over()
         if running:
@@ -226,24 +265,37 @@ class UsageReporter:
         """Say the last words; the process ends."""
         self.stop(timeout_s)
 
-    def _run(self) -> None:
+    def _run(self, telling: _Telling) -> None:
         """The thread's work."""
-        self._thread_id = thread_id()
-        waker, ended, driver = self._waker, self._ended, self._driver
+        telling.thread_id = thread_id()
         loop = ThreadEventLoop()
         try:
-            while not self._stopping:
-                if self._hub_at_work:
-                    self._carry_out(loop, self._rest)
-                else:
-                    waker.wait(self._interval_s)
-                if not self._stopping:
-                    self._carry_out(loop, driver.report)
-            self._carry_out(loop, driver.leave)
-            self._carry_out(loop, self._close)
+            over = False
+            while not over:
+                self._tell_each_interval(loop, telling.waker)
+                self._carry_out(loop, self._driver.leave)
+                self._carry_out(loop, self._close)
+                over = self._section.run(partial(self._is_over, telling))
         finally:
-            ended.set()
+            telling.ended.set()
             loop.close()
+
+    def _tell_each_interval(self, loop: ThreadEventLoop, waker: WakeEvent) -> None:
+        """Until it is to stop."""
+        while self._wanted:
+            if self._hub_at_work:
+                self._carry_out(loop, self._rest)
+            else:
+                waker.wait(self._interval_s)
+            if self._wanted:
+                self._carry_out(loop, self._driver.report)
+
+    def _is_over(self, telling: _Telling) -> bool:
+        """Whether the thread ends, which it has done then: the next `start` begins another. In the section."""
+        if self._wanted:
+            return False
+        telling.ended.set()
+        return True
 
     @property
     def _hub_at_work(self) -> bool:
@@ -254,7 +306,7 @@ class UsageReporter:
         """Let the loop go on for an interval, because the hub has work to do in it; a stop is noticed soon."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._interval_s
-        while not self._stopping and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread
+        while self._wanted and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread
             await asyncio.sleep(min(LOOK_S, left_s))
 
     def _carry_out(self, loop: ThreadEventLoop, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
