@@ -53,7 +53,7 @@ def serve(hour: int) -> None:
 
 async def main() -> None:
     """Export after each hour, and tell what customers are billed for."""
-    exporter = Exporter(hub.usage, deliver, period="hour", clock=clock)
+    exporter = Exporter(hub.usage, deliver, period="hour")
     for hour in range(3):
         await asyncio.to_thread(serve, hour)
         clock.advance(HOUR_S)

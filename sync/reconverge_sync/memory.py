@@ -17,6 +17,7 @@ from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes, add
 from reconverge.hub.usage import (
     ROWS_MAX,
     AddressReport,
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -314,7 +315,7 @@ class MemoryUsage:
         with self._lock:
             return self._shards[0].loads(self._hub_us)
 
-    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         """See `UsageLedger.lead_export`."""
         with self._lock:
             until_us = self._hub_us + round(keep_s * SECOND_NS) // MICROSECOND_NS
@@ -325,10 +326,10 @@ class MemoryUsage:
         with self._lock:
             return self._shards[shard].marks(kind)
 
-    async def close_period(self, period: Period, shard: int) -> None:
+    async def close_period(self, period: Period, shard: int) -> bool:
         """See `UsageLedger.close_period`."""
         with self._lock:
-            self._shards[shard].close_period(period)
+            return self._shards[shard].close_period(period, self._hub_us)
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
         """See `UsageLedger.issue`."""
@@ -343,7 +344,7 @@ class MemoryUsage:
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
         """See `UsageLedger.finish`."""
         with self._lock:
-            self._shards[shard].finish(period, late_mark)
+            self._shards[shard].finish(period, late_mark, self._hub_us)
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
         """See `AddressLedger.address_secret`."""
@@ -354,7 +355,7 @@ class MemoryUsage:
     async def note_addresses(self, report: AddressReport) -> int:
         """See `AddressLedger.note_addresses`."""
         with self._lock:
-            return self._addresses[report.shard].note(report)
+            return self._addresses[report.shard].note(report, hub_us=self._hub_us)
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
         """See `AddressLedger.address_sketches`."""

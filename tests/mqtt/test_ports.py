@@ -65,7 +65,7 @@ def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosquitto) 
         await ledger.record(batch_of(rows)._replace(load=NodeLoad("one", 1.5, 2.5, 0)))
         await ledger.record(batch_of([row_of(3)], account="gone"))
         await ledger.record(batch_of(account="gone", sequence=2, answered=1, leaving=[HOUR]))
-        assert await ledger.lead_export("hour", "one", 60)
+        assert (await ledger.lead_export("hour", "one", 60)).leads
         await ledger.close_period(HOUR, 0)
         before = [[await ledger.issue(HOUR, 0, page) for page in range(16)], await ledger.loads()]
         await ledger.record(batch_of([row_of(6)], sequence=2, answered=1))
@@ -76,7 +76,7 @@ def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosquitto) 
 
         assert totals == await rows_of(ledger, HOUR)
         assert marks == await ledger.marks("hour", 0)
-        assert not await ledger.lead_export("hour", "two", 60)
+        assert not (await ledger.lead_export("hour", "two", 60)).leads
         events = [event for page in range(16) for event in await ledger.issue(HOUR, 0, page)]
         assert [0, 0, 1] == sorted(event.number for event in events)
         assert {event for page in before[0] for event in page} <= set(events)

@@ -108,7 +108,7 @@ def test_what_was_told_while_the_hub_was_searched_is_taken_back(on: str, redis_s
         await world.erase()
         for batch in batches:
             assert batch is not None
-            late.driver.reports.recorded(batch, await world.hub.usage.record(batch))
+            late.driver.reports.recorded(batch, await world.hub.usage.record(batch), world.clock.monotonic_ns())
         assert await other.driver.report()
         other.meter.add("acme", "api", 3)
         assert await other.driver.report()

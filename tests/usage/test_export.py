@@ -14,7 +14,7 @@ import pytest
 
 from reconverge.clock import ManualClock
 from reconverge.errors import InvalidSetting
-from reconverge.hub.usage import EVENTS_MAX, Counts, Period, Retention, UsageEvent, UsageKey
+from reconverge.hub.usage import EVENTS_MAX, Counts, ExportLease, Period, Retention, UsageEvent, UsageKey
 from reconverge.usage.events import (
     COLUMNS,
     EVENT_NAME_MAX,
@@ -72,7 +72,7 @@ def charge(ledger: MemoryUsage, clock: ManualClock, name: str, *costs: tuple[str
 def test_a_period_is_exported_once_when_it_is_over(ledger: MemoryUsage, clock: ManualClock) -> None:
     """Not before its grace is over, and not again."""
     delivered: list[UsageEvent] = []
-    exporter = Exporter(ledger, delivered.extend, clock=clock)
+    exporter = Exporter(ledger, delivered.extend)
     charge(ledger, clock, "node", ("acme", 5), ("zeta", 7))
     clock.advance(HOUR_S + GRACE_S - 0.001)
     assert 0 == asyncio.run(exporter.run()).events
@@ -87,7 +87,7 @@ def test_a_period_is_exported_once_when_it_is_over(ledger: MemoryUsage, clock: M
 def test_what_comes_late_is_a_further_event(ledger: MemoryUsage, clock: ManualClock) -> None:
     """A node that was cut off tells the last hour's usage after it was exported: the difference is exported."""
     delivered: list[UsageEvent] = []
-    exporter = Exporter(ledger, delivered.extend, clock=clock)
+    exporter = Exporter(ledger, delivered.extend)
     charge(ledger, clock, "node", ("acme", 5))
     cut_off = MeteredNode(ledger, clock, "cut off")
     cut_off.meter.add("acme", "api", 20)
@@ -104,7 +104,7 @@ def test_what_comes_late_is_a_further_event(ledger: MemoryUsage, clock: ManualCl
 def test_a_second_exporter_does_nothing(ledger: MemoryUsage, clock: ManualClock) -> None:
     """Until the first has been silent for as long as its lease lasts."""
     delivered: list[UsageEvent] = []
-    one, two = (Exporter(ledger, delivered.extend, clock=clock) for _ in range(2))
+    one, two = (Exporter(ledger, delivered.extend) for _ in range(2))
     charge(ledger, clock, "node", ("acme", 5))
     clock.advance(2 * HOUR_S)
     assert asyncio.run(one.run()).leads
@@ -121,9 +121,9 @@ def test_two_exporters_at_once_bill_once(ledger: MemoryUsage, clock: ManualClock
     class Careless(MemoryUsage):
         """A hub whose lease both have."""
 
-        async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:  # see above
+        async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:  # see above
             """Everyone leads."""
-            return True
+            return (await super().lead_export(kind, exporter, keep_s))._replace(leads=True)
 
     careless = Careless(clock, shards=2)
     identities = [f"customer {number}" for number in range(50)]
@@ -139,7 +139,7 @@ def test_two_exporters_at_once_bill_once(ledger: MemoryUsage, clock: ManualClock
             meter.ingest(cloud_event("shop", event))
 
     async def both() -> None:
-        await asyncio.gather(*(Exporter(careless, deliver, clock=clock).run() for _ in range(2)))
+        await asyncio.gather(*(Exporter(careless, deliver).run() for _ in range(2)))
 
     asyncio.run(both())
     assert dict.fromkeys(identities, 3) == meter.sums
@@ -166,7 +166,7 @@ def test_a_crash_while_delivering_loses_and_doubles_nothing(ledger: MemoryUsage,
     charged: Counter[str] = Counter({f"customer {number}": 2 for number in range(100)})
     for _ in range(500):
         try:
-            if asyncio.run(Exporter(ledger, deliver, clock=clock).run()).leads:
+            if asyncio.run(Exporter(ledger, deliver).run()).leads:
                 asyncio.run(node.driver.report())
         except Crash:
             asyncio.run(node.driver.report())
@@ -175,7 +175,7 @@ def test_a_crash_while_delivering_loses_and_doubles_nothing(ledger: MemoryUsage,
             random = Random(99)
     random.random = lambda: 1.0  # type: ignore[method-assign]  # no more crashes
     asyncio.run(node.driver.report())
-    asyncio.run(Exporter(ledger, deliver, clock=clock).run())
+    asyncio.run(Exporter(ledger, deliver).run())
 
     assert charged == meter.sums
     assert meter.duplicates > 0
@@ -189,7 +189,7 @@ def test_a_page_of_events_is_bounded(clock: ManualClock) -> None:
     charge(ledger, clock, "other", *((f"{number}", 1) for number in range(9000, count)))
     clock.advance(2 * HOUR_S)
     sizes: list[int] = []
-    found = asyncio.run(Exporter(ledger, lambda events: sizes.append(len(events)), clock=clock).run())
+    found = asyncio.run(Exporter(ledger, lambda events: sizes.append(len(events))).run())
 
     assert sum(sizes) == found.events
     assert max(sizes) <= EVENTS_MAX
@@ -202,7 +202,7 @@ def test_periods_that_were_never_exported_are_told_of(
     charge(ledger, clock, "node", ("acme", 5))
     clock.advance(10 * HOUR_S)
     with caplog.at_level(logging.ERROR):
-        found = asyncio.run(Exporter(ledger, lambda _: None, kept=Retention(hour=4), clock=clock).run())
+        found = asyncio.run(Exporter(ledger, lambda _: None, kept=Retention(hour=4)).run())
 
     assert 5 == found.expired
     assert ["not exported" in record.message for record in caplog.records] == [True]
@@ -222,7 +222,7 @@ class TestReceivers:
     def events(self, ledger: MemoryUsage, clock: ManualClock) -> list[UsageEvent]:
         """Three hours of two nodes, one of which reports late."""
         delivered: list[UsageEvent] = []
-        exporter = Exporter(ledger, delivered.extend, clock=clock)
+        exporter = Exporter(ledger, delivered.extend)
         random = Random(3)
         self.charged: Counter[str] = Counter()
         nodes = [MeteredNode(ledger, clock, name) for name in ("one", "two")]
@@ -353,7 +353,7 @@ def test_usage_before_the_first_export_is_exported(ledger: MemoryUsage, clock: M
     clock.advance(100 * HOUR_S)
     rows = [row_of(1, hour=HOUR.number + hour) for hour in range(100)]
     asyncio.run(ledger.record(batch_of(rows)))
-    found = asyncio.run(Exporter(ledger, lambda _: None, grace=0, clock=clock).run())
+    found = asyncio.run(Exporter(ledger, lambda _: None, grace=0).run())
 
     assert 100 == found.events
 
@@ -363,7 +363,7 @@ def test_a_name_that_no_file_can_hold_does_not_hold_up_an_export(ledger: MemoryU
     delivered: list[UsageEvent] = []
     charge(ledger, clock, "node", ("\udc80", 5), ("\ud800\n", 7))
     clock.advance(2 * HOUR_S)
-    asyncio.run(Exporter(ledger, delivered.extend, clock=clock).run())
+    asyncio.run(Exporter(ledger, delivered.extend).run())
 
     assert 12 == costs_by_identity(delivered).total()
     for text in (

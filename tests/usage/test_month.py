@@ -119,7 +119,7 @@ class Month:
             for event in twice:
                 self.meter.ingest(cloud_event("shop", event))
 
-        await Exporter(self.hub.usage, deliver, clock=self.clock, grace=0).run()
+        await Exporter(self.hub.usage, deliver, grace=0).run()
 
 
 def live(month: Month, faults: dict[int, Fault] | None = None, *, restarts: float = 0.0, kills: float = 0.0) -> None:

@@ -30,13 +30,19 @@ def total_cost(ledger: MemoryUsage, period: Period) -> int:
     return sum(counts.cost for counts in asyncio.run(totals(ledger, period)).values())
 
 
+def total_of_all(ledger: MemoryUsage, kind: str) -> int:
+    """What all identities have been charged in all periods of a kind."""
+    known = {period for shard in ledger._shards for period in shard.state.pages if period.kind == kind}
+    return sum(total_cost(ledger, period) for period in known)
+
+
 def run(node: MeteredNode) -> bool:
     """Have the node report once."""
     return asyncio.run(node.driver.report())
 
 
 class LossyFleet(RuleBasedStateMachine):
-    """Nodes charge, report over a bad network, restart and are killed; the hub is emptied; nothing is counted twice."""
+    """Nodes charge, report over a bad network, restart, and have wrong clocks; the hub is emptied; all is counted once."""
 
     nodes_count = 3
 
@@ -47,15 +53,16 @@ class LossyFleet(RuleBasedStateMachine):
         self.ledger = MemoryUsage(self.clock, shards=shards)
         self.network = LosingLedger(self.ledger)
         self.names = 0
-        self.nodes = [self._node() for _ in range(self.nodes_count)]
+        self.clocks = [clock_in_november() for _ in range(self.nodes_count)]
+        self.nodes = [self._node(place) for place in range(self.nodes_count)]
         self.charged: Counter[int] = Counter()
         """By node, by its place."""
         self.departed = 0
         """What nodes had charged and told that are gone."""
 
-    def _node(self) -> MeteredNode:
+    def _node(self, place: int) -> MeteredNode:
         self.names += 1
-        return MeteredNode(self.network.ledger, self.clock, f"node{self.names}")
+        return MeteredNode(self.network.ledger, self.clocks[place], f"node{self.names}")
 
     @rule(place=st.integers(0, 2), identity=st.sampled_from(["acme", "zeta", "é"]), cost=st.integers(-3, 9))
     def charge(self, place: int, identity: str, cost: int) -> None:
@@ -79,14 +86,21 @@ class LossyFleet(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         """Time passes, all of it within one day."""
         if (self.clock.wall_ns() / 1e9 + seconds) < NOVEMBER + 86_400:
-            self.clock.advance(seconds)
+            for clock in (self.clock, *self.clocks):
+                clock.advance(seconds)
+
+    @rule(place=st.integers(0, 2), seconds=st.sampled_from([-5e7, -4e5, -14_400, 0, 299, 301, 14_400, 4e5, 5e7]))
+    def set_clock(self, place: int, seconds: float) -> None:
+        """The clock of a node is so far ahead of the hub's."""
+        clock = self.clocks[place]
+        clock.jump((self.clock.wall_ns() - clock.wall_ns()) / 1e9 + seconds)
 
     @rule(place=st.integers(0, 2))
     def restart(self, place: int) -> None:
         """A process ends in an orderly way, and another one starts."""
         assert asyncio.run(self.nodes[place].driver.leave())
         self.departed += self.charged.pop(place, 0)
-        self.nodes[place] = self._node()
+        self.nodes[place] = self._node(place)
 
     @rule()
     def empty_hub(self) -> None:
@@ -107,9 +121,8 @@ class LossyFleet(RuleBasedStateMachine):
         for node in self.nodes:
             run(node)
             run(node)  # the first may only bring to light that the hub has lost data
-        day, month = (period_at(kind, NOVEMBER) for kind in ("day", "month"))
         expected = self.departed + sum(self.charged.values())
-        assert expected == total_cost(self.ledger, day) == total_cost(self.ledger, month)
+        assert expected == total_of_all(self.ledger, "day") == total_of_all(self.ledger, "month")
 
     def teardown(self) -> None:
         """Look once more in the end."""
@@ -144,7 +157,7 @@ def test_all_kinds_of_periods_sum_to_the_same(clock: ManualClock, ledger: Memory
     node = MeteredNode(ledger, clock, "node")
     for number in range(BATCH_ROWS_MAX):
         node.meter.add(f"customer {number}", "api", 3)
-    node.driver.reports.gather()
+    node.driver.reports.gather(clock.monotonic_ns())
     batch = node.driver.reports.batch(0)
     assert batch is not None
     asyncio.run(ledger.record(batch))
@@ -191,10 +204,10 @@ def test_a_copy_of_a_process_takes_another_account(clock: ManualClock, ledger: M
     copy = MeteredNode(ledger, clock, "node")  # the same account: it was restored from an image of the first one
     copy.meter.add("acme", "api", 100)
     reports = copy.driver.reports
-    reports.gather()
+    reports.gather(clock.monotonic_ns())
     batch = reports.batch(0)
     assert batch is not None
-    reports.recorded(batch, Recorded(0, merged=True, folded=0, done={}))
+    reports.recorded(batch, Recorded(0, merged=True, folded=0, done={}), clock.monotonic_ns())
     original.meter.add("acme", "api", 10)
     run(original)
     run(original)
@@ -266,7 +279,7 @@ def test_the_rows_that_a_node_keeps_are_bounded(clock: ManualClock, ledger: Memo
     reports = UsageReports(meter, shards=1, new_name=names(), kept=Retention(), rows_max=100)
     for number in range(200):
         meter.add(f"customer {number}", "api")
-    reports.gather()
+    reports.gather(clock.monotonic_ns())
 
     assert 100 <= reports.rows <= 100 + len(KINDS)
     for kind in KINDS:
@@ -292,3 +305,69 @@ def test_a_loss_that_the_last_word_brings_to_light_is_told_again(clock: ManualCl
     assert asyncio.run(node.driver.leave())
 
     assert 30 == total_cost(ledger, period_at("hour", NOVEMBER))
+
+
+@pytest.mark.parametrize("also_the_hubs", [False, True], ids=["the node's clock", "the hub's, too"])
+@pytest.mark.parametrize("seconds", [14_400, 50 * 86_400, 500 * 86_400, -500 * 86_400])
+def test_a_clock_that_goes_ahead_and_back_loses_nothing(seconds: int, also_the_hubs: bool) -> None:
+    """Neither what was counted before nor afterwards; each kind of period sums to what was charged."""
+    own, hubs = clock_in_november(), clock_in_november()
+    ledger = MemoryHub(clock=own if also_the_hubs else hubs).usage
+    node = MeteredNode(ledger, own, "node")
+    for jump, costs in ((seconds, 10), (-seconds, 1), *[(0, 10)] * 20):
+        node.meter.add("acme", "api", costs)
+        run(node)
+        own.jump(jump)
+        for clock in (own, hubs):
+            clock.advance(30)
+    run(node)
+
+    assert [211] * len(KINDS) == [total_of_all(ledger, kind) for kind in KINDS]
+    assert {} == dict(node.driver.reports.dropped)
+
+
+def test_what_the_hub_refuses_for_its_date_is_counted_in_its_present(
+    clock: ManualClock, ledger: MemoryUsage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the same round; an operator reads once in the log that the clock is wrong."""
+    fast = clock_in_november()
+    fast.jump(4 * HOUR_S)
+    node = MeteredNode(ledger, fast, "node")
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            node.meter.add("acme", "api", 5)
+            assert run(node)
+
+    found = [total_cost(ledger, period_at(kind, NOVEMBER)) for kind in KINDS]
+    assert [10] * len(KINDS) == found
+    assert {"minute": 2, "hour": 2} == dict(node.driver.reports.misdated)
+    assert ["put the clock of this machine right" in record.message for record in caplog.records] == [True]
+
+
+def test_what_the_hub_has_of_a_row_is_not_counted_again_under_another_date(
+    clock: ManualClock, ledger: MemoryUsage
+) -> None:
+    """The answer to it was lost, the hub's clock goes back, and the row, told again, is too far ahead."""
+    node = MeteredNode(ledger, clock, "node")
+    network = LosingLedger(ledger)
+    node.driver.ledger = network.ledger
+    network.faults = ["unanswered"]
+    node.meter.add("acme", "api", 5)
+    run(node)
+    clock.jump(-HOUR_S)
+    node.meter.add("acme", "api", 2)
+    run(node)
+
+    assert [7] * len(KINDS) == [total_of_all(ledger, kind) for kind in KINDS]
+
+
+def test_a_date_that_no_calendar_has_is_counted(clock: ManualClock, ledger: MemoryUsage) -> None:
+    """Of a clock that stands before 1970, or after the year 9999."""
+    own = clock_in_november()
+    node = MeteredNode(ledger, own, "node")
+    for jump in (-2 * NOVEMBER, 1e12):
+        own.jump(jump)
+        node.meter.add("acme", "api", 5)
+        assert run(node)
+
+    assert [10] * len(KINDS) == [total_cost(ledger, period_at(kind, clock.wall_ns() / 1e9)) for kind in KINDS]

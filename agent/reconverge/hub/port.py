@@ -11,6 +11,7 @@ from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 from reconverge.hub.usage import (
     AddressReport,
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -195,8 +196,9 @@ class UsageLedger(Protocol):
 
     Promises: a batch is merged whole or not at all; one that is repeated or late changes nothing; the total of a row is
     the sum of what all accounts have said of it last; an event, once issued, is issued again with the same number and
-    the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total. Whatever
-    goes wrong is raised as `HubUnavailable` and nothing else.
+    the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total; rows that
+    are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than is kept, are refused, and the answer
+    names them. Whatever goes wrong is raised as `HubUnavailable` and nothing else.
     Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
     """
 
@@ -217,10 +219,11 @@ class UsageLedger(Protocol):
         """What each node said last that it is doing. Raises HubUnavailable."""
         ...
 
-    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
-        """Whether this exporter is the one of that kind of periods for the next `keep_s` seconds.
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
+        """Have this exporter be the one of that kind of periods for the next `keep_s` seconds, unless another one is.
 
-        It keeps two from doing the same work. That they bill nothing twice does not depend on it.
+        It keeps two from doing the same work. That they bill nothing twice does not depend on it. With 0 seconds the
+        exporter makes room for others. Raises HubUnavailable.
         """
         ...
 
@@ -228,8 +231,11 @@ class UsageLedger(Protocol):
         """How far the export has come. Raises HubUnavailable."""
         ...
 
-    async def close_period(self, period: Period, shard: int) -> None:
-        """Count what is recorded up to the end of that period as late from now on. Raises HubUnavailable."""
+    async def close_period(self, period: Period, shard: int) -> bool:
+        """Count what is recorded up to the end of that period as late from now on. Raises HubUnavailable.
+
+        Returns whether the period is over by the hub's clock; nothing is done if not.
+        """
         ...
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
@@ -241,7 +247,7 @@ class UsageLedger(Protocol):
         ...
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """All events of the period are confirmed, and so are those of all periods before it.
+        """All events of the period, which is over, are confirmed, and so are those of all periods before it.
 
         With a `late_mark` of `marks`, the period is not late any more unless more has come. Raises HubUnavailable.
         """

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from reconverge.hub.report import WHOLE_MAX
+
 MINUTE: Final = "minute"
 HOUR: Final = "hour"
 DAY: Final = "day"
@@ -17,6 +19,11 @@ KINDS: Final = (MINUTE, HOUR, DAY, MONTH)
 """The kinds of periods, the shortest first. All follow UTC."""
 LENGTH_MS: Final[Mapping[str, int]] = {MINUTE: 60_000, HOUR: 3_600_000, DAY: 86_400_000, MONTH: 31 * 86_400_000}
 """How long a period of each kind lasts at most."""
+AHEAD_MS: Final = 300_000
+"""So long before it begins, by the hub's clock, a period is counted in: clocks that go by a time server differ by less.
+Usage that is dated further ahead comes from a clock that is wrong."""
+MONTHS: Final = 12
+EPOCH_YEAR: Final = 1970
 PAGES: Final = 16
 """A shard keeps the rows of one period in so many parts, so that no script goes through more than one of them."""
 ROWS_MAX: Final = 4096
@@ -38,11 +45,13 @@ SKETCHES_MAX: Final = 5000
 SKETCHES_TOLD_MAX: Final = 64
 """Identities of one report of addresses, so that a script of a Redis is over within a few milliseconds."""
 SKETCHES_KEPT_HOURS: Final = 2
-"""For so long after its last change a hub keeps the sketches of an hour."""
+"""Of so many hours a hub keeps sketches, and the last one for so long after its last change."""
 SECRET_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub keeps the secret by which addresses are hashed after a node has asked for it last."""
 OTHERS: Final = "(others)"
 """The identity under which what goes beyond a bound is counted."""
+_DAYS_TO_MARCH_1970: Final = 365 * 1970 + 1970 // 4 - 1970 // 100 + 1970 // 400
+"""As `period_start_s` counts days."""
 
 
 class Period(NamedTuple):
@@ -95,8 +104,12 @@ class Retention(NamedTuple):
     month: int = 14
 
     def keep_ms(self, kind: str) -> int:
-        """For how many milliseconds after its last change a period of that kind is kept."""
-        return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind]
+        """For how many milliseconds a period is kept after its last change: longer than it is counted in."""
+        return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind] + AHEAD_MS
+
+
+SKETCHES_RETENTION: Final = Retention(hour=SKETCHES_KEPT_HOURS - 1)
+"""The hour that it is by the hub's clock, and the one before."""
 
 
 class NodeLoad(NamedTuple):
@@ -139,10 +152,28 @@ class Recorded(NamedTuple):
     """How many rows went to OTHERS, because the hub has no room for further ones."""
     done: Mapping[str, int]
     """By kind, up to which period all usage was exported and delivered."""
+    hub_us: int = 0
+    """The hub's clock."""
+    refused: Sequence[int] = ()
+    """The places in the batch of rows that the hub has not counted for their date; see `counted_us`. Of them it has
+    nothing of this account, so their counts may be told again under another date."""
+
+
+class ExportLease(NamedTuple):
+    """Which exporter leads, by the hub's clock."""
+
+    leads: bool
+    """Whether that is the one that has asked."""
+    exporter: str
+    until_us: int
+    hub_us: int
 
 
 class AddressReport(NamedTuple):
-    """What one node says to one shard of the addresses from which identities have come; at most SKETCHES_TOLD_MAX."""
+    """What one node says to one shard of the addresses from which identities have come; at most SKETCHES_TOLD_MAX.
+
+    A hub takes it in as it counts usage of that hour, see `counted_us`; what it does not take is left out.
+    """
 
     hour: int
     """Since 1970, by the node's clock."""
@@ -174,6 +205,31 @@ class ExportMarks(NamedTuple):
     """Up to which all issued events were confirmed as delivered."""
     late: Mapping[int, int]
     """Closed periods in which something was recorded since they were exported last, each with a mark."""
+
+
+def period_start_s(period: Period) -> int:
+    """When a period begins, in seconds since 1970."""
+    if period.kind != MONTH:
+        return period.number * (LENGTH_MS[period.kind] // 1000)
+    # Days from March on: so the odd month is the last one of its year, and a leap day the last one of that.
+    year, month = divmod(period.number - 2, MONTHS)
+    year += EPOCH_YEAR
+    leap_days = year // 4 - year // 100 + year // 400
+    return (365 * year + leap_days + (153 * month + 2) // 5 - _DAYS_TO_MARCH_1970 + 59) * 86_400
+
+
+def period_end_s(period: Period) -> int:
+    """When a period ends, and the next begins, in seconds since 1970."""
+    return period_start_s(Period(period.kind, period.number + 1))
+
+
+def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
+    """From when and until when a hub counts in what it hears of a period for the first time, by its clock.
+
+    What an account has told of before, it may replace at any time: the hub keeps that longer (`Retention.keep_ms`).
+    """
+    last = Period(period.kind, period.number + int(getattr(kept, period.kind)))
+    return (period_start_s(period) * 1000 - AHEAD_MS) * 1000, min(period_end_s(last) * 1_000_000, WHOLE_MAX)
 
 
 def field_of(key: UsageKey) -> bytes:

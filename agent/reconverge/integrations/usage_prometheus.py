@@ -60,7 +60,12 @@ class UsageCollector(Collector):
         for kind, count in stats.failures.items():
             failures.add_metric([kind], count)
         yield failures
-        dropped = CounterMetricFamily("reconverge_usage_dropped", "Rows that were never reported.", labels=["period"])
-        for kind, count in stats.dropped.items():
-            dropped.add_metric([kind], count)
-        yield dropped
+        by_period = {
+            "dropped": ("Rows that were never reported.", stats.dropped),
+            "misdated": ("Rows of a wrong clock, counted by the hub's.", stats.misdated),
+        }
+        for name, (text, counts) in by_period.items():
+            family = CounterMetricFamily(f"reconverge_usage_{name}", text, labels=["period"])
+            for kind, count in counts.items():
+                family.add_metric([kind], count)
+            yield family

@@ -1,6 +1,6 @@
 """What was used: by identity, limit, route and period, live and exported, for billing."""
 
-from reconverge.hub.usage import Counts, NodeLoad, Period, Retention, UsageEvent, UsageKey, UsageRow
+from reconverge.hub.usage import Counts, ExportLease, NodeLoad, Period, Retention, UsageEvent, UsageKey, UsageRow
 from reconverge.usage.addresses import AddressBook
 from reconverge.usage.events import cloud_event, csv_lines, json_lines, stripe_meter_event
 from reconverge.usage.export import Exporter, ExportRun
@@ -12,6 +12,7 @@ from reconverge.usage.reporter import UsageReporter, UsageStats
 __all__ = [
     "AddressBook",
     "Counts",
+    "ExportLease",
     "ExportRun",
     "Exporter",
     "Meter",

@@ -125,7 +125,7 @@ class UsageDriver:
         elapsed_s = max(now_ns - self._gathered_ns, 1) / SECOND_NS
         self._gathered_ns = now_ns
         companions = self._meter.take_companions()
-        new = self.reports.gather()
+        new = self.reports.gather(now_ns)
         requests = max(0, new.requests + new.refused - companions)
         node = self._node or f"{socket.gethostname()}:{os.getpid()}"
         return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
@@ -171,7 +171,7 @@ class UsageDriver:
             self._complain_of(error)
         else:
             self.answered += 1
-            self.reports.recorded(batch, answer)
+            self.reports.recorded(batch, answer, self._clock.monotonic_ns())
             return True
         return False
 

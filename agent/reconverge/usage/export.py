@@ -10,8 +10,10 @@
 #
 #     close the period  ->  issue events  ->  deliver  ->  confirm  ->  ...  ->  finish the period
 #
-# A period is closed `grace` seconds after its end, when running nodes have reported it. What a node that was cut off
-# tells later is late: the hub marks the period, and the next run issues further events with the differences.
+# A period is closed `grace` seconds after its end, when running nodes have reported it. It ends by the hub's clock,
+# which the answer about the lease tells: an exporter whose own clock is ahead would close periods that go on. What a
+# node that was cut off tells later is late: the hub marks the period, and the next run issues further events with the
+# differences.
 #
 # What is exported is done with the period's `finish`. Nodes hear of that with their next answer, and keep no longer
 # what they had told of it. A hub that has lost its data begins its numbers anew: what was exported before is exported
@@ -21,15 +23,17 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, TypeAlias
 
-from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
+from reconverge.clock import Seconds, in_seconds
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import UsageLedger
-from reconverge.hub.usage import HOUR, PAGES, ExportMarks, Period, Retention, UsageEvent
+from reconverge.hub.usage import HOUR, PAGES, ExportLease, ExportMarks, Period, Retention, UsageEvent
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.periods import checked_kind, period_at
 
@@ -39,6 +43,8 @@ GRACE_S: Final = 60.0
 """How long after the end of a period it is exported: several reports of each node."""
 LEASE_S: Final = 60.0
 """How long an exporter is the one, from each run on."""
+HOST_MAX: Final = 64
+"""Characters of a host's name in that of an exporter."""
 
 Deliver: TypeAlias = Callable[[Sequence[UsageEvent]], Awaitable[None] | None]
 """Delivers events. When it returns they count as delivered; when it raises, they come again."""
@@ -50,6 +56,8 @@ class ExportRun:
 
     leads: bool = True
     """Whether this exporter was the one; if not, it has done nothing."""
+    lease: ExportLease | None = None
+    """Which exporter is, and until when, by the hub's clock, as of the beginning of the run."""
     events: int = 0
     """How many events were delivered, repeated ones among them."""
     late: int = 0
@@ -69,7 +77,6 @@ class Exporter:
         period: minute, hour, day or month.
         grace: seconds after the end of a period before it is exported.
         kept: how many periods the hub keeps, as the nodes say it.
-        clock: by which periods end.
 
     Raises:
         InvalidSetting: there is no such kind of period, or the grace is negative.
@@ -83,7 +90,6 @@ class Exporter:
         period: str = HOUR,
         grace: Seconds = GRACE_S,
         kept: Retention | None = None,
-        clock: Clock | None = None,
     ) -> None:
         grace_s = in_seconds(grace)
         if not grace_s >= 0:
@@ -93,24 +99,27 @@ class Exporter:
         self._kind = checked_kind(period)
         self._grace_s = grace_s
         self._kept = int(getattr(kept or Retention(), self._kind))
-        self._clock = clock or SystemClock()
-        self._name = token_hex(8)
+        self._name = f"{socket.gethostname()[:HOST_MAX]}:{os.getpid()}:{token_hex(4)}"
         self._logged = LoggedOnce()
 
     async def run(self) -> ExportRun:
         """Export all that is due. Raises HubUnavailable, and what `deliver` raises; the next run goes on from there."""
-        run = ExportRun()
-        if not await self._lead():
-            run.leads = False
+        lease = await self._lead()
+        run = ExportRun(leads=lease.leads, lease=lease)
+        if not run.leads:
             return run
-        last = period_at(self._kind, self._clock.wall_ns() / SECOND_NS - self._grace_s).number - 1
+        last = period_at(self._kind, lease.hub_us / 1_000_000 - self._grace_s).number - 1
         for shard in range(self._ledger.shards):
             marks = await self._ledger.marks(self._kind, shard)
             for period in self._due(marks, last, run):
                 await self._export(period, shard, marks, run)
         return run
 
-    async def _lead(self) -> bool:
+    async def make_room(self) -> None:
+        """Let another exporter begin at once, for one that does not run again. Raises HubUnavailable."""
+        await self._ledger.lead_export(self._kind, self._name, 0)
+
+    async def _lead(self) -> ExportLease:
         return await self._ledger.lead_export(self._kind, self._name, LEASE_S)
 
     def _due(self, marks: ExportMarks, last: int, run: ExportRun) -> Iterator[Period]:
@@ -135,8 +144,8 @@ class Exporter:
     async def _export(self, period: Period, shard: int, marks: ExportMarks, run: ExportRun) -> None:
         ledger = self._ledger
         was_done = marks.done is not None and period.number <= marks.done
-        if marks.closed is None or period.number > marks.closed:
-            await ledger.close_period(period, shard)
+        if (marks.closed is None or period.number > marks.closed) and not await ledger.close_period(period, shard):
+            return  # the hub has another leader by now, whose clock is behind
         for page in range(PAGES):
             while events := await ledger.issue(period, shard, page):
                 events = sorted(events)

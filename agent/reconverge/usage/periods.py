@@ -6,10 +6,30 @@ from datetime import UTC, datetime
 from typing import Final
 
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.usage import DAY, HOUR, KINDS, LENGTH_MS, MINUTE, MONTH, Period
+from reconverge.hub.usage import (
+    DAY,
+    EPOCH_YEAR,
+    HOUR,
+    KINDS,
+    LENGTH_MS,
+    MINUTE,
+    MONTH,
+    MONTHS,
+    Period,
+    period_end_s,
+    period_start_s,
+)
 
-MONTHS: Final = 12
-EPOCH_YEAR: Final = 1970
+__all__ = [
+    "checked_kind",
+    "period_at",
+    "period_end_s",
+    "period_name",
+    "period_named",
+    "period_start_s",
+    "periods_of_minute",
+]
+
 _FORMATS: Final = {MINUTE: "%Y-%m-%dT%H:%MZ", HOUR: "%Y-%m-%dT%HZ", DAY: "%Y-%m-%d", MONTH: "%Y-%m"}
 
 
@@ -26,19 +46,6 @@ def period_at(kind: str, at_s: float) -> Period:
         moment = datetime.fromtimestamp(at_s // 1, UTC)
         return Period(kind, (moment.year - EPOCH_YEAR) * MONTHS + moment.month - 1)
     return Period(kind, int(at_s // (LENGTH_MS[kind] / 1000)))
-
-
-def period_start_s(period: Period) -> int:
-    """When a period begins, in seconds since 1970."""
-    if period.kind == MONTH:
-        year, month = divmod(period.number, MONTHS)
-        return int(datetime(EPOCH_YEAR + year, month + 1, 1, tzinfo=UTC).timestamp())
-    return period.number * (LENGTH_MS[period.kind] // 1000)
-
-
-def period_end_s(period: Period) -> int:
-    """When a period ends, and the next begins, in seconds since 1970."""
-    return period_start_s(Period(period.kind, period.number + 1))
 
 
 def period_name(period: Period) -> str:

@@ -13,9 +13,15 @@
 # nothing.
 #
 # Rows are kept until their period was exported and delivered (`done`), or for a few periods if nothing is exported;
-# those that are not told yet for as long as the hub would take them. A row that is gone is never begun again under the
-# same account, because a smaller count would take away what the hub has: what comes later for such a period, from a
-# clock that is behind, is counted in the first period after it (`_floor`).
+# those that are not told yet for as long as the hub would take them. How long that is, is measured by the clock that
+# does not jump, from the last count of a period on: by the numbers of periods, a wall clock that goes ahead and back
+# would have all that comes afterwards be too old. A row that is gone is never begun again under the same account,
+# because a smaller count would take away what the hub has: what comes later for such a period, from a clock that is
+# behind, is counted in the first period after it (`_gone`).
+#
+# What the hub refuses for its date comes from a wall clock that is wrong: ahead, or further back than the hub keeps. It
+# is counted in the period that it is by the hub's clock, which has not got it yet; so nothing is lost, and each kind of
+# period sums to the same. Only what the hub has had of such a row stays there.
 #
 # The last word ends the account: the hub forgets the account's own rows, and the next start has a new account.
 
@@ -27,10 +33,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.usage import (
+    AHEAD_MS,
     BATCH_ROWS_MAX,
     DAY,
     HOUR,
+    KINDS,
+    LENGTH_MS,
     MINUTE,
     MONTH,
     NOTHING,
@@ -43,16 +53,21 @@ from reconverge.hub.usage import (
     UsageBatch,
     UsageKey,
     UsageRow,
+    counted_us,
     shard_of,
 )
 from reconverge.runtime.log_throttle import LoggedOnce
-from reconverge.usage.meter import Meter, Taken
-from reconverge.usage.periods import periods_of_minute
+from reconverge.usage.meter import Meter
+from reconverge.usage.periods import period_at, period_name, periods_of_minute
 
 logger = logging.getLogger("reconverge")
 
 KEPT_TOLD: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
 """So many periods of a kind that is not exported are kept before the present one, after they were told."""
+GONE_MAX: Final = 1000
+"""So many periods of each kind are known to be gone one by one; none is begun any more before the earliest of them."""
+MINUTES_MAX: Final = 4_223_371_680
+"""Until the end of the year 9999; a clock beyond that counts there, and then by the hub's."""
 ROWS_KEPT_MAX: Final = 400_000
 """Rows that a node keeps, of all periods: about 150 MB if they are all used. Beyond that keys that are new to a period
 are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
@@ -61,11 +76,13 @@ are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as
 class _Row:
     """An account's own count of a key in a period, and what the hub was told of it."""
 
-    __slots__ = ("counts", "told")
+    __slots__ = ("counts", "merged", "told")
 
     def __init__(self) -> None:
         self.counts = NOTHING
         self.told = NOTHING
+        self.merged = NOTHING
+        """What the hub has ever answered to have, also if it has lost that since."""
 
 
 class UsageReports:
@@ -97,6 +114,8 @@ class UsageReports:
         """Rows that were told again for that."""
         self.dropped: Counter[str] = Counter()
         """Rows that were never told, by kind of period: the hub did not answer for as long as it keeps them."""
+        self.misdated: Counter[str] = Counter()
+        """Rows that the hub has refused for their date, by kind of period; they count in its present period."""
         self.folded = 0
         """Rows that the hub has counted under OTHERS."""
         self.overflowed = 0
@@ -109,9 +128,11 @@ class UsageReports:
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0
+        self._counted_ns: dict[Period, int] = {}
+        """When something was counted in a period last, by the clock that does not jump."""
+        self._gone: dict[str, set[int]] = {kind: set() for kind in KINDS}
+        """By kind, periods that rows cannot be begun in any more, and before which none can be, either:"""
         self._floor: dict[str, int] = {}
-        """By kind, the first period that rows can still be begun in."""
-        self._newest: dict[str, int] = {}
         self._done: dict[str, int] = {}
         self._shards = [_Shard() for _ in range(self._shards_count)]
 
@@ -125,14 +146,18 @@ class UsageReports:
         """Rows that are kept."""
         return self._count
 
-    def gather(self) -> Counts:
-        """Add what the meter has counted since; returns how much that was, under all keys together."""
+    def gather(self, now_ns: int) -> Counts:
+        """Add what the meter has counted since; returns how much that was, under all keys together.
+
+        `now_ns` is of the clock that does not jump.
+        """
         with self.lock:
             taken = self.meter.take()
-            periods = {minute: periods_of_minute(minute) for minute in {each.minute for each in taken}}
+            periods = {minute: _periods(minute) for minute in {each.minute for each in taken}}
             for each in taken:
-                self._add(each, periods[each.minute])
-            self._drop_old()
+                for period in periods[each.minute]:
+                    self._add(self._first_open(period), each.key, each.counts, now_ns)
+            self._drop_old(now_ns)
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
@@ -176,8 +201,8 @@ class UsageReports:
             periods = self._periods_of(shard)
             return UsageBatch(self.account, shard, state.sequence, state.answered, (), self._kept, periods)
 
-    def recorded(self, batch: UsageBatch, answer: Recorded) -> None:
-        """The hub has answered."""
+    def recorded(self, batch: UsageBatch, answer: Recorded, now_ns: int) -> None:
+        """The hub has answered; `now_ns` is as for `gather`."""
         with self.lock:
             if batch.account != self.account:
                 return
@@ -190,8 +215,11 @@ class UsageReports:
                     self._tell_again(batch.shard)
                 return
             state.answered = batch.sequence
-            for row in batch.rows:
-                self._note_told(state, row)
+            for place, row in enumerate(batch.rows):
+                if place in answer.refused:
+                    self._date_anew(row, answer.hub_us, now_ns)
+                else:
+                    self._note_told(state, row)
             for kind, number in answer.done.items():
                 self._done[kind] = max(number, self._done.get(kind, number))
             self._note_folded(answer.folded)
@@ -201,57 +229,94 @@ class UsageReports:
         with self.lock:
             return {key: row.counts for key, row in self._rows.get(period, {}).items()}
 
-    def _add(self, taken: Taken, periods: tuple[Period, ...]) -> None:
-        for kind, number in periods:
-            period = Period(kind, max(number, self._floor.get(kind, number)))
-            key = taken.key
-            rows = self._rows.setdefault(period, {})
+    def _add(self, period: Period, key: UsageKey, counts: Counts, now_ns: int) -> None:
+        rows = self._rows.setdefault(period, {})
+        if key not in rows:
+            if self._count >= self._rows_max and key.identity != OTHERS:
+                key = UsageKey(OTHERS, key.limit, "")
+                self._note_overflow()
             if key not in rows:
-                if self._count >= self._rows_max and key.identity != OTHERS:
-                    key = UsageKey(OTHERS, key.limit, "")
-                    self._note_overflow()
-                if key not in rows:
-                    rows[key] = _Row()
-                    self._count += 1
-            row = rows[key]
-            row.counts = _plus(row.counts, taken.counts)
-            self._newest[kind] = max(period.number, self._newest.get(kind, 0))
-            if self._alone:
-                row.told = row.counts
-            else:
-                self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
+                rows[key] = _Row()
+                self._count += 1
+        row = rows[key]
+        row.counts = _plus(row.counts, counts)
+        self._counted_ns[period] = now_ns
+        if self._alone:
+            row.told = row.counts
+        else:
+            self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
-    def _drop_old(self) -> None:
+    def _first_open(self, period: Period) -> Period:
+        """That period, or the first after it that rows can be begun in."""
+        kind, number = period
+        number = max(number, self._floor.get(kind, number))
+        while number in self._gone[kind]:
+            number += 1
+        return Period(kind, number)
+
+    def _date_anew(self, row: UsageRow, hub_us: int, now_ns: int) -> None:
+        """Count in the hub's present period what it has refused, as far as it has never had that."""
+        period, key, _ = row
+        rows = self._rows.get(period, {})
+        kept = rows.get(key)
+        if kept is None:
+            return
+        self._shards[self._shard_of(key)].told(key, period)
+        new = _plus(kept.counts, kept.merged, -1)
+        if kept.told != kept.merged:
+            self._note_dropped(period.kind, 1)  # the hub has lost that since, and does not take it any more
+        kept.counts = kept.told = kept.merged
+        if kept.merged == NOTHING:
+            del rows[key]
+            self._count -= 1
+            if not rows:
+                del self._rows[period], self._counted_ns[period]
+        if new != NOTHING:
+            self._note_misdated(period, hub_us)
+            if (present := self._open_at_hub(period.kind, hub_us)) is None:
+                self._note_dropped(period.kind, 1)
+            else:
+                self._add(present, key, new, now_ns)
+
+    def _open_at_hub(self, kind: str, hub_us: int) -> Period | None:
+        """The period nearest to the hub's present that it counts and that rows can be begun in, if there is one."""
+        present = period_at(kind, hub_us / 1_000_000)
+        ahead = self._first_open(present)
+        if counted_us(ahead, self._kept)[0] <= hub_us:
+            return ahead
+        for number in range(present.number - 1, present.number - int(getattr(self._kept, kind)) - 1, -1):
+            period = Period(kind, number)
+            if self._first_open(period) == period:
+                return period
+        return None
+
+    def _drop_old(self, now_ns: int) -> None:
         """Let go of periods that no hub will be told of again."""
-        for period in sorted(self._rows):
+        for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
-            behind = self._newest[kind] - number
-            if not behind:
-                continue
+            age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
+            if age_ms <= length_ms:
+                continue  # it may be the present one
             untold = sum(row.counts != row.told for row in self._rows[period].values())
-            exported = number <= self._done[kind] if kind in self._done else behind > KEPT_TOLD[kind]
-            expired = behind > int(getattr(self._kept, kind))
-            if (exported and not untold) or expired:
+            told_ms = (KEPT_TOLD[kind] + 1) * length_ms
+            over = number <= self._done[kind] if kind in self._done else age_ms > told_ms
+            if (over and not untold) or age_ms > (int(getattr(self._kept, kind)) + 1) * length_ms:
                 self._drop(period, untold)
 
     def _drop(self, period: Period, untold: int) -> None:
-        rows = self._rows.pop(period)
-        self._count -= len(rows)
-        self._floor[period.kind] = max(period.number + 1, self._floor.get(period.kind, 0))
+        self._count -= len(self._rows.pop(period))
+        del self._counted_ns[period]
+        gone = self._gone[period.kind]
+        gone.add(period.number)
+        if len(gone) > GONE_MAX:
+            gone.remove(earliest := min(gone))
+            self._floor[period.kind] = max(earliest + 1, self._floor.get(period.kind, earliest))
         if not untold:
             return
         for shard in self._shards:
             for key in [key for key, periods in shard.dirty.items() if period in periods]:
                 shard.told(key, period)
-        self.dropped[period.kind] += untold
-        if self._logged.is_new(("dropped", period.kind)):
-            logger.error(
-                "reconverge: usage of %d rows was never told to the hub and is lost for the kind of period %r: the hub"
-                " has not answered for as long as it keeps them. Longer periods still have it. From now on that is only"
-                " counted, as `dropped`",
-                untold,
-                period.kind,
-            )
+        self._note_dropped(period.kind, untold)
 
     def _tell_again(self, shard: int) -> None:
         """The hub has lost what it was told: all that is kept of this shard is new to it."""
@@ -276,7 +341,7 @@ class UsageReports:
         self.account = self._new_name()
         for rows in self._rows.values():
             for row in rows.values():
-                row.counts, row.told = _plus(row.counts, row.told, -1), NOTHING
+                row.counts, row.told, row.merged = _plus(row.counts, row.told, -1), NOTHING, NOTHING
         for shard in self._shards:
             shard.sequence = shard.answered = 0
         if self._logged.is_new("copy"):
@@ -289,9 +354,32 @@ class UsageReports:
         kept = self._rows.get(row.period, {}).get(row.key)
         if kept is None:
             return
-        kept.told = row.counts
+        kept.told = kept.merged = row.counts
         if kept.counts == row.counts:
             state.told(row.key, row.period)
+
+    def _note_dropped(self, kind: str, rows: int) -> None:
+        self.dropped[kind] += rows
+        if self._logged.is_new(("dropped", kind)):
+            logger.error(
+                "reconverge: usage of %d rows was never told to the hub and is lost for the kind of period %r: the hub"
+                " has not answered for as long as it keeps them. Longer periods still have it. From now on that is only"
+                " counted, as `dropped`",
+                rows,
+                kind,
+            )
+
+    def _note_misdated(self, period: Period, hub_us: int) -> None:
+        self.misdated[period.kind] += 1
+        if self._logged.is_new("misdated"):
+            logger.error(
+                "reconverge: the hub does not count usage of %s, because it is %s by its clock: that is further ahead"
+                " than %d s, or longer ago than it keeps. It is counted in the period that it is there, so that none is"
+                " lost; put the clock of this machine right. From now on that is only counted, as `misdated`",
+                period_name(period),
+                period_name(period_at(MINUTE, hub_us / 1_000_000)),
+                AHEAD_MS // 1000,
+            )
 
     def _note_folded(self, folded: int) -> None:
         self.folded += folded
@@ -335,6 +423,11 @@ class _Shard:
         periods.discard(period)
         if not periods:
             self.dirty.pop(key, None)
+
+
+def _periods(minute: int) -> tuple[Period, ...]:
+    """The periods of a minute, or of the nearest one that has a date."""
+    return periods_of_minute(min(max(0, minute), MINUTES_MAX - 1))
 
 
 def _plus(counts: Counts, other: Counts, sign: int = 1) -> Counts:

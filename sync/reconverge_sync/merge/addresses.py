@@ -8,13 +8,16 @@
 #
 # Ranks can be compared only where addresses were hashed alike, so each secret has sketches of its own. All nodes take
 # the secret that shard 0 keeps; where it is lost, they go on with the next one, in new sketches.
+#
+# Hours are dated by nodes, and bounded by the hub's clock: one node whose clock is wrong neither begins hours without
+# number nor has those of others forgotten.
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from reconverge.hub.usage import REGISTERS, SKETCHES_KEPT_HOURS, SKETCHES_MAX, AddressReport
+from reconverge.hub.usage import HOUR, REGISTERS, SKETCHES_MAX, SKETCHES_RETENTION, AddressReport, Period, counted_us
 
 RANK_MAX: Final = 57
 """The highest rank that a hash of eight bytes has, of which one is the register's number."""
@@ -29,8 +32,13 @@ class AddressShard:
         self.secret = b""
         """The one that was proposed first, at shard 0."""
 
-    def note(self, report: AddressReport) -> int:
+    def note(self, report: AddressReport, *, hub_us: int) -> int:
         """See `AddressLedger.note_addresses`."""
+        for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:
+            del self._sketches[key]
+        from_us, until_us = counted_us(Period(HOUR, report.hour), SKETCHES_RETENTION)
+        if not from_us <= hub_us < until_us:
+            return len(report.risen)
         sketches = self._sketches.setdefault((report.hour, report.secret), {})
         left_out = 0
         for identity, risen in report.risen.items():
@@ -42,9 +50,6 @@ class AddressShard:
                 sketch = sketches[identity] = bytearray(REGISTERS)
             for number, rank in zip(risen[::2], risen[1::2], strict=True):
                 sketch[number] = max(sketch[number], min(rank, RANK_MAX))
-        newest = max(hour for hour, _ in self._sketches)
-        for key in [key for key in self._sketches if key[0] <= newest - SKETCHES_KEPT_HOURS]:
-            del self._sketches[key]
         return left_out
 
     def erase(self, identity: str) -> None:

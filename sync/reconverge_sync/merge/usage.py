@@ -8,6 +8,12 @@
 # has to hear of that, however often the answer is lost. Then it says everything again, which changes what is missing
 # and no more.
 #
+# A row is dated by its node's clock, within bounds by the hub's (`counted_us`): what lies ahead, or longer ago than is
+# kept, is refused, and the node counts it under the hub's date. A row of which the account has told before is taken in
+# any case: of one that is refused, the node has to know that the hub has nothing. Periods are forgotten by the hub's
+# clock as well, never by what nodes say, and not before they have been too old for FORGET_US: that clock may be wrong
+# for a moment, too. By the same clock a period is over before it is exported.
+#
 # When an account leaves, its own rows go and the totals stay. Its sequence stays at GONE for as long as any message may
 # be under way.
 #
@@ -19,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Final, TypeVar
 
 from reconverge.errors import HubUnavailable
@@ -31,6 +38,7 @@ from reconverge.hub.usage import (
     PAGES,
     ROWS_MAX,
     Counts,
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -40,9 +48,11 @@ from reconverge.hub.usage import (
     UsageEvent,
     UsageKey,
     UsageRow,
+    counted_us,
     field_of,
     others_route,
     page_of,
+    period_end_s,
 )
 
 T = TypeVar("T")
@@ -50,6 +60,10 @@ GONE: Final = WHOLE_MAX
 """In place of the sequence of an account that has left."""
 ACCOUNTS_MAX: Final = 1 << 16
 """So many accounts are known where rows are bounded; of those that have left, the one that came first is forgotten."""
+FORGET_US: Final = 3600 * 1_000_000
+"""So long a period has to be too old before it is forgotten: a clock that was put ahead is put right again by then."""
+FORGET_EACH_US: Final = 60 * 1_000_000
+"""How often is looked for such periods; a look goes through a thousand of them."""
 
 
 @dataclass(slots=True)
@@ -113,22 +127,30 @@ class UsageShard:
         self._held_max = held_max
         self.state = state or UsageState()
         self._held = self.state.counted()
+        self._kept = Retention(0, 0, 0, 0)
+        """The most that any node wants to be kept, as far as it has said so here."""
+        self._old: dict[Period, int] = {}
+        """Periods that are too old, and since when."""
+        self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
         """See `UsageLedger.record`. Raises HubUnavailable, with nothing changed, when there is no room."""
         known = self.state.sequences.get(batch.account, 0)
         merged, folded = batch.answered <= known < batch.sequence, 0
+        refused: tuple[int, ...] = ()
         if merged:
             self._check_room(batch)
             self.state.sequences[batch.account] = batch.sequence if batch.leaving is None else GONE
-            folded = sum(self._replace(batch.account, row) for row in batch.rows)
+            counts = [self._counts(batch, row, hub_us) for row in batch.rows]
+            refused = tuple(place for place, counted in enumerate(counts) if not counted)
+            folded = sum(self._replace(batch.account, row) for row in compress(batch.rows, counts))
             if batch.leaving is not None:
                 self._held -= sum(map(len, self.state.own.pop(batch.account, {}).values()))
             if batch.load is not None:
                 self.loads(hub_us)
                 self.state.loads[batch.load.node] = batch.load._replace(at_us=hub_us)
-            self._forget(batch.kept)
-        return Recorded(known, merged, folded, dict(self.state.done))
+            self._forget(batch.kept, hub_us)
+        return Recorded(known, merged, folded, dict(self.state.done), hub_us, refused)
 
     def totals(self, period: Period, page: int) -> list[UsageRow]:
         """See `UsageLedger.totals`."""
@@ -139,22 +161,22 @@ class UsageShard:
         self.state.loads = {name: load for name, load in self.state.loads.items() if load.at_us + LOAD_KEPT_US > hub_us}
         return list(self.state.loads.values())
 
-    def lead_export(self, kind: str, exporter: str, until_us: int, hub_us: int) -> bool:
+    def lead_export(self, kind: str, exporter: str, until_us: int, hub_us: int) -> ExportLease:
         """See `UsageLedger.lead_export`."""
         leader, kept_us = self.state.leader.get(kind, ("", 0))
         if leader != exporter and hub_us < kept_us:
-            return False
+            return ExportLease(leads=False, exporter=leader, until_us=kept_us, hub_us=hub_us)
         self.state.leader[kind] = exporter, until_us
-        return True
+        return ExportLease(leads=True, exporter=exporter, until_us=until_us, hub_us=hub_us)
 
     def marks(self, kind: str) -> ExportMarks:
         """See `UsageLedger.marks`."""
         late = {period.number: mark for period, mark in self.state.late.items() if period.kind == kind}
         return ExportMarks(self.state.first.get(kind), self.state.closed.get(kind), self.state.done.get(kind), late)
 
-    def close_period(self, period: Period) -> None:
+    def close_period(self, period: Period, hub_us: int) -> bool:
         """See `UsageLedger.close_period`."""
-        _raise(self.state.closed, period)
+        return _raise(self.state.closed, period, hub_us)
 
     def issue(self, period: Period, page: int) -> list[UsageEvent]:
         """See `UsageLedger.issue`."""
@@ -174,10 +196,13 @@ class UsageShard:
         for event in events:
             self._page(event.period, page).pending.pop((event.key, event.number), None)
 
-    def finish(self, period: Period, late_mark: int | None) -> None:
+    def finish(self, period: Period, late_mark: int | None, hub_us: int) -> None:
         """See `UsageLedger.finish`."""
-        _raise(self.state.done, period)
-        if late_mark is not None and self.state.late.get(period) == late_mark:
+        if (
+            _raise(self.state.done, period, hub_us)
+            and late_mark is not None
+            and self.state.late.get(period) == late_mark
+        ):
             del self.state.late[period]
 
     def erase(self, identity: str) -> int:
@@ -224,6 +249,11 @@ class UsageShard:
     def _page(self, period: Period, page: int) -> Page:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
+    def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
+        """Whether that row is counted, by its date; one of which the account has told before is."""
+        from_us, until_us = counted_us(row.period, batch.kept)
+        return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
+
     def _replace(self, account: str, row: UsageRow) -> bool:
         """Have the account's counts of a row be these; returns whether they went to OTHERS."""
         period, key, counts = row
@@ -248,13 +278,16 @@ class UsageShard:
             self.state.late[period] = self.state.late.get(period, 0) + 1
         return target != key
 
-    def _forget(self, kept: Retention) -> None:
-        """Drop periods that are older than those that are kept, counted from the newest of their kind."""
-        newest: dict[str, int] = {}
-        for kind, number in self.state.pages:
-            newest[kind] = max(number, newest.get(kind, number))
-        old = [each for each in self.state.pages if each.number < newest[each.kind] - int(getattr(kept, each.kind))]
-        for period in old:
+    def _forget(self, kept: Retention, hub_us: int) -> None:
+        """Drop periods that have been older for a while than any node wants them to be kept."""
+        self._kept = Retention(*map(max, self._kept, kept))
+        if hub_us // FORGET_EACH_US == self._looked:
+            return
+        self._looked = hub_us // FORGET_EACH_US
+        old = [period for period in self.state.pages if counted_us(period, self._kept)[1] <= hub_us]
+        self._old = {period: self._old.get(period, hub_us) for period in old}
+        for period in [each for each in old if self._old[each] + FORGET_US <= hub_us]:
+            del self._old[period]
             self._held -= sum(len(page.totals) for page in self.state.pages.pop(period))
             self.state.late.pop(period, None)
             for own in self.state.own.values():
@@ -291,5 +324,9 @@ def _less(counts: Counts, other: Counts) -> Counts:
     return Counts(counts.cost - other.cost, counts.requests - other.requests, counts.refused - other.refused)
 
 
-def _raise(marks: dict[str, int], period: Period) -> None:
+def _raise(marks: dict[str, int], period: Period, hub_us: int) -> bool:
+    """Raise a mark of the export to a period that is over; returns whether it is."""
+    if period_end_s(period) * 1_000_000 > hub_us:
+        return False
     marks[period.kind] = max(period.number, marks.get(period.kind, period.number))
+    return True

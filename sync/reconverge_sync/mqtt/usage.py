@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.usage import (
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -24,6 +25,7 @@ from reconverge.hub.usage import (
 from reconverge_sync.mqtt.calling.calls import (
     Call,
     read_events,
+    read_lease,
     read_load,
     read_marks,
     read_recorded,
@@ -59,8 +61,14 @@ class MqttUsage:
 
     async def record(self, batch: UsageBatch) -> Recorded:
         """See `UsageLedger.record`."""
+        keys: dict[UsageKey, list[int]] = {}
+        for place, row in enumerate(batch.rows):
+            keys.setdefault(row.key, []).append(place)
+        places = [place for together in keys.values() for place in together]  # as `told_batch` orders rows
         reply = await self._ask(batch.shard, ["record", *told_batch(batch)], takes_part=True)
-        return understood(reply, read_recorded)
+        recorded = understood(reply, read_recorded)
+        refused = understood(recorded.refused, lambda told: tuple(sorted(map(places.__getitem__, told))))
+        return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
         """See `UsageLedger.totals`; a long page is told in parts, and rows may change from one to the next."""
@@ -77,18 +85,18 @@ class MqttUsage:
         reply = await self._ask(0, ["loads"])
         return understood(reply, lambda told: [read_load(each) for each in told])
 
-    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         """See `UsageLedger.lead_export`."""
         reply = await self._ask(0, ["lead_export", kind, exporter, round(keep_s * SECOND_US)])
-        return reply is True
+        return understood(reply, read_lease)
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
         """See `UsageLedger.marks`."""
         return understood(await self._ask(shard, ["marks", kind]), read_marks)
 
-    async def close_period(self, period: Period, shard: int) -> None:
+    async def close_period(self, period: Period, shard: int) -> bool:
         """See `UsageLedger.close_period`."""
-        await self._ask(shard, ["close_period", *period])
+        return await self._ask(shard, ["close_period", *period]) is True
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
         """See `UsageLedger.issue`."""
@@ -114,5 +122,5 @@ def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
     """What a reply says. Raises HubUnavailable if that cannot be read."""
     try:
         return read(reply)
-    except (MalformedMessage, TypeError):
+    except (MalformedMessage, TypeError, LookupError):
         raise HubUnavailable("protocol", "the leader's reply cannot be read") from None

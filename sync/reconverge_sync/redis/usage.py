@@ -29,8 +29,10 @@ from reconverge.hub.usage import (
     SEQUENCE_KEPT_MS,
     SKETCHES_KEPT_HOURS,
     SKETCHES_MAX,
+    SKETCHES_RETENTION,
     AddressReport,
     Counts,
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -40,10 +42,12 @@ from reconverge.hub.usage import (
     UsageEvent,
     UsageKey,
     UsageRow,
+    counted_us,
     field_of,
     key_of,
     others_route,
     page_of,
+    period_end_s,
 )
 from reconverge_sync.merge.addresses import RANK_MAX
 from reconverge_sync.redis.resp import Script, script_of
@@ -65,10 +69,10 @@ Ask = Callable[..., Awaitable[Any]]
 RETRACT: Final = script_of("usage_retract")
 RECORD: Final = script_of("now", "usage_record")
 ISSUE: Final = script_of("usage_issue")
-MARK: Final = script_of("usage_mark")
+MARK: Final = script_of("now", "usage_mark")
 LEAD: Final = script_of("now", "usage_lead")
 LOADS: Final = script_of("now", "usage_loads")
-NOTE: Final = script_of("usage_addresses")
+NOTE: Final = script_of("now", "usage_addresses")
 SECRET: Final = script_of("usage_secret")
 
 
@@ -97,7 +101,7 @@ class RedisUsage:
         self._shards = shards
         self._clock = clock
         self._rows_max = rows_max
-        self._addresses = RedisAddresses(ask, self._run, self._name)
+        self._addresses = RedisAddresses(ask, self._run, self._name, told_time=self._told_time)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
         """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
@@ -120,17 +124,20 @@ class RedisUsage:
         name = self._name(batch.shard)
         keys: list[bytes] = [name("meta"), name(f"s:{batch.account}"), name("loads")]
         groups: list[list[Any]] = []
+        places: list[int] = []
         for (period, page), rows in _grouped(batch.rows).items():
             keys += [name(f"t:{period}:{page}"), name(f"o:{period}:{batch.account}")]
             header = [period.kind, period.number, batch.kept.keep_ms(period.kind), others_route(batch.shard, page)]
-            groups.append(header + list(chain.from_iterable(rows)))
+            header += counted_us(period, batch.kept)
+            groups.append(header + [each for _, *row in rows for each in row])
+            places += [place for place, *_ in rows]
         keys += [name(f"o:{period}:{batch.account}") for period in batch.leaving or ()]
         leaving, load = int(batch.leaving is not None), batch.load or NodeLoad("", 0, 0, 0)
         told = [round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI)]
         header = [batch.sequence, batch.answered, leaving, SEQUENCE_KEPT_MS, META_MS, self._rows_max, load.node]
         header += [*told, LOAD_KEPT_US]
         reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
-        return _read(_recorded, reply)
+        return _read(lambda found: _recorded(found, places), reply)
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """See `UsageEraser.retract`."""
@@ -157,19 +164,19 @@ class RedisUsage:
         reply = await self._run(LOADS, 0, [self._name(0)("loads")], LOAD_KEPT_US, self._told_time())
         return _read(lambda found: [_load(*each) for each in _pairs(found)], reply)
 
-    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> bool:
+    async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         """See `UsageLedger.lead_export`."""
         keys, keep_us = [self._name(0)(f"lead:{kind}")], round(keep_s * 1_000_000)
-        return bool(await self._run(LEAD, 0, keys, exporter, keep_us, self._told_time()))
+        return _read(_lease, await self._run(LEAD, 0, keys, exporter, keep_us, self._told_time()))
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
         """See `UsageLedger.marks`."""
         reply = await self._ask("HGETALL", self._name(shard)("meta"), shard=shard)
         return _read(lambda found: _marks(kind, dict(_pairs(found))), reply)
 
-    async def close_period(self, period: Period, shard: int) -> None:
+    async def close_period(self, period: Period, shard: int) -> bool:
         """See `UsageLedger.close_period`."""
-        await self._mark(f"closed:{period.kind}", period, shard, None)
+        return await self._mark(f"closed:{period.kind}", period, shard, None)
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
         """See `UsageLedger.issue`."""
@@ -200,9 +207,12 @@ class RedisUsage:
         """See `AddressLedger.address_sketches`."""
         return await self._addresses.sketches(hour, shard, secret)
 
-    async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> None:
+    async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> bool:
         late = f"late:{period.kind}:{period.number}", "" if late_mark is None else late_mark
-        await self._run(MARK, shard, [self._name(shard)("meta")], mark, period.number, META_MS, *late)
+        over = period_end_s(period) * 1_000_000, self._told_time()
+        return bool(
+            await self._run(MARK, shard, [self._name(shard)("meta")], mark, period.number, META_MS, *late, *over)
+        )
 
     async def _run(self, what: Script, shard: int, keys: Sequence[bytes], *arguments: object) -> object:
         try:
@@ -229,11 +239,13 @@ class RedisAddresses:
         run: Callable[..., Awaitable[Any]],
         name: Callable[[int], Callable[[str], bytes]],
         *,
+        told_time: Callable[[], str],
         sketches_max: int = SKETCHES_MAX,
     ) -> None:
         self._ask = ask
         self._run = run
         self._name = name
+        self._told_time = told_time
         self._sketches_max = sketches_max
 
     async def secret(self, proposed: bytes) -> bytes:
@@ -246,7 +258,9 @@ class RedisAddresses:
         told = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
         packed = msgpack.packb(list(chain.from_iterable(told)), use_bin_type=False)
         key = self._key(report.hour, report.shard, report.secret)
-        left_out = await self._run(NOTE, report.shard, [key], packed, self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX)
+        bounds = self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX
+        counted = counted_us(Period(HOUR, report.hour), SKETCHES_RETENTION)
+        left_out = await self._run(NOTE, report.shard, [key], packed, *bounds, *counted, self._told_time())
         return int(left_out)
 
     async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
@@ -263,11 +277,12 @@ class RedisAddresses:
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 
-def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[bytes, int, int, int]]]:
-    groups: dict[tuple[Period, int], list[tuple[bytes, int, int, int]]] = {}
-    for period, key, counts in rows:
+def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]]:
+    """The rows of each page: their places in the batch, their fields and their counts."""
+    groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
+    for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)
-        groups.setdefault((period, page_of(field)), []).append((field, counts.cost, counts.requests, counts.refused))
+        groups.setdefault((period, page_of(field)), []).append((place, field, *counts))
     return groups
 
 
@@ -280,7 +295,7 @@ def _read(reader: Callable[[Any], T], reply: object) -> T:
     """What the reader makes of a reply. Raises HubUnavailable when it is not that."""
     try:
         return reader(reply)
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
         raise HubUnavailable("protocol", f"{UNREADABLE}: {str(error)[:200]}") from error
 
 
@@ -291,10 +306,17 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
     return list(zip(found[::2], found[1::2], strict=True))
 
 
-def _recorded(reply: Any) -> Recorded:
-    known, merged, folded, *done = reply
-    marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(done)}
-    return Recorded(int(known), bool(merged), int(folded), marks)
+def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
+    """What the script has answered about rows that came in the order of these places."""
+    known, merged, folded, hub_us, count, *rest = reply
+    refused = tuple(sorted(places[int(each) - 1] for each in rest[:count]))
+    marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(rest[count:])}
+    return Recorded(int(known), bool(merged), int(folded), marks, int(hub_us), refused)
+
+
+def _lease(reply: Any) -> ExportLease:
+    leads, exporter, until_us, hub_us = reply
+    return ExportLease(bool(leads), str(exporter, "utf-8"), int(until_us), int(hub_us))
 
 
 def _numbers(packed: bytes, count: int) -> list[int]:

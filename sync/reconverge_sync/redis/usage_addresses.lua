@@ -1,9 +1,12 @@
--- Merges what a node says of the addresses from which identities come. `AddressShard.note` in merge/addresses.py is the
--- definition.  KEYS 1 the sketches of an hour and a secret  ARGV 1 packed: identity and risen registers, in turn; two
+-- Merges what a node says of the addresses from which identities come. Follows now.lua. `AddressShard.note` in
+-- merge/addresses.py is the definition.  KEYS 1 the sketches of an hour and a secret  ARGV 1 packed: identity and risen registers, in turn; two
 -- bytes for each register, its number and its rank 2 identities at most 3 milliseconds to keep 4 the highest rank
+--   5 from when and 6 until when the hour is counted, in microseconds 7 the time in microseconds (tests only)
 -- Fields of the hash: 'n' how many sketches there are, and 'i' before each identity.
 local call, told, room_max = redis.call, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local count, left_out, rank_max = tonumber(call('HGET', KEYS[1], 'n') or 0), 0, tonumber(ARGV[4])
+local hub_us = now_us(ARGV[7])
+if hub_us < tonumber(ARGV[5]) or hub_us >= tonumber(ARGV[6]) then return #told / 2 end
 for place = 1, #told, 2 do
   local field, risen = 'i' .. told[place], told[place + 1]
   local sketch = call('HGET', KEYS[1], field)

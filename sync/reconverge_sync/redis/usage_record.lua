@@ -2,8 +2,11 @@
 -- KEYS 1 meta 2 the account's sequence 3 loads, then for each group the totals and the account's own rows, then what
 -- goes when the account leaves.  ARGV 1 header 2 groups, both packed 3 the time in microseconds (tests only)
 -- header: sequence, answered, leaving (0 or 1), milliseconds of a sequence, of meta, rows of a page at most, node,
---   requests and cost per second in thousandths (or an empty node), microseconds after which a node counts as gone; groups: kind, number, milliseconds to keep, the
---   route of OTHERS, then field, cost, requests, refused of each row
+--   requests and cost per second in thousandths (or an empty node), microseconds after which a node counts as gone; groups:
+--   kind, number, milliseconds to keep, the route of OTHERS, from when and until when rows are counted by the hub's clock,
+--   in microseconds, then field, cost, requests, refused of each row
+-- answer: the sequence before, merged, rows under OTHERS, the time, how many rows were refused, which (from 1 on, through
+--   all groups), then kinds of periods and up to which they are done
 local GONE, PRUNED_EVERY = 9007199254740992, 64
 local call, pack, unpack_ = redis.call, cmsgpack.pack, cmsgpack.unpack
 local function whole(number) return string.format('%.0f', number) end
@@ -14,9 +17,8 @@ local found = call('HGETALL', KEYS[1])
 local meta, fresh = {}, {}
 for position = 1, #found, 2 do meta[found[position]] = found[position + 1] end
 
-local function replace(total_key, own_key, field, cost, requests, refused, others, rows)
-  local own, said = call('HGET', own_key, field), { 0, 0, 0 }
-  if own then said = { unpack_(own) } end
+local function replace(total_key, own_key, own, field, cost, requests, refused, others, rows)
+  local said = own and { unpack_(own) } or { 0, 0, 0 }
   if said[1] == cost and said[2] == requests and said[3] == refused then return 0, rows, false end
   call('HSET', own_key, field, pack(cost, requests, refused))
   local target, folded = field, 0
@@ -37,22 +39,31 @@ local function replace(total_key, own_key, field, cost, requests, refused, other
 end
 
 local folded_in_all, merged = 0, answered <= known and known < sequence
+local ordinal, refusals = 0, {}
 if merged then
   call('HSET', KEYS[2], 'n', whole(leaving == 1 and GONE or sequence))
   call('PEXPIRE', KEYS[2], sequence_ms)
   for place, group in ipairs(groups) do
-    local kind, number, keep_ms, others = unpack(group, 1, 4)
+    local kind, number, keep_ms, others, from_us, until_us = unpack(group, 1, 6)
+    local dated_well = from_us <= hub_us and hub_us < until_us
     local total_key, own_key = KEYS[2 + 2 * place], KEYS[3 + 2 * place]
     local before = tonumber(call('HGET', total_key, '#') or 0)
     local rows, some, folded, changed = before, false, 0, false
-    for position = 5, #group, 4 do
-      folded, rows, changed = replace(
-        total_key, own_key, group[position], group[position + 1], group[position + 2], group[position + 3], others, rows)
-      folded_in_all, some = folded_in_all + folded, some or changed
+    for position = 7, #group, 4 do
+      ordinal = ordinal + 1
+      local field = group[position]
+      local own = call('HGET', own_key, field)
+      if own or dated_well then
+        folded, rows, changed = replace(
+          total_key, own_key, own, field, group[position + 1], group[position + 2], group[position + 3], others, rows)
+        folded_in_all, some = folded_in_all + folded, some or changed
+      else
+        refusals[#refusals + 1] = ordinal
+      end
     end
     if rows ~= before then call('HSET', total_key, '#', whole(rows)) end
     if some then
-      call('PEXPIRE', total_key, whole(keep_ms))
+      if call('PTTL', total_key) < keep_ms then call('PEXPIRE', total_key, whole(keep_ms)) end
       call('PEXPIRE', own_key, whole(keep_ms))
       local first, closed = 'first:' .. kind, tonumber(meta['closed:' .. kind] or -1)
       if number < tonumber(meta[first] or number + 1) then
@@ -81,7 +92,8 @@ if merged then
 end
 for name, value in pairs(fresh) do call('HSET', KEYS[1], name, value) end
 call('PEXPIRE', KEYS[1], whole(meta_ms))
-local answer = { whole(known), merged and 1 or 0, folded_in_all }
+local answer = { whole(known), merged and 1 or 0, folded_in_all, whole(hub_us), #refusals }
+for _, each in ipairs(refusals) do answer[#answer + 1] = each end
 for name, value in pairs(meta) do
   if string.sub(name, 1, 5) == 'done:' then
     answer[#answer + 1] = string.sub(name, 6)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from reconverge.hub.port import UsageHub, UsageLedger
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 from reconverge.hub.usage import DAY, HOUR, Counts, Period, UsageKey
 from reconverge.usage.addresses import MANY
-from reconverge.usage.export import GRACE_S, Exporter, ExportRun
+from reconverge.usage.export import GRACE_S, LEASE_S, Exporter, ExportRun
 from reconverge.usage.periods import period_at, period_name, period_named
 from reconverge.usage.reading import FIELDS, TOP, fleet_load, from_many_addresses
 from reconverge.usage.reading import top as top_of
@@ -30,6 +31,10 @@ T = TypeVar("T")
 PATIENCE_S: Final = 5.0
 PAUSE_S: Final = 30.0
 """Between two looks of an exporter that goes on."""
+OVER_S: Final = 0.05
+"""By then a lease is over for the hub, too."""
+HELD_STATUS: Final = 1
+"""Of a command that has exported nothing because another exporter is at work."""
 
 usage = typer.Typer(
     name="usage",
@@ -140,30 +145,55 @@ def export(
 ) -> None:
     """Write an event for each piece of usage of periods that are over and were not exported yet.
 
+    Where another exporter is at work, it is waited for, up to a minute; if it goes on, the status is 1.
+
     Events count as delivered when they are written. They may be written twice, after a crash: tell them by their id.
     """
     with Output(to, form.value, namespace) as output:
 
-        async def run(ledger: UsageLedger) -> None:
+        async def run(ledger: UsageLedger) -> bool:
             exporter = Exporter(ledger, output.write, period=period, grace=grace)
+            if not follow:
+                return await _export_once(exporter)
             while True:
                 try:
                     typer.echo(_told(await exporter.run()), err=True)
                 except HubUnavailable as error:
-                    if not follow:
-                        raise
                     typer.echo(f"reconverge: {error}; trying again in {PAUSE_S:g} s", err=True)
-                if not follow:
-                    return
                 await asyncio.sleep(PAUSE_S)
 
-        _ask(hub, namespace, run)
+        if not _ask(hub, namespace, run):
+            raise typer.Exit(HELD_STATUS)
+
+
+async def _export_once(exporter: Exporter) -> bool:
+    """Export what is due; returns whether that was done.
+
+    One that was killed has left its lease, which is waited for. One that lives has prolonged it by then, and exports.
+    """
+    try:
+        run = await exporter.run()
+        if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
+            typer.echo(f"{_told(run)}; waiting for that", err=True)
+            await asyncio.sleep(left_s + OVER_S)
+            run = await exporter.run()
+    finally:
+        with contextlib.suppress(HubUnavailable):
+            await exporter.make_room()
+    typer.echo(_told(run) if run.leads else f"{_told(run)}: nothing was exported here", err=True)
+    return run.leads
+
+
+def _left_s(run: ExportRun) -> float:
+    """How long another exporter's lease lasts."""
+    return 0.0 if run.lease is None else (run.lease.until_us - run.lease.hub_us) / 1_000_000
 
 
 def _told(run: ExportRun) -> str:
     """What one run has done, in a sentence."""
-    if not run.leads:
-        return "another exporter is at work"
+    if not run.leads and run.lease is not None:
+        until = datetime.fromtimestamp(run.lease.until_us / 1_000_000, UTC)
+        return f"another exporter, {run.lease.exporter}, is at work until {until:%Y-%m-%dT%H:%M:%SZ}"
     expired = f"; {run.expired} periods had expired before they were exported" if run.expired else ""
     return f"exported {run.events} events ({run.late} late){expired}"
 

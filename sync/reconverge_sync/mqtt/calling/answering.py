@@ -64,7 +64,7 @@ def _lead_export(kept: Kept, arguments: Call) -> Any:
     _check(len(arguments) == 3)
     kind, exporter, keep_us = arguments
     _check(kind in KINDS and is_text(exporter, 1) and is_whole(keep_us) and keep_us <= KEEP_US_MAX)
-    return kept.usage.lead_export(kind, exporter, kept.hub_us + keep_us, kept.hub_us)
+    return list(kept.usage.lead_export(kind, exporter, kept.hub_us + keep_us, kept.hub_us))
 
 
 def _marks(kept: Kept, arguments: Call) -> Any:
@@ -73,8 +73,7 @@ def _marks(kept: Kept, arguments: Call) -> Any:
 
 
 def _close_period(kept: Kept, arguments: Call) -> Any:
-    kept.usage.close_period(read_period(arguments))
-    return True
+    return kept.usage.close_period(read_period(arguments), kept.hub_us)
 
 
 def _issue(kept: Kept, arguments: Call) -> Any:
@@ -95,7 +94,7 @@ def _retract(kept: Kept, arguments: Call) -> Any:
 
 def _finish(kept: Kept, arguments: Call) -> Any:
     _check(len(arguments) == 3 and (arguments[2] is None or is_whole(arguments[2])))
-    kept.usage.finish(read_period(arguments[:2]), arguments[2])
+    kept.usage.finish(read_period(arguments[:2]), arguments[2], kept.hub_us)
     return True
 
 

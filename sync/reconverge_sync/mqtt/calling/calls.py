@@ -27,6 +27,7 @@ from reconverge.hub.usage import (
     NOTHING,
     PAGES,
     Counts,
+    ExportLease,
     ExportMarks,
     NodeLoad,
     Period,
@@ -179,15 +180,25 @@ def read_load(told: Any) -> NodeLoad:
 
 def told_recorded(recorded: Recorded) -> Call:
     """The answer to `record`."""
-    return [recorded.known, recorded.merged, recorded.folded, dict(recorded.done)]
+    done, refused = dict(recorded.done), list(recorded.refused)
+    return [recorded.known, recorded.merged, recorded.folded, done, recorded.hub_us, refused]
 
 
 def read_recorded(told: Any) -> Recorded:
     """What `told_recorded` has told. Raises MalformedMessage."""
+    _check(len(_list(told)) == 6)
+    known, merged, folded, done, hub_us, refused = told
+    _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
+    _check(len(_list(refused)) <= ROWS_MAX and all(is_whole(each) for each in refused))
+    return Recorded(known, merged, folded, _by_kind(done), hub_us, tuple(refused))
+
+
+def read_lease(told: Any) -> ExportLease:
+    """A lease as it travels. Raises MalformedMessage."""
     _check(len(_list(told)) == 4)
-    known, merged, folded, done = told
-    _check(is_whole(known) and type(merged) is bool and is_whole(folded))
-    return Recorded(known, merged, folded, _by_kind(done))
+    leads, exporter, until_us, hub_us = told
+    _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
+    return ExportLease(*told)
 
 
 def told_marks(marks: ExportMarks) -> Call:
