@@ -128,6 +128,42 @@ def test_export_writes_each_event_once(form: str, used: RedisServer, tmp_path: P
     assert {"acme": 15, "zeta": 7} == costs
 
 
+def lead(server: RedisServer, exporter: str, keep_s: float) -> None:
+    """Have another exporter lead that is not heard of again."""
+    hub = RedisHub(server.url, HubSettings("shop", 30.0))
+    assert on(hub, lambda: hub.usage.lead_export("hour", exporter, keep_s)).leads
+
+
+def test_export_waits_for_the_lease_of_an_exporter_that_has_ended(used: RedisServer) -> None:
+    """It says for which one; an empty file with a status of success would be taken for no usage."""
+    lead(used, "other:1:killed", 0.5)
+    said = run(used, "export", "--period", "hour", "--format", "jsonl")
+
+    assert 0 == said.status
+    assert 3 == len([line for line in said.stdout.splitlines() if line.startswith("{")])
+    assert "another exporter, other:1:killed, is at work until 2" in said.stderr
+
+
+def test_export_ends_with_another_status_while_another_exporter_is_at_work(used: RedisServer) -> None:
+    """It says which one, and until when; nothing is written."""
+    lead(used, "other:1:busy", 3600)
+    said = run(used, "export", "--period", "hour", "--format", "jsonl")
+
+    assert 1 == said.status
+    assert "" == said.stdout
+    assert "another exporter, other:1:busy, is at work until 2" in said.stderr
+    assert "nothing was exported" in said.stderr
+
+
+def test_an_export_that_has_ended_holds_up_no_other(used: RedisServer, tmp_path: Path) -> None:
+    """It makes room at its end, also where its file cannot be written."""
+    assert 2 == run(used, "export", "--period", "hour", "--to", "/dev/full").status
+    for _ in range(2):
+        said = run(used, "export", "--period", "hour", "--to", tmp_path / "events")
+        assert 0 == said.status
+        assert "another exporter" not in said.stderr
+
+
 def test_export_writes_to_standard_output(used: RedisServer) -> None:
     """And says beside it how much that was."""
     said = run(used, "export", "--period", "hour", "--format", "jsonl")

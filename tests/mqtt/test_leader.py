@@ -193,7 +193,7 @@ def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says() -> None:
     (other,) = (one for one in table.members if one is not leaver)
     now_ns = table.clock.monotonic_ns()
     hub_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us
-    other.answered(Answer(hub_us, "data", Status.MERGED, ()), sent_ns=now_ns, received_ns=now_ns)
+    other.answered(hub_us, sent_ns=now_ns, received_ns=now_ns)
     table.dismiss(leaver)
     table.talk(10)
 

@@ -24,7 +24,7 @@ from reconverge_sync.mqtt.messages import Kind, MalformedMessage, sealed
 from reconverge_sync.mqtt.retained.contracts import PURGED_AFTER_S, Stamp, read_index, write_index
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
-from tests.support.metered import OpenMeter, batch_of, clock_in_november, row_of, rows_of
+from tests.support.metered import HOUR_S, OpenMeter, batch_of, clock_in_november, row_of, rows_of
 from tests.support.poison import batch
 from tests.support.waiting import eventually_in_loop
 
@@ -87,6 +87,37 @@ def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosquitto) 
         assert [other] == fleet.keepers()
         await other.close()
 
+    asyncio.run(tried())
+
+
+def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before(mosquitto: Mosquitto) -> None:
+    """Its own is years ahead: with that, what the others tell would be refused, and what is there forgotten."""
+
+    class Ahead:
+        """The clock of that member's machine."""
+
+        def monotonic_ns(self) -> int:
+            """See `Clock.monotonic_ns`."""
+            return fleet.clock.monotonic_ns()
+
+        def wall_ns(self) -> int:
+            """See `Clock.wall_ns`."""
+            return fleet.clock.wall_ns() + 10**17
+
+    async def tried() -> None:
+        leader, other = fleet.join(), fleet.join()
+        other._clock = Ahead()
+        hour = int(SystemClock.wall_ns() / 1e9 // HOUR_S)
+        await leader.usage.record(batch_of([row_of(5, hour=hour)]))
+        await other.usage.record(batch_of([row_of(7, hour=hour)], account="b"))
+        await leader.dies()
+        answer = await other.usage.record(batch_of([row_of(9, hour=hour)], account="c"))
+
+        assert [other] == fleet.keepers()
+        assert (True, ()) == (answer.merged, answer.refused)
+        await other.close()
+
+    fleet = MqttFleet(mosquitto.url)
     asyncio.run(tried())
 
 

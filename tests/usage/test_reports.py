@@ -42,7 +42,7 @@ def run(node: MeteredNode) -> bool:
 
 
 class LossyFleet(RuleBasedStateMachine):
-    """Nodes charge, report over a bad network, restart, and have wrong clocks; the hub is emptied; all is counted once."""
+    """Nodes charge, report over a bad network, restart, and have wrong clocks; a hub is emptied; all counts once."""
 
     nodes_count = 3
 

@@ -106,9 +106,9 @@ class Candidate:
         """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
-    def answered(self, answer: Answer, *, sent_ns: int, received_ns: int) -> None:
+    def answered(self, hub_us: int, *, sent_ns: int, received_ns: int) -> None:
         """Another member's answer tells what time it is."""
-        self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=answer.hub_us)
+        self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=hub_us)
         self._heard = True
 
     def totals(self) -> dict[str, Totals] | None:

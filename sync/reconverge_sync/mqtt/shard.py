@@ -28,7 +28,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.mqtt.calling.calling import RECORD, Calls, OwnCall, Post, Swap, within
-from reconverge_sync.mqtt.calling.calls import Call
+from reconverge_sync.mqtt.calling.calls import Call, read_recorded
 from reconverge_sync.mqtt.election import Claim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
@@ -142,7 +142,7 @@ class ShardServer:
             if self._asked.get(key) is asked:
                 del self._asked[key]
         answer = reply.answer
-        self.candidate.answered(answer, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
+        self.candidate.answered(answer.hub_us, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
         return answer
 
     async def _exchange_here(self, batch: Batch, timeout_s: float) -> Answer:
@@ -331,7 +331,13 @@ class ShardServer:
     async def call(self, call: Call, timeout_s: float) -> Any:
         """Have the leader answer a call. Raises HubUnavailable."""
         if self.election.role is not Role.LEADER:
-            return await self._calls.ask(self.election.leader, call, timeout_s)
+            sent_ns = self._clock.monotonic_ns()
+            reply = await self._calls.ask(self.election.leader, call, timeout_s)
+            if call[0] == RECORD:  # a member that tells usage alone may lead next, and hears the time by nothing else
+                with contextlib.suppress(MalformedMessage):  # the caller reads it, too
+                    hub_us = read_recorded(reply).hub_us
+                    self.candidate.answered(hub_us, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
+            return reply
         own = OwnCall(call, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
         return await within(own.reply, timeout_s, "this member is the leader, and may not answer just now")

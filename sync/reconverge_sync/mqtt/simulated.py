@@ -99,7 +99,7 @@ class SimulatedMembers:
             raise HubUnavailable("timeout", "no member answers")
         if asked is not seat:
             sent_ns, received_ns = self.now_ns - self._latency_ns, self.now_ns + self._latency_ns
-            asked.candidate.answered(answer, sent_ns=sent_ns, received_ns=received_ns)
+            asked.candidate.answered(answer.hub_us, sent_ns=sent_ns, received_ns=received_ns)
         return answer
 
     def _asked(self, node: str) -> SimulatedMember:

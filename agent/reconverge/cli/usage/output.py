@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -42,7 +43,8 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._file is not sys.stdout:
-            self._file.close()
+            with contextlib.suppress(OSError):  # each write is on the disk by then, or has failed
+                self._file.close()
 
     def write(self, events: Sequence[UsageEvent]) -> None:
         """Write events, and see to it that they are on the disk. Raises InvalidSetting if that cannot be done."""
