@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from reconverge.clock import ManualClock
-from reconverge.errors import InvalidSetting
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.usage import EVENTS_MAX, Counts, ExportLease, Period, Retention, UsageEvent, UsageKey
 from reconverge.usage.events import (
     COLUMNS,
@@ -25,7 +25,7 @@ from reconverge.usage.events import (
     json_lines,
     stripe_meter_event,
 )
-from reconverge.usage.export import GRACE_S, Exporter
+from reconverge.usage.export import GRACE_S, LEASE_S, Exporter
 from reconverge.usage.periods import period_at
 from reconverge_sync.memory import MemoryHub, MemoryUsage
 from tests.support.metered import (
@@ -102,17 +102,51 @@ def test_what_comes_late_is_a_further_event(ledger: MemoryUsage, clock: ManualCl
 
 
 def test_a_second_exporter_does_nothing(ledger: MemoryUsage, clock: ManualClock) -> None:
-    """Until the first has been silent for as long as its lease lasts."""
+    """As long as the first is at it; if that was killed, until it has been silent for as long as its lease lasts."""
     delivered: list[UsageEvent] = []
-    one, two = (Exporter(ledger, delivered.extend) for _ in range(2))
+    exporter = Exporter(ledger, delivered.extend)
+
+    async def deliver(_: Sequence[UsageEvent]) -> None:
+        clock.advance(LEASE_S - 1)
+        second = await exporter.run()
+        assert (False, LEASE_S * 1e6) == (second.leads, second.lease.until_us - begun_us if second.lease else 0)
+        ledger.lead_export = killed  # type: ignore[method-assign,assignment]
+        raise Crash
+
+    async def killed(*_: object) -> ExportLease:
+        """It says no more."""
+        raise HubUnavailable("connection", "cut by the test")
+
     charge(ledger, clock, "node", ("acme", 5))
     clock.advance(2 * HOUR_S)
-    assert asyncio.run(one.run()).leads
-    assert not asyncio.run(two.run()).leads
-    clock.advance(HOUR_S)
-    assert asyncio.run(two.run()).leads
+    begun_us = clock.wall_ns() // 1000
+    with pytest.raises(Crash):
+        asyncio.run(Exporter(ledger, deliver).run())
+    del ledger.lead_export
+    assert not asyncio.run(exporter.run()).leads
+    clock.advance(1)
+    assert asyncio.run(exporter.run()).leads
 
     assert {"acme": 5} == costs_by_identity(delivered)
+
+
+def test_an_exporter_whose_delivery_has_failed_makes_room(ledger: MemoryUsage, clock: ManualClock) -> None:
+    """Another one has the same events at once, and so has it itself; no run comes to nothing without a word."""
+    delivered: list[UsageEvent] = []
+
+    def fail(events: Sequence[UsageEvent]) -> None:
+        failed.extend(events)
+        raise Crash
+
+    failed: list[UsageEvent] = []
+    charge(ledger, clock, "node", ("acme", 5))
+    clock.advance(2 * HOUR_S)
+    with pytest.raises(Crash):
+        asyncio.run(Exporter(ledger, fail).run())
+    assert asyncio.run(Exporter(ledger, delivered.extend).run()).leads
+
+    assert failed == delivered
+    assert 1 == len(delivered)
 
 
 def test_two_exporters_at_once_bill_once(ledger: MemoryUsage, clock: ManualClock) -> None:

@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
@@ -31,7 +32,7 @@ from secrets import token_hex
 from typing import Final, TypeAlias
 
 from reconverge.clock import Seconds, in_seconds
-from reconverge.errors import InvalidSetting
+from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageLedger
 from reconverge.hub.usage import HOUR, PAGES, ExportLease, ExportMarks, Period, Retention, UsageEvent
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -42,7 +43,7 @@ logger = logging.getLogger("reconverge")
 GRACE_S: Final = 60.0
 """How long after the end of a period it is exported: several reports of each node."""
 LEASE_S: Final = 60.0
-"""How long an exporter is the one, from each run on."""
+"""How long an exporter is the one after its last sign of life; one that ends its run makes room at once."""
 HOST_MAX: Final = 64
 """Characters of a host's name in that of an exporter."""
 
@@ -56,8 +57,6 @@ class ExportRun:
 
     leads: bool = True
     """Whether this exporter was the one; if not, it has done nothing."""
-    lease: ExportLease | None = None
-    """Which exporter is, and until when, by the hub's clock, as of the beginning of the run."""
     events: int = 0
     """How many events were delivered, repeated ones among them."""
     late: int = 0
@@ -66,6 +65,8 @@ class ExportRun:
     """How many periods were finished, in all shards."""
     expired: int = 0
     """How many periods were over for longer than the hub keeps them, and may not have been exported, in all shards."""
+    lease: ExportLease | None = None
+    """Which exporter leads, and until when, by the hub's clock, as of the beginning of the run."""
 
 
 class Exporter:
@@ -103,21 +104,26 @@ class Exporter:
         self._logged = LoggedOnce()
 
     async def run(self) -> ExportRun:
-        """Export all that is due. Raises HubUnavailable, and what `deliver` raises; the next run goes on from there."""
+        """Export all that is due, unless another exporter is at it.
+
+        Raises HubUnavailable, and what `deliver` raises; the next run goes on from there, here or elsewhere.
+        """
         lease = await self._lead()
         run = ExportRun(leads=lease.leads, lease=lease)
-        if not run.leads:
-            return run
-        last = period_at(self._kind, lease.hub_us / 1_000_000 - self._grace_s).number - 1
+        if run.leads:
+            try:
+                await self._export_due(run, lease.hub_us / 1_000_000)
+            finally:
+                with contextlib.suppress(HubUnavailable):  # then the next exporter waits until it is over
+                    await self._ledger.lead_export(self._kind, self._name, 0)
+        return run
+
+    async def _export_due(self, run: ExportRun, hub_s: float) -> None:
+        last = period_at(self._kind, hub_s - self._grace_s).number - 1
         for shard in range(self._ledger.shards):
             marks = await self._ledger.marks(self._kind, shard)
             for period in self._due(marks, last, run):
                 await self._export(period, shard, marks, run)
-        return run
-
-    async def make_room(self) -> None:
-        """Let another exporter begin at once, for one that does not run again. Raises HubUnavailable."""
-        await self._ledger.lead_export(self._kind, self._name, 0)
 
     async def _lead(self) -> ExportLease:
         return await self._ledger.lead_export(self._kind, self._name, LEASE_S)

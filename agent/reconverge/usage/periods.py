@@ -30,6 +30,8 @@ __all__ = [
     "periods_of_minute",
 ]
 
+MINUTES_MAX: Final = 4_223_371_680
+"""Until the end of the year 9999: no calendar goes on from there."""
 _FORMATS: Final = {MINUTE: "%Y-%m-%dT%H:%MZ", HOUR: "%Y-%m-%dT%HZ", DAY: "%Y-%m-%d", MONTH: "%Y-%m"}
 
 
@@ -65,5 +67,5 @@ def period_named(name: str) -> Period:
 
 
 def periods_of_minute(minute: int) -> tuple[Period, ...]:
-    """The minute of that number, and the hour, the day and the month in which it lies."""
-    return tuple(period_at(kind, minute * 60) for kind in KINDS)
+    """The minute of that number, or the nearest that has a date, and its hour, day and month."""
+    return tuple(period_at(kind, min(max(0, minute), MINUTES_MAX - 1) * 60) for kind in KINDS)

@@ -75,14 +75,14 @@ class UsageStats:
     """How often the hub had lost what this node had told it; what is kept was told again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Rows that were never told and are lost, by kind of period."""
-    misdated: dict[str, int] = field(default_factory=dict[str, int])
-    """Rows that the hub has refused for their date, by kind of period: the clock of this machine is wrong. They are
-    counted in the period that it is by the hub's clock."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
     """Identities that have come to this node from unusually many addresses in this hour, and from how many, about; see
     `reconverge.usage.from_many_addresses` for the whole fleet."""
     unwatched: int = 0
     """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
+    misdated: dict[str, int] = field(default_factory=dict[str, int])
+    """Rows that the hub has refused for their date, by kind of period: the clock of this machine is wrong. They are
+    counted in the period that it is by the hub's clock."""
 
 
 class _Telling:

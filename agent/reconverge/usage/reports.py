@@ -15,9 +15,8 @@
 # Rows are kept until their period was exported and delivered (`done`), or for a few periods if nothing is exported;
 # those that are not told yet for as long as the hub would take them. How long that is, is measured by the clock that
 # does not jump, from the last count of a period on: by the numbers of periods, a wall clock that goes ahead and back
-# would have all that comes afterwards be too old. A row that is gone is never begun again under the same account,
-# because a smaller count would take away what the hub has: what comes later for such a period, from a clock that is
-# behind, is counted in the first period after it (`_gone`).
+# would have all that comes afterwards be too old. What comes later for a period that is gone, from a clock that is
+# behind, is counted in the first one after it (`open_periods.py`).
 #
 # What the hub refuses for its date comes from a wall clock that is wrong: ahead, or further back than the hub keeps. It
 # is counted in the period that it is by the hub's clock, which has not got it yet; so nothing is lost, and each kind of
@@ -39,7 +38,6 @@ from reconverge.hub.usage import (
     BATCH_ROWS_MAX,
     DAY,
     HOUR,
-    KINDS,
     LENGTH_MS,
     MINUTE,
     MONTH,
@@ -53,21 +51,17 @@ from reconverge.hub.usage import (
     UsageBatch,
     UsageKey,
     UsageRow,
-    counted_us,
     shard_of,
 )
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.meter import Meter
+from reconverge.usage.open_periods import OpenPeriods
 from reconverge.usage.periods import period_at, period_name, periods_of_minute
 
 logger = logging.getLogger("reconverge")
 
 KEPT_TOLD: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
 """So many periods of a kind that is not exported are kept before the present one, after they were told."""
-GONE_MAX: Final = 1000
-"""So many periods of each kind are known to be gone one by one; none is begun any more before the earliest of them."""
-MINUTES_MAX: Final = 4_223_371_680
-"""Until the end of the year 9999; a clock beyond that counts there, and then by the hub's."""
 ROWS_KEPT_MAX: Final = 400_000
 """Rows that a node keeps, of all periods: about 150 MB if they are all used. Beyond that keys that are new to a period
 are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
@@ -130,9 +124,7 @@ class UsageReports:
         self._count = 0
         self._counted_ns: dict[Period, int] = {}
         """When something was counted in a period last, by the clock that does not jump."""
-        self._gone: dict[str, set[int]] = {kind: set() for kind in KINDS}
-        """By kind, periods that rows cannot be begun in any more, and before which none can be, either:"""
-        self._floor: dict[str, int] = {}
+        self._open = OpenPeriods()
         self._done: dict[str, int] = {}
         self._shards = [_Shard() for _ in range(self._shards_count)]
 
@@ -153,10 +145,10 @@ class UsageReports:
         """
         with self.lock:
             taken = self.meter.take()
-            periods = {minute: _periods(minute) for minute in {each.minute for each in taken}}
+            periods = {minute: periods_of_minute(minute) for minute in {each.minute for each in taken}}
             for each in taken:
                 for period in periods[each.minute]:
-                    self._add(self._first_open(period), each.key, each.counts, now_ns)
+                    self._add(self._open.first_from(period), each.key, each.counts, now_ns)
             self._drop_old(now_ns)
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
@@ -246,14 +238,6 @@ class UsageReports:
         else:
             self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
-    def _first_open(self, period: Period) -> Period:
-        """That period, or the first after it that rows can be begun in."""
-        kind, number = period
-        number = max(number, self._floor.get(kind, number))
-        while number in self._gone[kind]:
-            number += 1
-        return Period(kind, number)
-
     def _date_anew(self, row: UsageRow, hub_us: int, now_ns: int) -> None:
         """Count in the hub's present period what it has refused, as far as it has never had that."""
         period, key, _ = row
@@ -273,22 +257,10 @@ class UsageReports:
                 del self._rows[period], self._counted_ns[period]
         if new != NOTHING:
             self._note_misdated(period, hub_us)
-            if (present := self._open_at_hub(period.kind, hub_us)) is None:
+            if (present := self._open.nearest_at_hub(period.kind, hub_us, self._kept)) is None:
                 self._note_dropped(period.kind, 1)
             else:
                 self._add(present, key, new, now_ns)
-
-    def _open_at_hub(self, kind: str, hub_us: int) -> Period | None:
-        """The period nearest to the hub's present that it counts and that rows can be begun in, if there is one."""
-        present = period_at(kind, hub_us / 1_000_000)
-        ahead = self._first_open(present)
-        if counted_us(ahead, self._kept)[0] <= hub_us:
-            return ahead
-        for number in range(present.number - 1, present.number - int(getattr(self._kept, kind)) - 1, -1):
-            period = Period(kind, number)
-            if self._first_open(period) == period:
-                return period
-        return None
 
     def _drop_old(self, now_ns: int) -> None:
         """Let go of periods that no hub will be told of again."""
@@ -306,11 +278,7 @@ class UsageReports:
     def _drop(self, period: Period, untold: int) -> None:
         self._count -= len(self._rows.pop(period))
         del self._counted_ns[period]
-        gone = self._gone[period.kind]
-        gone.add(period.number)
-        if len(gone) > GONE_MAX:
-            gone.remove(earliest := min(gone))
-            self._floor[period.kind] = max(earliest + 1, self._floor.get(period.kind, earliest))
+        self._open.close(period)
         if not untold:
             return
         for shard in self._shards:
@@ -423,11 +391,6 @@ class _Shard:
         periods.discard(period)
         if not periods:
             self.dirty.pop(key, None)
-
-
-def _periods(minute: int) -> tuple[Period, ...]:
-    """The periods of a minute, or of the nearest one that has a date."""
-    return periods_of_minute(min(max(0, minute), MINUTES_MAX - 1))
 
 
 def _plus(counts: Counts, other: Counts, sign: int = 1) -> Counts:

@@ -171,15 +171,11 @@ async def _export_once(exporter: Exporter) -> bool:
 
     One that was killed has left its lease, which is waited for. One that lives has prolonged it by then, and exports.
     """
-    try:
+    run = await exporter.run()
+    if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
+        typer.echo(f"{_told(run)}; waiting for that", err=True)
+        await asyncio.sleep(left_s + OVER_S)
         run = await exporter.run()
-        if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
-            typer.echo(f"{_told(run)}; waiting for that", err=True)
-            await asyncio.sleep(left_s + OVER_S)
-            run = await exporter.run()
-    finally:
-        with contextlib.suppress(HubUnavailable):
-            await exporter.make_room()
     typer.echo(_told(run) if run.leads else f"{_told(run)}: nothing was exported here", err=True)
     return run.leads
 
