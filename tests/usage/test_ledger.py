@@ -515,6 +515,20 @@ def test_every_key_of_usage_ends_by_itself(redis_server: RedisServer) -> None:
     assert all(left > 0 for left in on(hub, work))
 
 
+def test_a_node_that_wants_less_to_be_kept_has_nothing_of_others_end_earlier(redis_server: RedisServer) -> None:
+    """The total of a period lives as long as any of its nodes wants; a month's for more than a year, by default."""
+    hub = RedisHub(redis_server.url, PATIENT)
+    row = row_of(5)._replace(period=period_at("month", SystemClock.wall_ns() / SECOND_NS))
+
+    async def work() -> int:
+        for account, kept in (("a", Retention()), ("b", Retention(0, 0, 0, 0))):
+            assert () == (await hub.usage.record(batch_of([row], account=account)._replace(kept=kept))).refused
+        (key,) = await hub._call("KEYS", "*:t:*")
+        return int(str(await hub._call("PTTL", key)))
+
+    assert on(hub, work) > 400 * 86_400_000
+
+
 def test_what_is_no_usage_is_a_failure_of_the_hub(redis_server: RedisServer) -> None:
     """Values that another program has left there raise HubUnavailable, and nothing else."""
     hub = RedisHub(redis_server.url, PATIENT)
