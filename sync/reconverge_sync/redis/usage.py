@@ -282,7 +282,9 @@ def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[in
     groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
     for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)
-        groups.setdefault((period, page_of(field)), []).append((place, field, *counts))
+        groups.setdefault((period, page_of(field)), []).append(
+            (place, field, counts.cost, counts.requests, counts.refused)
+        )
     return groups
 
 
