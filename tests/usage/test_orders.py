@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.usage import MONTH, Recorded, UsageBatch
-from reconverge.runtime.threads import Latch, WakeEvent
+from reconverge.runtime.threads import Latch, WakeEvent, start_thread
 from reconverge.usage import Meter, UsageReporter, period_at, totals
 from reconverge.usage import reporter as reporter_module
 from reconverge_sync.memory import MemoryHub, MemoryUsage
@@ -32,12 +33,22 @@ EVENTS: Final = (
     "fork",  # the process goes on as its child, and its parent is killed
     "restart",  # it ends in an orderly way, and another begins
 )
-DEPTH: Final = tried(3, long=5)
+DEPTH: Final = tried(3, long=4)
 PATIENCE_S: Final = 30.0
 
 
-class Killed(SystemExit):
+class Killed(BaseException):
     """Raised in a thread of a process that is no more."""
+
+
+def start_mortal(run: Callable[[], None], *, name: str) -> None:
+    """See `start_thread`; the thread may be killed."""
+
+    def until_killed() -> None:
+        with contextlib.suppress(Killed):
+            run()
+
+    start_thread(until_killed, name=name)
 
 
 class Message:
@@ -294,6 +305,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         monkeypatch.setattr(kind, "stage", stage, raising=False)
     monkeypatch.setattr(reporter_module, "WakeEvent", Waker)
     monkeypatch.setattr(reporter_module, "Latch", End)
+    monkeypatch.setattr(reporter_module, "start_thread", start_mortal)
     yield stage
     stage.kill()
 
