@@ -257,3 +257,60 @@ def test_two_tokens_of_one_role_are_two_visitors(agent: Agent) -> None:
     with Browser(console(agent, tokens=tokens)) as client:
         client.sign_in("the-token-of-bob-12345")
         assert "bob" == client.get("/session").json()["name"]
+
+
+def test_a_token_has_its_own_rights_and_none_of_another_name(agent: Agent) -> None:
+    """Two tokens of one name are refused at the start, and the error names the one that is there twice."""
+    tokens = [f"ops: {WRITER}, write", f"ops: {READER}, read"]
+    with pytest.raises(InvalidSetting, match=r"'ops'.*give each a name of its own"):
+        console(agent, tokens=tokens)
+
+
+def test_tokens_without_names_are_told_apart_and_keep_their_roles(agent: Agent) -> None:
+    """A mapping has no names, so each token is called by its role, and further ones by their number, too."""
+    tokens = {"b" * 20: "read", "w" * 20: "write", "c" * 20: "read"}
+    with Browser(console(agent, tokens=tokens, settings_secret=SECRET)) as client:
+        sessions = [
+            client.get("/session", headers={"authorization": f"Bearer {secret}"}).json() for secret in sorted(tokens)
+        ]
+
+    assert [("read", False), ("read-2", False), ("write", True)] == [(at["name"], at["changes"]) for at in sessions]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        'prefs={"a":1}',
+        "a=b c",
+        "x=\u00e9",
+        "foo",
+        "a[0]=1",
+        "a b=c",
+        "=x",
+        'sess="abc',
+        "$Version=1",
+        "path=/",
+        "expires=1",
+        "x=" + "y" * 9000,
+        "reconverge_console=1.2",
+        "",
+    ],
+)
+def test_no_cookie_of_another_application_signs_an_operator_out(client: Browser, odd: str) -> None:
+    """A host is shared, and what others set is anything; each cookie is looked at on its own, before ours or behind."""
+    client.sign_in(READER)
+    ours = f"reconverge_console={client.cookies['reconverge_console']}"
+    client.cookies.clear()
+
+    for said in (f"{odd}; {ours}", f"{ours}; {odd}"):
+        assert 200 == client.get("/session", headers={"cookie": said.encode("latin-1")}).status_code
+
+
+def test_a_form_with_more_fields_than_it_has_room_for_is_refused(client: Browser) -> None:
+    """It says how many there may be; one less is read."""
+    headers = {"origin": HOME, "content-type": "application/x-www-form-urlencoded"}
+    most, further = (client.post("/sign-in", content="a=1&" * count + "b=1", headers=headers) for count in (7, 8))
+
+    assert 401 == most.status_code
+    assert 400 == further.status_code
+    assert "more than 8 fields" in further.json()["detail"]

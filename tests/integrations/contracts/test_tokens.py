@@ -135,9 +135,10 @@ def test_a_mapping_of_tokens_names_them_by_their_roles(book: ListBook) -> None:
         ([f"con\nsole: {SECRET}, read"], "printable"),
         ([f"{'x' * 101}: {SECRET}, read"], "printable"),
         ([f"one: {SECRET}, read", f"two: {SECRET}, write"], "same secret as 'one'"),
+        ([f"ops: {SECRET}, read", f"ops: {SECRET}2, write"], "name of another token"),
         ([f"n: {SECRET}{number}, read" for number in range(101)], "more than 100"),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_tokens_that_are_given_wrongly_are_told_without_being_shown(book: ListBook, tokens: Any, problem: str) -> None:
     """Also if the secret stands where the role or nothing belongs."""

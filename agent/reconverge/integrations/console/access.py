@@ -40,6 +40,8 @@ SESSION_S: Final = 12 * 3600
 """For so long a person stays signed in: a working day."""
 COOKIES_CHARACTERS_MAX: Final = 8192
 """Of one `Cookie` field. Browsers send no more than 4096 for each of a few cookies."""
+COOKIES_MAX: Final = 8
+"""So many cookies of that name are looked at: each is compared with all tokens, and other hosts of the site may set some."""
 _COOKIE: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
 
 
@@ -84,11 +86,11 @@ class Access:
             return Visitor(ANONYMOUS, self._role("write"), NO_SESSION)
         credentials = request.headers.getlist("authorization")
         if credentials:
-            name = self._tokens.name_of(credentials, "read")
-            found = next(token for token in self._tokens if token.name == name)
-            return Visitor(name, self._role(found.role), "")
-        session = _COOKIE.fullmatch(_cookie_of(request))
-        if session is not None and int(session[1]) > self._now_s():
+            token = self._tokens.token_of(credentials, "read")
+            return Visitor(token.name, self._role(token.role), "")
+        for session in map(_COOKIE.fullmatch, _cookies_of(request)):
+            if session is None or int(session[1]) <= self._now_s():
+                continue
             for token in self._tokens:
                 if compare_digest(_signature(token, session[1]), session[2]):
                     return Visitor(token.name, self._role(token.role), _word(token, session[2]))
@@ -150,18 +152,15 @@ def _cookie(request: Request, value: str, age_s: int) -> str:
     return f"{COOKIE}={value}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
 
 
-def _cookie_of(request: Request) -> str:
-    """The value of our cookie; empty if there is none. It has no quotes, so it needs no reader that knows of these.
+def _cookies_of(request: Request) -> list[str]:
+    """The sessions that a request shows, cookie by cookie.
 
-    That of Python's library takes the square of their length for the backslashes in a cookie.
+    Cookies of other applications of the host come with them, and may be anything: none of them is read. There are
+    several of ours where consoles are mounted below each other.
     """
-    value = ""
-    for field in request.headers.getlist("cookie"):
-        for pair in field[:COOKIES_CHARACTERS_MAX].split(";"):
-            name, _, said = pair.partition("=")
-            if name.strip() == COOKIE:
-                value = said.strip()
-    return value
+    said = [each for field in request.headers.getlist("cookie") for each in field[:COOKIES_CHARACTERS_MAX].split(";")]
+    pairs = (each.partition("=") for each in said)
+    return [value.strip() for name, _, value in pairs if name.strip() == COOKIE][:COOKIES_MAX]
 
 
 def _key(token: Token) -> bytes:

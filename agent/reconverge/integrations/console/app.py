@@ -14,13 +14,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 from reconverge.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
@@ -31,7 +29,7 @@ from reconverge.remote_settings.signed import InvalidFleetSettings, Secrets
 try:
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import RedirectResponse, Response, StreamingResponse
+    from starlette.responses import RedirectResponse, Response
 except ModuleNotFoundError as error:
     raise MissingExtra("the console", error.name or "starlette", "console") from error
 
@@ -42,11 +40,12 @@ from reconverge.integrations.console.customer_page import DATA, LINK, CustomerPa
 from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
+from reconverge.integrations.console.streams import Streams
 from reconverge.integrations.console.switches import FleetSwitches, word_of
 from reconverge.integrations.console.usage import UsagePages
 from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
-from reconverge.integrations.contracts.reading import json_of, members_of, query_of, route_path
+from reconverge.integrations.contracts.reading import form_of, json_of, members_of, query_of, route_path
 from reconverge.integrations.contracts.tokens import Tokens
 from reconverge.integrations.customer_links import PAGE, CustomerLinks
 
@@ -64,16 +63,9 @@ FIELDS: Final = {
     "X-Frame-Options": "DENY",
 }
 """Of every response."""
-STREAM_S: Final = 1.0
-"""Between two events of a stream."""
-STREAMS_MAX: Final = 100
-"""Pages that are followed at once; a further one is told to ask now and then instead."""
-STREAM_EVENTS_MAX: Final = 15
-"""After so many events a stream ends, and the page begins another one, for which it has to be let in again; so a server
-that waits for responses before it ends does not wait for long."""
-STREAM_AGAIN: Final = b"retry: 250\n"
-"""How soon a browser begins another one, in milliseconds."""
 BODY_BYTES_MAX: Final = 4096
+FORM_FIELDS_MAX: Final = 8
+"""Of the form to sign in, which has one; some browsers and their extensions add a few."""
 STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
 PAGES: Final = ("console.html", "sign_in.html", "my_limits.html", "no_link.html")
 UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence
@@ -184,7 +176,7 @@ class _Console:
         self._usage = UsagePages(agent, agent.clock)
         self.going_on: Callable[[], bool] = lambda: True
         """Whether streams go on; a server that ends can say no."""
-        self._streams = 0
+        self._streams = Streams(self._live.view, lambda: self.going_on())
         self._files = {name: _file(name) for name in (*STATIC, *PAGES)}
         self._places = {
             "/session": _Place("GET", self.session),
@@ -270,12 +262,7 @@ class _Console:
         return Response(page, 401 if problem else 200, media_type="text/html")
 
     async def _sign_in(self, request: Request) -> Response:
-        raw = b""
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > BODY_BYTES_MAX:
-                raise Problem(413, f"the body is longer than {BODY_BYTES_MAX} bytes")
-        fields = dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=8))
+        fields = await form_of(request, bytes_max=BODY_BYTES_MAX, fields_max=FORM_FIELDS_MAX)
         cookie = self._access.sign_in(request, fields.get("token", "").strip())
         if cookie is None:
             return self._sign_in_page(UNKNOWN_TOKEN)
@@ -309,21 +296,7 @@ class _Console:
     async def stream(self, request: Request, _visitor: Visitor) -> Response:
         """GET /stream: the fleet as it is, and again once in a second."""
         query_of(request, ())
-        if self._streams >= STREAMS_MAX:
-            raise Problem(503, "too many pages follow the fleet", fields={"Retry-After": "5"})
-        return StreamingResponse(self._events(), media_type="text/event-stream")
-
-    async def _events(self) -> AsyncIterator[bytes]:
-        self._streams += 1
-        try:
-            for _ in range(STREAM_EVENTS_MAX):
-                said = json.dumps(await self._live.view(), separators=(",", ":"))
-                yield STREAM_AGAIN + f"data: {said}\n\n".encode("ascii")
-                await asyncio.sleep(STREAM_S)
-                if not self.going_on():
-                    return
-        finally:
-            self._streams -= 1
+        return self._streams.begin()
 
     async def key(self, request: Request, _visitor: Visitor) -> Response:
         """GET /key?limit=...&key=...: how a key stands."""

@@ -154,6 +154,15 @@ def _failed(problem: str, version: int) -> Problem:
 # ---------------------------------------------------------------- bodies
 
 
+async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[str, str]:
+    """The fields of a form that a browser has sent, the last of each name. Raises Problem (400, 413)."""
+    raw = await _body(request, bytes_max)
+    try:
+        return dict(parse_qsl(raw.decode("ascii", "replace"), max_num_fields=fields_max))
+    except ValueError:  # which `parse_qsl` raises for no other reason, as wrong bytes are replaced
+        raise Problem(400, f"the form has more than {fields_max} fields") from None
+
+
 async def json_of(request: Request, *, bytes_max: int, required: bool = True) -> Any:
     """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem."""
     raw = await _body(request, bytes_max)

@@ -4,7 +4,9 @@
 #
 # A token is a secret that a program sends with each request (RFC 6750). It has a role, `read` or `write`, and `write`
 # may read, too. It has a name, so that the history of the contracts says which program has made a change; the name may
-# be shown, and the secret never is: not in an error, a log, a `repr` or a response.
+# be shown, and the secret never is: not in an error, a log, a `repr` or a response. Two tokens of one name are refused,
+# as the history could not tell them apart. What a request may do is the role of the token that it shows, and no name is
+# looked up for that.
 #
 # Tokens are compared by their digests, with all tokens each time, in a time that does not depend on how much of a
 # token was guessed right. A digest has one length, so the time tells nothing of a token's length, either.
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -77,7 +80,7 @@ Tokens: TypeAlias = Mapping[str, str] | Iterable[Token | str]
 class TokenTable:
     """The tokens of an API; none if it is open to all.
 
-    Raises InvalidSetting if a token is wrong or there twice, or if there is none.
+    Raises InvalidSetting if a token is wrong, a secret or a name is there twice, or if there is no token.
     """
 
     def __init__(self, tokens: Tokens | None, *, is_open: bool) -> None:
@@ -95,6 +98,10 @@ class TokenTable:
         """
         if not self._tokens or role is None:
             return ANONYMOUS
+        return self.token_of(credentials, role).name
+
+    def token_of(self, credentials: Sequence[str], role: Role) -> Token:
+        """The token itself, which has a role and a name. Raises Problem as `name_of` does."""
         if len(credentials) != 1:
             problem = "several Authorization fields" if credentials else "no token; send Authorization: Bearer <token>"
             raise Problem(401, f"the request has {problem}", fields=_challenge())
@@ -105,7 +112,7 @@ class TokenTable:
         if role == "write" and token.role != "write":
             problem = f"the token {token.name!r} may read, and this needs one that may write"
             raise Problem(403, problem, fields=_challenge(error="insufficient_scope", scope="write"))
-        return token.name
+        return token
 
     def __iter__(self) -> Iterator[Token]:
         """The tokens."""
@@ -139,14 +146,25 @@ def _read(tokens: Tokens) -> list[Token]:
     if isinstance(tokens, str):
         raise InvalidSetting("tokens", _Hidden("..."), "is text; give a list of 'name: token, role', or a mapping")
     if isinstance(tokens, Mapping):
-        by_secret = cast("Mapping[str, object]", tokens)
-        return [Token(_role(role), secret, _role(role)) for secret, role in by_secret.items()]
+        by_secret = cast("Mapping[object, object]", tokens)
+        return _named_by_role((secret, _role(role)) for secret, role in by_secret.items())
     read = []
     for each in tokens:
         if not isinstance(each, str | Token):
             raise InvalidSetting("tokens", _Hidden("..."), "is neither a Token nor text as 'name: token, role'")
         read.append(Token.parse(each) if isinstance(each, str) else each)
     return read
+
+
+def _named_by_role(secrets: Iterable[tuple[object, Role]]) -> list[Token]:
+    """Tokens that were given without names: "read", "read-2" and so on, in the order in which they stand."""
+    seen: Counter[Role] = Counter()
+    named = []
+    for secret, role in secrets:
+        seen[role] += 1
+        name = role if seen[role] == 1 else f"{role}-{seen[role]}"
+        named.append(Token(name, cast("str", secret), role))
+    return named
 
 
 def _role(said: object) -> Role:
@@ -159,11 +177,16 @@ def _by_digest(tokens: Sequence[Token]) -> dict[bytes, Token]:
     if len(tokens) > TOKENS_MAX:
         raise InvalidSetting("tokens", len(tokens), f"more than {TOKENS_MAX} tokens; give programs of one kind one")
     by_digest: dict[bytes, Token] = {}
+    names: set[str] = set()
     for token in tokens:
         other = by_digest.setdefault(_digest(token.secret), token)
         if other is not token:
             problem = f"has the same secret as {other.name!r}; make one of its own for each"
             raise InvalidSetting("tokens", _Hidden(token.name), problem)
+        if token.name in names:
+            problem = f"has the name of another token, {token.name!r}, and the history would not tell them apart"
+            raise InvalidSetting("tokens", _Hidden(token.name), f"{problem}; give each a name of its own")
+        names.add(token.name)
     return by_digest
 
 
