@@ -104,7 +104,7 @@ def _serve(app: Any, host: str, port: int) -> None:
     server = uvicorn.Server(
         uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=END_S)
     )
-    app.state.pages.going_on = lambda: not server.should_exit
+    app.state.pages.go_on_while(lambda: not server.should_exit)
     server.run()
 
 
@@ -166,7 +166,7 @@ def console_beside(hub: str, namespace: str) -> Generator[Opened]:
     agent.hide_from_consoles()
     app = make_console(agent, tokens=tokens)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=END_S))
-    app.state.pages.going_on = lambda: not server.should_exit
+    app.state.pages.go_on_while(lambda: not server.should_exit)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         thread = threading.Thread(target=server.run, args=([listening],), name="reconverge-console", daemon=True)

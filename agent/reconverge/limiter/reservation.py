@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Table, settle
+from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -18,7 +19,7 @@ KEEP: Final = "keep"
 RETURN: Final = "return"
 
 
-class Reservation:
+class Reservation(Unique):
     """An estimate that was charged, if it was admitted; true when it was.
 
         with limiter.reserve("ada", 800) as reservation:

@@ -14,6 +14,7 @@
 #     with / async with      gives back at the end of the block, however that ends
 #     release()              likewise, earlier; asked again, it changes nothing
 #     the last reference     goes: given back as well, and counted (`dropped`), since nothing else could give it back
+#     a copy                 there is none: `copy`, `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`)
 #     a fork                 the child's slots are the parent's: nothing is given back in the child
 #
 # What is left is a signal handler that raises between the charge and the fields of the slot. Python cannot close that
@@ -39,6 +40,7 @@ from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
 from reconverge.runtime.interruptions import has_a_loop
+from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -57,7 +59,7 @@ LEASE_LOOK_MIN_S: Final = 0.001
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 
-class Slot:
+class Slot(Unique):
     """A slot of one key, or several, for as long as a block lasts. True while it is held.
 
         render = agent.concurrency("render", 20)

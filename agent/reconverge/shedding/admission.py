@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from reconverge.runtime.unique import Unique
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusal, Ticket
 
 
@@ -49,7 +50,7 @@ class Asked(Protocol):
         ...
 
 
-class Admission:
+class Admission(Unique):
     """What a stack has decided about one request; true when it may go on. The end of a `with` block finishes it.
 
         with stack.enter("ada", "POST") as admission:

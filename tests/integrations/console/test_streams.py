@@ -29,6 +29,7 @@ class Page:
 
     def __init__(self, app: Any) -> None:
         self.status = 0
+        self.answered = asyncio.Event()
         self.gone = asyncio.Event()
         self._app = app
 
@@ -43,6 +44,7 @@ class Page:
     async def _send(self, message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.answered.set()
         await asyncio.sleep(0)
 
 
@@ -52,8 +54,8 @@ async def all_at_once(app: Any, pages: int) -> list[int]:
     async with asyncio.TaskGroup() as tasks:
         for page in asking:
             tasks.create_task(page.follow())
-        while not all(page.status for page in asking):
-            await asyncio.sleep(0)
+        for page in asking:
+            await page.answered.wait()
         for page in asking:
             page.gone.set()
     return [page.status for page in asking]

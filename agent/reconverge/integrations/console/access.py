@@ -41,7 +41,7 @@ SESSION_S: Final = 12 * 3600
 COOKIES_CHARACTERS_MAX: Final = 8192
 """Of one `Cookie` field. Browsers send no more than 4096 for each of a few cookies."""
 COOKIES_MAX: Final = 8
-"""So many cookies of that name are looked at: each is compared with all tokens, and other hosts of the site may set some."""
+"""So many cookies of that name are looked at: each is compared with all tokens, and another host may set some."""
 _COOKIE: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
 
 

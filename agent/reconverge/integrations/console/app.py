@@ -174,9 +174,7 @@ class _Console:
             agent.on_forget(customers.forget)
         self._live = Live(agent)
         self._usage = UsagePages(agent, agent.clock)
-        self.going_on: Callable[[], bool] = lambda: True
-        """Whether streams go on; a server that ends can say no."""
-        self._streams = Streams(self._live.view, lambda: self.going_on())
+        self._streams = Streams(self._live.view)
         self._files = {name: _file(name) for name in (*STATIC, *PAGES)}
         self._places = {
             "/session": _Place("GET", self.session),
@@ -197,6 +195,10 @@ class _Console:
                 "/predict": _Place("POST", contracts.predict),
                 "/change": _Place("POST", contracts.change, changes=True),
             }
+
+    def go_on_while(self, going_on: Callable[[], bool]) -> None:
+        """Have streams go on while that is so; a server that ends says no."""
+        self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:
         """Answer a request, whatever it is."""

@@ -29,13 +29,14 @@ View = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Streams:
-    """The streams of one console, for as long as `going_on` says that they go on."""
+    """The streams of one console."""
 
-    def __init__(self, view: View, going_on: Callable[[], bool]) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
-        self._going_on = going_on
         self.open = 0
         """How many there are."""
+        self.going_on: Callable[[], bool] = lambda: True
+        """Whether they go on."""
 
     def begin(self) -> StreamingResponse:
         """The response of one more, which has to be sent. Raises Problem (503) if there are too many."""
@@ -55,7 +56,7 @@ class Streams:
             said = json.dumps(await self._view(), separators=(",", ":"))
             yield STREAM_AGAIN + f"data: {said}\n\n".encode("ascii")
             await asyncio.sleep(STREAM_S)
-            if not self._going_on():
+            if not self.going_on():
                 return
 
 

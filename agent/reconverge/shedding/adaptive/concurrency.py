@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from reconverge.errors import InvalidSetting, asked
 from reconverge.runtime.process import register
+from reconverge.runtime.unique import Unique
 from reconverge.shedding.adaptive.algorithms import Aimd, Algorithm, Gradient2, Vegas
 from reconverge.shedding.adaptive.sample import SampleWindow
 from reconverge.shedding.adaptive.slots import Slots, checked_partitions
@@ -175,7 +176,7 @@ class InSlot(Protocol):
     """Of the slots, when it began."""
 
 
-class Slot:
+class Slot(Unique):
     """One request in progress; see `InSlot`."""
 
     __slots__ = ("aside", "began_ns", "generation", "held", "holder", "in_flight", "rank")
