@@ -31,7 +31,7 @@ def reservation() -> Any:
 
 def passage() -> Any:
     """An admission of the usual layers."""
-    return Stack([RequestRate(Agent("memory://").limit("api", "10/hour")), AdaptiveConcurrency()]).enter("ada")
+    return Stack(RequestRate(Agent("memory://").limit("api", "10/hour")), AdaptiveConcurrency()).enter("ada")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -18,7 +18,7 @@ from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
-from reconverge.integrations.web.request.addresses import Addresses, Located, single
+from reconverge.integrations.web.request.addresses import Addresses, Located, is_port, single
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits as RuleLimits
@@ -87,6 +87,12 @@ class AiohttpRequest(Located):
     def peer(self) -> str | None:
         """See `Located.peer`."""
         return self.raw.remote or None
+
+    @property
+    def is_at_port(self) -> bool:
+        """See `Located.is_at_port`."""
+        transport = self.raw.transport
+        return transport is not None and is_port(transport.get_extra_info("sockname"))
 
     @property
     def user(self) -> object:

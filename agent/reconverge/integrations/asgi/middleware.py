@@ -30,7 +30,7 @@ from reconverge.integrations.web.bound_rule import Found
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
-from reconverge.integrations.web.request.addresses import Addresses, Client, Located
+from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
@@ -122,6 +122,11 @@ class AsgiRequest(Located):
         """See `Located.peer`."""
         client = self.raw.get("client")
         return client[0] if client else None
+
+    @property
+    def is_at_port(self) -> bool:
+        """See `Located.is_at_port`."""
+        return is_port(self.raw.get("server"))
 
     @property
     def user(self) -> object:

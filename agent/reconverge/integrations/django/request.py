@@ -11,7 +11,7 @@ from django.utils.functional import LazyObject, empty
 
 from reconverge.integrations.django.settings import UserNotLoaded
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.request.addresses import Addresses
+from reconverge.integrations.web.request.addresses import Addresses, is_port
 from reconverge.integrations.web.request.request import HAS
 from reconverge.integrations.wsgi import WsgiRequest
 
@@ -65,6 +65,12 @@ class DjangoRequest(WsgiRequest):
         """See `Request.path_parameters`."""
         match = self._resolved()
         return {} if match is None else match.kwargs
+
+    @property
+    def is_at_port(self) -> bool:
+        """See `Located.is_at_port`: as ASGI tells; servers of WSGI tell an address whatever has become of it."""
+        scope: Mapping[str, object] = getattr(self._request, "scope", None) or {}
+        return is_port(scope.get("server"))
 
     @property
     def user(self) -> object:

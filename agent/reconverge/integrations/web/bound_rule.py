@@ -18,6 +18,7 @@ from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.holding import check_held
+from reconverge.integrations.web.request.addresses import Located
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
@@ -357,6 +358,8 @@ class Declared:
             key, missing = None, ADDRESS if missing == EXEMPT else missing
         if key is not None:
             return plain(key)
+        if isinstance(request, Located) and request.has_gone:
+            raise NoKey(self.name)  # or a client would choose not to be counted as itself
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:

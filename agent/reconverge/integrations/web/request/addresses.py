@@ -138,6 +138,19 @@ class Located(ABC):
     def peer(self) -> str | None:
         """The address at the other end of the connection; None when there is none."""
 
+    @property
+    def is_at_port(self) -> bool:
+        """Whether the server is known to listen at a port of TCP, where each connection has an address."""
+        return False
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the client has reset its connection before the server looked: its address is lost, and no other fact.
+
+        Only where the server has told of other addresses: some tell of none, whatever they listen at.
+        """
+        return self.is_at_port and not self.peer and _read.cache_info().currsize > 0
+
     @abstractmethod
     def header(self, name: str) -> str | None:
         """See `Request.header`."""
@@ -207,7 +220,7 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
     @lru_cache(maxsize=PEERS_MAX)
     def group(peer: str) -> str | None:
-        address = _address(peer)
+        address, _ = _read(peer)
         return peer or None if address is None else _group_of(address, prefix)
 
     return group
@@ -283,6 +296,11 @@ def _read(peer: str) -> tuple[Address | None, str | None]:
     """The address of a connection's other end, and that as a text; nothing if it is none."""
     address = _address(peer)
     return address, None if address is None else str(address)
+
+
+def is_port(server: object) -> bool:
+    """Whether a server is at an address with a port, as frameworks tell where it listens; not at a unix socket."""
+    return isinstance(server, tuple | list) and len(server) >= 2 and isinstance(server[1], int)  # type: ignore[misc]
 
 
 def single(values: Sequence[Text]) -> Text | None:
