@@ -18,7 +18,16 @@ import redis
 from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
-from reconverge.contracts.store.hints import FORBIDDEN_S, GAP_S, PERIOD, SPREAD, HintListener, _Listening
+from reconverge.contracts.store.hints import (
+    FLOODED_S,
+    FORBIDDEN_S,
+    GAP_S,
+    HEARD_MAX,
+    PERIOD,
+    SPREAD,
+    HintListener,
+    _Listening,
+)
 from reconverge.contracts.store.index import IndexVerifier
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.errors import HubUnavailable
@@ -198,6 +207,61 @@ def test_a_flood_of_hints_has_a_node_look_as_often_as_the_gap_lets_it(node: Hint
 
     assert node.looks - before <= 1.0 / GAP_S + 1
     assert 1 == node.reader.version
+
+
+def test_a_flood_of_hints_is_listened_to_no_further(node: HintingNode, caplog: pytest.LogCaptureFixture) -> None:
+    """What a second has room for is heard; then nothing is read for a while, and each interval has a look."""
+    node.go_on(INTERVAL_S)
+    with caplog.at_level(logging.WARNING, logger="reconverge"):
+        goes_on = [node.listener.hear(node.thread, first=False) for _ in range(HEARD_MAX + 1)]
+    version = node.publish("bob")
+    looks = node.intervals(10)
+
+    assert [True] * HEARD_MAX + [False] == goes_on
+    assert (1, version) == (node.reader.stats().hint_floods, node.reader.version)
+    assert 10 == looks
+    assert ["more than 200 hints"] == [each.split("reconverge: ")[1][:19] for each in caplog.messages]
+
+
+def test_a_second_has_room_for_as_many_hints_as_the_one_before(node: HintingNode) -> None:
+    """The bound is one of a rate: what comes at that rate is heard for ever."""
+    heard = []
+    for _ in range(3):
+        heard += [node.listener.hear(node.thread, first=False) for _ in range(HEARD_MAX)]
+        node.go_on(1.0)
+
+    assert all(heard)
+    assert 0 == node.listener.floods
+
+
+def test_a_listener_leaves_a_channel_that_is_flooded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub drops what comes then, and the listener comes back after its pause."""
+    pauses: list[float] = []
+
+    class Flood(QuietHints):
+        """A hint at each call, to listeners that come back twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.said = 0
+
+        async def changed(self) -> None:
+            self.said += 1
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        listening._stopping = len(pauses) == 2
+
+    hints = Flood()
+    listener = HintListener(ManualClock(start=NOON), interval_ns=interval_ns, wake=lambda: None)
+    listening = _Listening(listener, hints)
+    listener._thread = listening
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    asyncio.run(listening._listen())
+
+    assert [FLOODED_S] * 2 == pauses
+    assert (2, 2) == (hints.closed, listener.floods)
+    assert 2 * (1 + HEARD_MAX + 1) == hints.said
 
 
 def test_what_an_ended_listener_says_is_not_heard(node: HintingNode) -> None:

@@ -13,8 +13,11 @@
 #     a look finds what no hint has told              looks once in an interval, and connects anew
 #     the connection is lost, or was never there      looks at once, and then once in an interval
 #
-# A client that floods the channel has nodes look every GAP_S and no more often. Nodes spread their looks over a tenth
-# of an interval, since all of them hear a hint in the same moment.
+#     too many hints come in a second     looks at once, and then once in an interval; listens again after FLOODED_S
+#
+# So a client that floods the channel has nodes look every GAP_S and no more often, and costs them HEARD_MAX messages in
+# FLOODED_S: a message costs more than it says, and what comes after that is sent to no connection. Nodes spread their
+# looks over a tenth of an interval, since all of them hear a hint in the same moment.
 #
 # Listening has a thread, a loop and a connection of its own. The thread of the exchanges sleeps on a lock between them
 # and has no loop that goes on; to keep one going for this would cost an agent at rest more than the looks do.
@@ -44,6 +47,10 @@ PERIOD_S: Final = 10.0
 """But no less often than that, unless its interval is longer."""
 GAP_S: Final = 0.02
 """Looks that hints ask for are so far apart."""
+HEARD_MAX: Final = 200
+"""So many hints are read in a second: more than writers make, and than looks follow; half a percent of a core."""
+FLOODED_S: Final = 5.0
+"""For so long a channel is not listened to on which more come."""
 SPREAD: Final = 0.1
 """Over so much of an interval the looks of all nodes are spread that hear the same hint."""
 AGAIN_S: Final = (0.1, 30.0)
@@ -74,7 +81,11 @@ class HintListener:
         self._wake = wake
         self._random = random or Random()
         self._logged = LoggedOnce()
-        self.heard = self.lost = 0
+        self.heard = self.lost = self.floods = 0
+        self._second_ns: int | None = None
+        """When the second has begun in which hints are counted just now."""
+        self._in_second = 0
+        self._flooded_ns: int | None = None
         self._thread: _Listening | None = None
         self._trusted = True
         """Whether no hint was lost since the last one that came."""
@@ -159,22 +170,50 @@ class HintListener:
 
     # ------------------------------------------------------------ in the thread that listens
 
-    def hear(self, thread: _Listening, *, first: bool) -> None:
-        """The hub has said that the index may have changed; `first`: or it is listened to from now on."""
+    def hear(self, thread: _Listening, *, first: bool) -> bool:
+        """The hub has said that the index may have changed; `first`: or it is listened to from now on.
+
+        Returns whether to go on listening; no if too many hints have come within a second.
+        """
         if thread is not self._thread:
-            return
+            return True
         now_ns = self._clock.monotonic_ns()
-        if first:
-            self._listened_ns = now_ns
-            self._told_ns = now_ns
-        else:
-            self.heard += 1
-            self._trusted = True
-            self._logged.forget("lost")
-            spread = self._random.uniform(0.0, SPREAD) * self._interval_ns()
-            if self._told_ns is None:
-                self._told_ns = now_ns + round(spread)
         self._logged.forget("away")
+        if first:
+            self._listened_ns = self._told_ns = now_ns
+            self._wake()
+            return True
+        self.heard += 1
+        self._trusted = True
+        self._logged.forget("lost")
+        if self._is_flooded(now_ns):
+            self._flooded(now_ns)
+            return False
+        if self._told_ns is None:
+            self._told_ns = now_ns + round(self._random.uniform(0.0, SPREAD) * self._interval_ns())
+            self._wake()
+        return True
+
+    def _is_flooded(self, now_ns: int) -> bool:
+        """Whether this hint is one more than a second has room for."""
+        if self._second_ns is None or now_ns - self._second_ns >= SECOND_NS:
+            self._second_ns, self._in_second = now_ns, 0
+        self._in_second += 1
+        return self._in_second > HEARD_MAX
+
+    def _flooded(self, now_ns: int) -> None:
+        """The hints of the next seconds are dropped by the hub, as the connection is left."""
+        self.floods += 1
+        if self._flooded_ns is None or now_ns - self._flooded_ns >= RENEWED_S * SECOND_NS:
+            logger.warning(
+                "reconverge: more than %d hints of changed contracts have come within a second; they are dropped for"
+                " %.0f s, and contracts are looked at once in an interval. Find the client that floods the channel"
+                " (see docs/operate/redis.md)",
+                HEARD_MAX,
+                FLOODED_S,
+            )
+        self._flooded_ns = self._told_ns = now_ns
+        self._listened_ns = self._second_ns = None
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
@@ -248,8 +287,10 @@ class _Listening:
             try:
                 while True:
                     await self._hints.changed()
-                    self._listener.hear(self, first=first)
+                    if not self._listener.hear(self, first=first):
+                        break
                     first, failures = False, 0
+                pause_s = FLOODED_S
             except HubUnavailable as error:
                 failures += 1
                 self._listener.miss(self, error)

@@ -146,6 +146,7 @@ class ContractsReader:
             met_without_page=0 if demand is None or demand.customers is None else demand.customers.met_without,
             hinted=0 if self._hints is None else self._hints.heard,
             hints_lost=0 if self._hints is None else self._hints.lost,
+            hint_floods=0 if self._hints is None else self._hints.floods,
             restored=self.restored,
         )
 

@@ -33,5 +33,7 @@ class ContractsStats:
     """How often the hub has said that the contracts may have changed."""
     hints_lost: int = 0
     """How often that was found without having been said, while hints were listened for."""
+    hint_floods: int = 0
+    """How often so many hints came within a second that further ones were dropped for some seconds."""
     restored: int = 0
     """How often this node has put at the hub again what that had lost."""
