@@ -364,11 +364,21 @@ class Agent:
             switch=switch,
         )
 
-    def tier(self, limit_name: str, name: str, limit: Limit, *, policy: str | None = None) -> Limiter:
+    def tier(
+        self,
+        limit_name: str,
+        name: str,
+        limit: Limit,
+        *,
+        policy: str | None = None,
+        called: str | None = None,
+        has_cap: bool = False,
+    ) -> Limiter:
         """Declare one of several limits that the hub knows by one name, such as those of several plans.
 
         Its keys count with those of all limits that were declared for that name and are counted alike: a key that is
-        asked about here comes here, with what it has used there. `name` is that of this one in `stats()`.
+        asked about here comes here, with what it has used there. `name` is that of this one in `stats()`. Published
+        settings switch all of them as one, under `limit_name` or as they are `called`; where one `has_cap`, not that.
 
         Raises:
             InvalidLimit, LimitConflict: as `limit` does; so does a policy that the others do not have.
@@ -382,8 +392,10 @@ class Agent:
             self._past_tiers.keep(name)
             if limiter is None:
                 limiter = Limiter(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
+                limiter.be_tier_of(limit_name, called or limit_name, has_cap=has_cap)
                 limiter.set_agent_switch(self._switched)
                 limiter = self._limiters.setdefault(name, limiter)
+                self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
             elif limiter.limit != limit:
                 raise LimitConflict(name, limiter.limit, limit)

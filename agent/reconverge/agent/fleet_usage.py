@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.hub.opening import key_reader_at
 from reconverge.hub.port import Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.kernel import Kernel, Table
 from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import TIER, limit_of_quota
 from reconverge.limiter.limiter import Limiter
 from reconverge.policies import STRICT
 
@@ -114,10 +116,20 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """What a hub knows of a key of limits that other nodes declare, by the name of each. Raises HubUnavailable."""
+    """What a hub knows of a key of quotas that other nodes declare, by the name of each. Raises HubUnavailable.
+
+    Nothing is told of one that cannot be beside the others, which nodes do not declare.
+    """
     kernel = asking_kernel(namespace, hub)
-    asked = [(kernel.table(name, limit, STRICT), key) for name, limit in limits.items()]
-    return dict(zip(limits, await read_fleet(asked, kernel, hub, repr(hub)), strict=True))
+    tables: dict[str, Table] = {}
+    for name, limit in limits.items():
+        with suppress(InvalidLimit, LimitConflict):
+            if TIER in name:
+                tables[name] = kernel.tier(name, limit, STRICT, reported_as=limit_of_quota(name))
+            else:
+                tables[name] = kernel.table(name, limit, STRICT)
+    asked = [(table, key) for table in tables.values()]
+    return dict(zip(tables, await read_fleet(asked, kernel, hub, repr(hub)), strict=True))
 
 
 def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:

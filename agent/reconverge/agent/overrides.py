@@ -17,6 +17,7 @@ from reconverge.remote_settings.signed import FleetSettings, LimitOverride
 
 PACE = "sync_interval"
 NOTHING = LimitOverride()
+OF_CONTRACTS = "is a limit of contracts, which published settings switch, and change in no other way; change its plans"
 
 
 class Overrides:
@@ -53,17 +54,22 @@ class Overrides:
     def apply_to(self, limiter: Limiter) -> None:
         """Apply the settings in force to one limiter."""
         fleet_settings = self._fleet_settings
-        override = NOTHING if fleet_settings is None else fleet_settings.limits.get(limiter.name, NOTHING)
+        said = {} if fleet_settings is None else fleet_settings.limits
+        override = next((said[name] for name in limiter.addresses if name in said), NOTHING)
+        unfit = limiter.is_tier and replace(override, switch=None) != NOTHING
+        if unfit:
+            override = LimitOverride(switch=override.switch)
         capped, problem = limiter.apply_override(override, None if fleet_settings is None else fleet_settings.switch)
-        problems = [problem] if problem else []
+        problems = [each for each in (OF_CONTRACTS if unfit else "", problem) if each]
+        name = limiter.addresses[-1]
         try:
             self._take_pace(limiter.name, override.sync_interval)
         except InvalidSetting as error:
             problems.append(str(error))
         if capped:
-            self._capped.add(limiter.name)
+            self._capped.add(name)
         if problems:
-            self._unfit[limiter.name] = "; ".join(problems)
+            self._unfit[name] = "; ".join(problems)
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
         """The same statistics, with the limits that were capped, and the settings that cannot be applied, and why."""

@@ -69,6 +69,7 @@ from reconverge.contracts.store.reader import ContractsReader
 from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, InvalidSetting, LimitConflict, NeedsSlot
+from reconverge.limit.quotas import TIER
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
@@ -478,10 +479,12 @@ class Contracts:
         if cap is not None:
             limit = within_cap(limit, cap, term.name)
         hub_knows = hub_name(term)
-        name = f"{hub_knows}@{tier_name(limit)}"
+        name = f"{hub_knows}{TIER}{tier_name(limit)}"
         self._declared.add(name)
         try:
-            return self.agent.tier(hub_knows, name, limit, policy=self._policy)
+            return self.agent.tier(
+                hub_knows, name, limit, policy=self._policy, called=term.name, has_cap=cap is not None
+            )
         except (InvalidLimit, InvalidSetting, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 

@@ -30,6 +30,7 @@ from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict
 from reconverge.hub.port import Hub
 from reconverge.kernel import Kernel, Table
 from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import TIER
 from reconverge.limiter.long_keys import fitting
 from reconverge.policies import choose
 
@@ -153,7 +154,9 @@ class HubExplainer:
         check_facts(term, facts)
         name = hub_name(term)
         try:
-            table = self._kernel.tier(f"{name}@{tier_name(term.limit)}", term.limit, self._policy, reported_as=name)
+            table = self._kernel.tier(
+                f"{name}{TIER}{tier_name(term.limit)}", term.limit, self._policy, reported_as=name
+            )
         except (InvalidLimit, LimitConflict) as error:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
         return table, table.check_key(fitting(key_of(term.by, customer, facts), KEY_BYTES_MAX))

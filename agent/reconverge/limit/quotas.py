@@ -13,6 +13,8 @@ from reconverge.errors import InvalidLimit, InvalidSetting, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import CONCURRENCY, Limit
 
+TIER: Final = "@"
+"""Between the name of a limit and what one plan of contracts says of it, in the name of that quota."""
 QUOTAS_MAX: Final = 16
 """Of one limit. Each is decided about in every request."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
@@ -106,6 +108,15 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
         if said and said != value:
             raise InvalidSetting(field, value, f"the limit already says {shown(said)}")
     return replace(limit, **changes) if changes else limit
+
+
+def limit_of_quota(name: str) -> str:
+    """The name of the limit that a quota belongs to, by which all of its quotas are switched.
+
+    It is `api` of `api#2`, the second quota of a limit, and of `api@5/60s`, what one plan of contracts says of it. No
+    limit's own name has a "#" or an "@".
+    """
+    return name.partition("#")[0].partition(TIER)[0]
 
 
 def _quota_name(name: str, number: int, limit: Limit) -> str:

@@ -83,6 +83,7 @@ class Limiter:
         self._policy: Layered[Policy] | None = None
         """None while the tables hold the node's own policy."""
         self._caps: Quotas | None = None
+        self._tier_of: tuple[str, ...] = ()
         self._slots: SlotDoor | None = None
         if table.limit.slots:
             self._slots = SlotDoor(self.enforcement)
@@ -111,6 +112,19 @@ class Limiter:
     def name(self) -> str:
         """The limit's name."""
         return self._table.name
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """By which names published settings mean this limit, the narrowest first; of most its name.
+
+        What a plan of contracts says of a limit is meant by the name of that limit, which all of its plans share.
+        """
+        return self._tier_of or (self.name,)
+
+    @property
+    def is_tier(self) -> bool:
+        """Whether it is one of several that are meant by one name: what one plan of contracts says of a limit."""
+        return bool(self._tier_of)
 
     @property
     def clock(self) -> Clock:
@@ -234,6 +248,11 @@ class Limiter:
         Raises InvalidSetting unless it fits the limit, and is no lower.
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
+
+    def be_tier_of(self, *names: str, has_cap: bool) -> None:
+        """Be what one plan says of the limit of these names; with a cap, published settings cannot switch it off."""
+        self._tier_of = tuple(dict.fromkeys(names))
+        self._caps = self.own_quotas if has_cap else None
 
     def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
         """Go by published settings from now on: those for this limit, and the switch for all.

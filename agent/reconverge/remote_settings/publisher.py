@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.hub.port import SettingsStore
+from reconverge.limit.quotas import limit_of_quota
 from reconverge.remote_settings.signed import (
     PAYLOAD_BYTES_MAX,
     FleetSettings,
@@ -50,6 +51,15 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
     for name in names:
         limits[name] = replace(limits.get(name, LimitOverride()), switch=word)
     return replace(settings, limits={name: each for name, each in limits.items() if each != LimitOverride()})
+
+
+def unknown_limits(names: Iterable[str], told: Iterable[str]) -> list[str]:
+    """Which names mean no limit of which nodes have told, by the names of their quotas: to switch one switches nothing.
+
+    A limit of contracts that counts by further facts is `api/customer.user` at the hub, and means what `api` means.
+    """
+    known = {limit_of_quota(each) for each in told}
+    return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
 
 
 async def publish(

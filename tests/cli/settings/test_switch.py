@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
+from reconverge.contracts.contracts import Contracts
 from reconverge.hub.registry import HubSettings
 from reconverge.remote_settings.signed import Secrets
 from reconverge.remote_settings.switch_log import Turned, read_log
@@ -25,6 +26,11 @@ from tests.support.published import OTHER, SECRET, login, post_at, sealed_now
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+PLANS: dict[str, Any] = {
+    "plans": {"free": {"limits": {"api": "2/day"}}},
+    "unknown": "free",
+    "customers": {"ada": "free"},
+}
 VARIABLE = "RECONVERGE_SETTINGS_SECRET"
 
 
@@ -106,6 +112,25 @@ def test_one_limit_is_switched_and_the_others_are_not(node: Agent, redis_server:
     )
 
 
+def test_a_limit_of_contracts_is_switched_by_its_name(node: Agent, redis_server: RedisServer) -> None:
+    """For all plans, those among them that a node meets later; a quota of one plan is told to be none."""
+    contracts = Contracts(node, PLANS)
+    charged = sum(each.exchanges for each in node.stats().exchanges)
+    for _ in range(2):  # a busy machine may leave one in doubt
+        eventually(lambda: contracts.ask_blocking("ada").allowed, "a request to be admitted")
+    spent = contracts.ask_blocking("ada").allowed
+    eventually(lambda: sum(each.exchanges for each in node.stats().exchanges) > charged + 3, "the hub knows the limit")
+    quota = switch(node, redis_server, "off", "--limit", "api@2/86400s", "--lifetime", 60)
+    done = switch(node, redis_server, "off", "--limit", "api", "--lifetime", 60)
+    eventually(lambda: contracts.hit("ada").allowed, "the limit to be off")
+    contracts.replace({**PLANS, "plans": {**PLANS["plans"], "team": {"limits": {"api": "1/day"}}}, "unknown": "team"})
+
+    assert not spent
+    assert (0, 2) == (done.status, quota.status)
+    assert "is a quota of the limit api, whose quotas are switched as one; say --limit api" in quota.stderr
+    assert [True] * 6 == [contracts.hit(each).allowed for each in ("ada", "bob") for _ in range(3)]
+
+
 def test_what_else_is_published_stays_and_ends_when_it_would_have(node: Agent, redis_server: RedisServer) -> None:
     """Quotas, intervals and the end of the document are as they were; the version rises."""
     limits = login("50/day", sync_interval=0.5)
@@ -147,6 +172,7 @@ def test_a_limit_that_no_node_has_told_of_is_switched_by_force(node: Agent, redi
     done = switch(node, redis_server, "off", "--limit", "later", "--lifetime", 60, "--force")
 
     assert 0 == done.status
+    assert "no node has told the hub of a limit named later; this switches nothing until" in done.stderr
     assert {"later": {"switch": "off"}} == published(node, redis_server)["limits"]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from reconverge import Agent, HubUnavailable
 from reconverge.clock import SECOND_NS, SystemClock
+from reconverge.contracts.contracts import Contracts
 from reconverge.integrations.console import console
 from reconverge.remote_settings.publisher import publish
 from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, FleetSettings, LimitOverride, Secrets, opened
@@ -22,6 +23,11 @@ from tests.support.console import HOME, TOKENS, WRITER, Browser
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.waiting import eventually
 
+PLANS: dict[str, Any] = {
+    "plans": {"free": {"limits": {"api": "2/hour"}}, "pro": {"limits": {"api": "5/hour"}}},
+    "unknown": "free",
+    "customers": {"ada": "pro"},
+}
 WRITES = {"authorization": f"Bearer {WRITER}"}
 
 
@@ -71,6 +77,55 @@ def test_one_limit_is_switched_by_itself(client: Browser, agent: Agent) -> None:
 
     assert {} == turn(client, to=None, limit="login")["limits"]
     eventually(lambda: in_force([agent]) == {"on"}, "the limit to be on")
+
+
+def test_every_limit_that_is_shown_is_switched(client: Browser, agent: Agent) -> None:
+    """Those of contracts and further quotas, too, each under the name of its limit; all of its quotas obey."""
+    agent.limit("mail", "2/hour, 9/day").hit("ada")
+    Contracts(agent, PLANS).hit("ada")
+    eventually(lambda: len(shown_by(client, "limits")) == 5, "the node to tell of its limits")
+    shown = shown_by(client, "limits")
+    by_limit = {each["limit"]: turn(client, to="off", limit=each["limit"])["limits"] for each in shown}
+    by_quota = [turn(client, to="off", limit=each["name"])["limits"] for each in shown]
+
+    assert {"api", "login", "mail"} == set(by_limit)
+    assert dict.fromkeys(by_limit, "off") == by_quota[-1]
+    for name in agent.stats().limits:
+        eventually(lambda name=name: in_force([agent], name) == {"off"}, f"{name} to be off")
+
+
+def test_a_limit_of_which_no_node_has_told_is_not_switched(client: Browser) -> None:
+    """It would switch nothing; and nothing is published."""
+    response = client.post("/switch", json={"to": "off", "limit": "logn"}, headers=WRITES)
+
+    assert 422 == response.status_code
+    assert "no node has told of a limit 'logn'" in response.json()["errors"][0]["detail"]
+    assert {} == client.get("/switches", headers=WRITES).json()["limits"]
+
+
+def test_the_page_of_a_key_says_what_the_list_of_keys_says(client: Browser, agent: Agent) -> None:
+    """Of a limit of contracts, too, whichever of its names is asked for, and by which plan the key counts."""
+    contracts = Contracts(agent, PLANS)
+    for _ in range(3):  # a busy machine may leave one in doubt
+        eventually(lambda: contracts.ask_blocking("ada").allowed, "a request to be admitted")
+    eventually(lambda: len(shown_by(client, "keys")) == 1, "the node to tell of its keys")
+    (listed,) = shown_by(client, "keys")
+    eventually(lambda: used(client, "api")[0] == 3, "the hub to know what was used")
+
+    assert ("ada", 3, 5) == (listed["key"], listed["used"], listed["capacity"])
+    assert (3, 5) == used(client, "api") == used(client, listed["limit"])
+
+
+def shown_by(client: Browser, part: str) -> list[dict[str, Any]]:
+    """What the console shows of the limits or the keys of the fleet."""
+    shown: list[dict[str, Any]] = client.get("/state", headers=WRITES).json()[part]
+    return shown
+
+
+def used(client: Browser, limit: str) -> tuple[int, int]:
+    """What the page of a key says of one quota: used, and of how much."""
+    (quota,) = client.get("/key", params={"limit": limit, "key": "ada"}, headers=WRITES).json()["quotas"]
+    return quota["used"], quota["limit"]
 
 
 def test_what_else_is_published_stays(client: Browser, hub: MemoryHub) -> None:

@@ -27,7 +27,8 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
-from reconverge.remote_settings.publisher import UnverifiedSettings, turned
+from reconverge.limit.quotas import limit_of_quota
+from reconverge.remote_settings.publisher import UnverifiedSettings, turned, unknown_limits
 from reconverge.remote_settings.publisher import publish as post
 from reconverge.remote_settings.signed import (
     LIFETIME_MAX_S,
@@ -89,8 +90,8 @@ def switch(
         known = await _in_force(store, secrets, namespace, now_s)
         if word is None:
             return known
-        if limit and not force:
-            _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)})
+        if limit:
+            _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)}, force=force)
         new = _lasting(known, namespace, now_s, lifetime)
         changed = turned(new, chosen, limit or ())
         return await post(store, changed, secrets, raise_version=True, author=author_as_said(author))
@@ -134,14 +135,19 @@ def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: 
     return replace(known, version=version, issued=now_s, expires=expires)
 
 
-def _check_known(names: Sequence[str], known: set[str]) -> None:
-    """Raise InvalidSetting for a limit of which no node has told; a misspelt one would switch nothing."""
-    # A node tells of each quota of a limit; those of `api` are `api` and `api#2`, and are switched as one.
+def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
+    """Raise InvalidSetting for a limit of which no node has told, or say so with `force`: it would switch nothing."""
     for name in names:
-        if advice := advice_on_unknown([name], {each.partition("#")[0] for each in known}):
-            raise InvalidSetting(
-                "--limit", name, f"would switch nothing: {advice[0]}; --force publishes it all the same"
-            )
+        limit = limit_of_quota(name)
+        if limit != name:
+            problem = f"is a quota of the limit {limit}, whose quotas are switched as one; say --limit {limit}"
+            raise InvalidSetting("--limit", name, problem)
+    for name in unknown_limits(names, known):
+        (advice,) = advice_on_unknown([name], map(limit_of_quota, known))
+        if force:
+            typer.echo(f"reconverge: {advice}; this switches nothing until a node declares it", err=True)
+            continue
+        raise InvalidSetting("--limit", name, f"would switch nothing: {advice}; --force publishes it all the same")
 
 
 def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from reconverge.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
 from reconverge.hub.usage import HOUR
+from reconverge.limit.quotas import limit_of_quota
 from reconverge.remote_settings.publisher import UnverifiedSettings
 from reconverge.remote_settings.signed import InvalidFleetSettings, Secrets
 
@@ -41,7 +42,7 @@ from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
 from reconverge.integrations.console.streams import Streams
-from reconverge.integrations.console.switches import FleetSwitches, word_of
+from reconverge.integrations.console.switches import FleetSwitches, UnknownLimit, word_of
 from reconverge.integrations.console.usage import UsagePages
 from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
@@ -306,7 +307,7 @@ class _Console:
         for name in ("limit", "key"):
             if not query.get(name):
                 raise Problem(400, f"the request names no {name}; add ?limit=...&key=...", parameter=name)
-        named = query["limit"].partition("#")[0]
+        named = limit_of_quota(query["limit"])
         limits = limits_named(await self._live.nodes(), named)
         if not limits:
             raise Problem(404, f"no node has told of a limit {named[:100]!r}", parameter="limit")
@@ -341,7 +342,13 @@ class _Console:
         if limit is not None and not isinstance(limit, str):
             raise wrong_field(422, "must be the name of a limit, or null for all of them", ("limit",))
         try:
-            table = await self._switches.turn(to, limit, author=visitor.name)
+            limit = None if limit is None else limit_of_quota(limit)
+            told = (
+                [] if limit is None else [each.name for node in await self._live.nodes() for each in node.newest.limits]
+            )
+            table = await self._switches.turn(to, limit, author=visitor.name, told=told)
+        except UnknownLimit as error:
+            raise wrong_field(422, str(error), ("limit",)) from None
         except UnverifiedSettings as error:
             raise Problem(409, str(error)) from None
         except (InvalidFleetSettings, InvalidSetting) as error:

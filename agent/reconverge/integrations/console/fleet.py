@@ -28,6 +28,7 @@ from reconverge.agent.snapshot import LimitSnapshot, NodeSnapshot
 from reconverge.errors import InvalidLimit
 from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import limit_of_quota
 from reconverge.limiter.switches import ON
 
 NODES_SHOWN_MAX: Final = 1000
@@ -133,6 +134,7 @@ def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Node]]) -> di
     rates = [_rates(node, name) for _, node in told]
     return {
         "name": name,
+        "limit": limit_of_quota(name),
         "said": _most_common(each.said for each in limits),
         "policy": _most_common(each.policy for each in limits),
         "switch": _most_common(each.switch for each in limits),
@@ -194,7 +196,7 @@ def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
     declared: dict[str, list[LimitSnapshot]] = {}
     for node in nodes:
         for each in node.newest.limits:
-            if each.name == name or each.name.startswith(f"{name}#"):
+            if limit_of_quota(each.name) == name:
                 declared.setdefault(each.name, []).append(each)
     made: dict[str, Limit] = {}
     for quota, told in sorted(declared.items()):

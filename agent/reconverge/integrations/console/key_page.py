@@ -7,15 +7,19 @@ from typing import Any
 
 from reconverge.agent import Agent
 from reconverge.agent.fleet_usage import FleetUsage, read_declared
+from reconverge.contracts.document import same_cells
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
 from reconverge.limit.limit import Limit
+from reconverge.limit.quotas import TIER, limit_of_quota
+from reconverge.limiter.limiter import Limiter
 
 
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
     """How a key stands with quotas that nodes declare. Raises InvalidKey.
 
-    Asked of the hub; where that does not answer, as far as this process knows, if the limit is one of its own.
+    Of what several plans of contracts say of one limit, that is shown which holds for the key: it has one count. The
+    hub is asked; where that does not answer, it is as far as this process knows, if the limit is one of its own.
     """
 
     async def read(hub: Hub) -> dict[str, FleetUsage]:
@@ -27,15 +31,46 @@ async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key
         usages = await agent.ask_hub(read)
     except HubUnavailable as error:
         problem = f"the hub cannot be asked ({error.kind}); this is what this process knows"
-        limiter = agent.limiters.get(name)
+        limiter = _limiter_here(agent, name, key)
         if limiter is not None:
             usages = await agent.fleet_usages(limiter, key)
+    usages = _one_of_each_count(usages, limits)
     return {
         "limit": name,
         "key": key,
         "problem": problem,
         "quotas": [_table(quota, limits[quota], usage) for quota, usage in usages.items() if quota in limits],
     }
+
+
+def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
+    """What counts the key on this node, if it is there; to ask a tier of another plan would move it."""
+    limiter = agent.limiters.get(name)
+    if limiter is not None and not limiter.is_tier:
+        return limiter
+    tiers = [each for each in list(agent.limiters.values()) if each.is_tier and name in each.addresses]
+    return next((each for each in tiers if key in each.table.cells), None)
+
+
+def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
+    """Of quotas of plans that share a count, the one that holds for the key.
+
+    A hub answers with the smaller of the capacity that it is asked about and that of the key. So the key's own quota is
+    the smallest one of those with the largest answer.
+    """
+    chosen: dict[str, FleetUsage] = {}
+    for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):
+        beside = next((each for each in chosen if _count_alike(name, each, limits)), None)
+        if beside is None or usages[name].limit > chosen[beside].limit:
+            chosen.pop(beside or "", None)
+            chosen[name] = usages[name]
+    return chosen
+
+
+def _count_alike(one: str, other: str, limits: Mapping[str, Limit]) -> bool:
+    if TIER not in one or limit_of_quota(one) != limit_of_quota(other) or not {one, other} <= limits.keys():
+        return False
+    return same_cells(limits[one], limits[other])
 
 
 def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.errors import HubUnavailable
+from reconverge.errors import HubUnavailable, ReconvergeError
 from reconverge.hub.port import Hub, SettingsStore
-from reconverge.remote_settings.publisher import UnverifiedSettings, publish, turned
+from reconverge.remote_settings.publisher import UnverifiedSettings, publish, turned, unknown_limits
 from reconverge.remote_settings.signed import (
     PAYLOAD_BYTES_MAX,
     WORDS,
@@ -31,6 +32,13 @@ TURNED_MAX: Final = 50
 """So many switches that were turned are told of."""
 EXTENDED_S: Final = 3600
 """What ends sooner than this is kept for so long."""
+
+
+class UnknownLimit(ReconvergeError):
+    """Raised for a limit of which no node has told, as one that is misspelt: its switch would switch nothing."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no node has told of a limit {name[:100]!r}, so this would switch nothing; look at its name")
 
 
 class FleetSwitches:
@@ -56,10 +64,14 @@ class FleetSwitches:
         valid = found is not None and found.expires > self._now_s()
         return self._told(found if valid else None, log)
 
-    async def turn(self, to: Word | None, limit: str | None, *, author: str) -> dict[str, Any]:
+    async def turn(
+        self, to: Word | None, limit: str | None, *, author: str, told: Iterable[str] = ()
+    ) -> dict[str, Any]:
         """Publish a switch for all limits, or for one; None leaves it to each node again.
 
-        Raises HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
+        `told` are the names of quotas of which nodes have told, beside those of which they have told the hub.
+
+        Raises UnknownLimit, HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
         """
 
         async def turn(hub: Hub) -> tuple[FleetSettings, list[Turned] | None]:
@@ -68,10 +80,15 @@ class FleetSwitches:
             before = None if payload is None else opened(payload, self._secrets)
             if isinstance(before, Rejection):
                 raise UnverifiedSettings(before)
+            if limit is not None and to is not None:
+                published = () if before is None else before.limits
+                own = [name for each in list(self._agent.limiters.values()) for name in each.addresses]
+                if unknown_limits([limit], [*told, *own, *published, *await hub.totals()]):
+                    raise UnknownLimit(limit)
             changed = self._changed(before, to, limit)
-            published = await publish(store, changed, self._secrets, raise_version=True, author=author)
-            self._turned.extendleft(turned_between(before, published, author))
-            return published, await self._log(hub)
+            posted = await publish(store, changed, self._secrets, raise_version=True, author=author)
+            self._turned.extendleft(turned_between(before, posted, author))
+            return posted, await self._log(hub)
 
         return self._told(*await self._agent.ask_hub(turn))
 

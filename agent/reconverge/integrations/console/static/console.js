@@ -142,7 +142,7 @@ function bar(used, most, text) {
 function showKeys() {
   byId("hashed").hidden = !fleet.hashed;
   const chosen = byId("find-limit");
-  const names = [...new Set(fleet.limits.map((each) => each.name.split("#")[0]))].sort();
+  const names = [...new Set(fleet.limits.map((each) => each.limit))].sort();
   if (names.join() !== [...chosen.options].map((each) => each.value).join()) {
     const before = chosen.value;
     chosen.replaceChildren(...names.map((each) => element("option", each)));
@@ -310,9 +310,11 @@ function showSwitches() {
     ? `Version ${published.version} is published for all nodes.${until}`
     : "No switch is published: each node goes by its own.");
   const all = { name: "all limits", limit: null, published: published.switch, force: [...new Set(fleet.limits.map((each) => each.switch))].join(", ") };
-  const each = fleet.limits.filter((one) => !one.name.includes("#")).map((one) => ({
-    name: one.name, limit: one.name, published: published.limits[one.name] || null, force: one.switch,
-  }));
+  const each = [...new Set(fleet.limits.map((one) => one.limit))].map((name) => {
+    const quotas = fleet.limits.filter((one) => one.limit === name);
+    return { name, limit: name, published: published.limits[name] || null, force: [...new Set(quotas.map((one) => one.switch))].join(", "),
+      quotas: quotas.map((one) => one.name).filter((one) => one !== name).join(", ") };
+  });
   fill("rows-switches", [all, ...each].map((one) => {
     const buttons = ["on", "shadow", "off", null].map((to) => {
       const made = element("button", to || "as nodes say");
@@ -324,7 +326,8 @@ function showSwitches() {
       made.addEventListener("click", () => turn(one, to));
       return made;
     });
-    return row([element("strong", one.name), "name"], [one.published || "–"], [one.force || "–"], [buttons.flatMap((made) => [made, " "])]);
+    const name = one.quotas ? [element("strong", one.name), element("small", one.quotas)] : element("strong", one.name);
+    return row([name, "name"], [one.published || "–"], [one.force || "–"], [buttons.flatMap((made) => [made, " "])]);
   }), 4, "");
 }
 
@@ -332,7 +335,7 @@ let pending = null; // what is about to be switched, while that is asked about
 
 function sayImpact() {
   const { one, to } = pending;
-  const touched = fleet.limits.filter((each) => one.limit === null || each.name.split("#")[0] === one.limit);
+  const touched = fleet.limits.filter((each) => one.limit === null || each.limit === one.limit);
   const nodes = fleet.nodes.length;
   const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
   byId("confirm-title").textContent = `Switch ${one.name} ${to || "back to what each node says"}?`;
