@@ -300,7 +300,7 @@ def _read(peer: str) -> tuple[Address | None, str | None]:
 
 def is_port(server: object) -> bool:
     """Whether a server is at an address with a port, as frameworks tell where it listens; not at a unix socket."""
-    return isinstance(server, tuple | list) and len(server) >= 2 and isinstance(server[1], int)  # type: ignore[misc]
+    return isinstance(server, tuple | list) and len(server) >= 2 and isinstance(server[1], int)
 
 
 def single(values: Sequence[Text]) -> Text | None:
