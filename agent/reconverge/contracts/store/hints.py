@@ -100,6 +100,10 @@ class HintListener:
         """Whether hints are listened for."""
         return self._listened_ns is not None
 
+    def counted(self) -> dict[str, int]:
+        """What was counted of hints, as `ContractsStats` calls it."""
+        return {"hinted": self.heard, "hints_lost": self.lost, "hint_floods": self.floods}
+
     # ------------------------------------------------------------ in the reader's loop
 
     def listen(self, hub: Hub) -> None:

@@ -144,9 +144,7 @@ class ContractsReader:
             page_bytes=0 if demand is None else demand.bytes_held,
             pages_dropped=0 if demand is None else demand.dropped,
             met_without_page=0 if demand is None or demand.customers is None else demand.customers.met_without,
-            hinted=0 if self._hints is None else self._hints.heard,
-            hints_lost=0 if self._hints is None else self._hints.lost,
-            hint_floods=0 if self._hints is None else self._hints.floods,
+            **({} if self._hints is None else self._hints.counted()),
             restored=self.restored,
         )
 
