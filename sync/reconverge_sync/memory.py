@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
-from threading import RLock
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS, Clock, SystemClock
 from reconverge.hub.adopting import Adoption, HubData
@@ -27,6 +26,7 @@ from reconverge.hub.usage import (
     UsageKey,
     UsageRow,
 )
+from reconverge.runtime.locks import new_lock
 from reconverge_sync.merge.addresses import AddressShard
 from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.board import Board
@@ -51,7 +51,7 @@ class MemoryHub:
         max_cells: int = CELLS_MAX,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._lock = RLock()
+        self._lock = new_lock(whole=True)
         """Held while its data change: each agent of a process exchanges in a thread of its own."""
         self._new_name = new_name
         self._max_cells = max_cells
@@ -291,7 +291,7 @@ class MemoryUsage:
     def __init__(self, clock: Clock, *, shards: int = 1, rows_max: int = ROWS_MAX) -> None:
         self._clock = clock
         self._rows_max = rows_max
-        self._lock = RLock()
+        self._lock = new_lock(whole=True)
         self._shards = [UsageShard(shard=shard, rows_max=rows_max) for shard in range(shards)]
         self._addresses = [AddressShard() for _ in range(shards)]
 

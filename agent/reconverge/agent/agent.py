@@ -605,7 +605,7 @@ class Agent:
         runner = self._lifecycle.listening
         if isinstance(runner, TaskRunner) and runner.is_here:
             raise RuntimeError("check() would block the loop that exchanges; write `await agent.check_async()` here")
-        paused = threading.Event()
+        paused = threading.Event()  # fork: this call alone knows it
         for pause_s in self._lifecycle.look_for_answers(timeout):
             paused.wait(pause_s)
 
@@ -866,7 +866,6 @@ class Agent:
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
             limiter.start_over()
-        self._overrides.start_over()
         self._erasing.begin()
         self._lifecycle.begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey

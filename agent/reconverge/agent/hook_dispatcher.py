@@ -28,6 +28,7 @@ from reconverge.hooks import (
     SettingsChanged,
     SettingsRejected,
 )
+from reconverge.runtime.locks import new_lock
 from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
 
 logger = logging.getLogger("reconverge")
@@ -61,12 +62,12 @@ class HookDispatcher:
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
         """Exceptions that hooks have raised, and looks."""
+        self._lock = new_lock()  # a hook may ask for a look
         self.start_over()
 
     def start_over(self) -> None:
         """In a forked child, whose parent's thread and counts are not there: begin with what is there now."""
-        self._lock = threading.RLock()  # a hook may ask for a look
-        self._end = threading.Event()
+        self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
         self._refused, self._near = _Keys(), _Keys()
@@ -137,7 +138,7 @@ class HookDispatcher:
         if agent is None:
             return
         agent.watch.tells = True
-        self._end = threading.Event()
+        self._end = threading.Event()  # fork: likewise
         self._state = agent.health().state
         stats = agent.stats()
         for name, limit in stats.limits.items():

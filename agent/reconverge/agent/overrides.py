@@ -6,7 +6,6 @@ which alone know the latter.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
 from reconverge.remote_settings.poller import FleetSettingsStats
 from reconverge.remote_settings.signed import FleetSettings, LimitOverride
+from reconverge.runtime.locks import new_lock
 
 PACE = "sync_interval"
 NOTHING = LimitOverride()
@@ -32,11 +32,7 @@ class Overrides:
         self._fleet_settings: FleetSettings | None = None
         self._capped: set[str] = set()
         self._unfit: dict[str, str] = {}
-        self.start_over()
-
-    def start_over(self) -> None:
-        """After a fork, another thread of the parent's may have held the lock."""
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         """Held while limits are declared or changed."""
 
     def apply(self, fleet_settings: FleetSettings | None, limiters: Iterable[Limiter]) -> None:

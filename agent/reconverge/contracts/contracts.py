@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -75,6 +74,7 @@ from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_togethe
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
+from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
@@ -122,7 +122,7 @@ class Contracts:
         """What reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}

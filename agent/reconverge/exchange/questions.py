@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
+from reconverge.runtime.locks import new_future
 
 T = TypeVar("T")
 WAITING_MAX: Final = 1000
@@ -38,7 +39,7 @@ class Questions:
         """
         if len(self._waiting) >= WAITING_MAX:
             raise HubUnavailable("busy", f"{WAITING_MAX} questions wait for the hub already", applied=False)
-        future: Future[T] = Future()
+        future: Future[T] = new_future()
         self._waiting.append((question, future))
         return future
 

@@ -80,11 +80,11 @@ def _plain_lock() -> Any:
 
     gevent: Any = sys.modules.get("gevent.monkey")
     if gevent is not None:
-        return gevent.get_original("_thread", "allocate_lock")()
+        return gevent.get_original("_thread", "allocate_lock")()  # fork: `_is_abandoned` finds it
     eventlet: Any = sys.modules.get("eventlet.patcher")
     if eventlet is not None:
-        return eventlet.original("_thread").allocate_lock()
-    return _thread.allocate_lock()
+        return eventlet.original("_thread").allocate_lock()  # fork: likewise
+    return _thread.allocate_lock()  # fork: likewise
 
 
 class Lock:

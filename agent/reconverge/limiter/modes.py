@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from math import inf
@@ -20,6 +19,7 @@ from reconverge.kernel import Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.asking import Asking
 from reconverge.limiter.switches import ON, SHADOW, Switch
 from reconverge.limiter.waiters import checked_timeout_ns, waiting_at
+from reconverge.runtime.locks import new_lock
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
@@ -348,12 +348,12 @@ class Enforcement:
         self._off = Off(self)
         self.answers: Answers = self.on
         self.state: Switch = ON
+        self.turning = new_lock()
+        """Held while the mode in force is changed."""
         self.start_over()
 
     def start_over(self) -> None:
-        """After a fork: the parent's counts, and whatever lock another of its threads may have held."""
-        self.turning = threading.RLock()
-        """Held while the mode in force is changed."""
+        """After a fork: the counts are the parent's."""
         self._unlimited, self._would_refuse = Total(), Total()
         self.slots_dropped = 0
         """Slots whose last reference went while they were held; see `limiter/slots.py`."""

@@ -378,7 +378,7 @@ class GreenWaker:
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
-        self._rung = threading.Event()  # as it was patched
+        self._rung = threading.Event()  # fork: as it was patched, and green threads go on in the child
 
     def wake(self) -> None:
         """See `Waker.wake`."""

@@ -29,6 +29,8 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any, Final, TypeVar
 
+from reconverge.runtime.locks import known
+
 T = TypeVar("T")
 
 GEVENT: Final = "gevent"
@@ -46,10 +48,10 @@ def _original(module: str, name: str) -> Any:
 
 
 _start_new_thread: Callable[..., int] = _original("_thread", "start_new_thread")
-_allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")
+_allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")  # fork: what waits for these waits for a time
 thread_id: Callable[[], int] = _original("_thread", "get_ident")
 """The number of the running thread of the operating system, which all its greenlets share."""
-_new_rlock: Callable[[], Any] = _original("_thread", "RLock")
+_new_rlock: Callable[[], Any] = _original("_thread", "RLock")  # fork: `Section` makes them known
 _poll: Any = _original("select", "poll") if hasattr(select, "poll") else None
 _getaddrinfo: Callable[..., Any] = _original("socket", "getaddrinfo")
 
@@ -198,7 +200,7 @@ class Section:
     """
 
     def __init__(self) -> None:
-        self._lock = _new_rlock()
+        self._lock = known(_new_rlock())
 
     def entered(self) -> bool:
         """Whether this thread is in it already, further up the stack."""

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,6 +25,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import MILLISECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
+from reconverge.runtime.locks import new_lock
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.classes import CRITICAL, TrafficClasses
@@ -158,11 +158,11 @@ class Remembered:
         self.window_s = window_ns / 1e9
         self._window_ns = window_ns
         self._counts: deque[int] = deque(maxlen=REMEMBERED)
+        self._lock = new_lock()
         self.start_over()
 
     def start_over(self) -> None:
-        """Remember nothing. A lock that another thread holds at a fork is held for good in the child."""
-        self._lock = threading.Lock()
+        """Remember nothing."""
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()

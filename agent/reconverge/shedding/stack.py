@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from reconverge.agent.load_snapshot import tell_of
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
+from reconverge.runtime.locks import new_lock
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
@@ -102,7 +102,7 @@ class Stack:
         self.layers: Final = _checked(layers)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._now = self.clock.monotonic_ns
-        self._switching = threading.Lock()
+        self._switching = new_lock()
         self._switches: dict[str, Switch] = {layer.name: ON for layer in layers}
         self._begin_counting()
         self._straight: Straight | None = None
@@ -123,8 +123,7 @@ class Stack:
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: what was counted is the parent's, and its threads are gone with the locks they held."""
-        self._switching = threading.Lock()
+        """In a forked child: what was counted is the parent's."""
         self._begin_counting()
         self._apply()
 

@@ -19,7 +19,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from math import log
@@ -27,6 +26,7 @@ from secrets import token_bytes
 from typing import Final
 
 from reconverge.hub.usage import REGISTERS, SKETCHES_MAX
+from reconverge.runtime.locks import new_lock
 
 ERROR: Final = 1.04 / REGISTERS**0.5
 """The standard error of a large estimate, as a fraction of it."""
@@ -46,7 +46,7 @@ class AddressBook:
 
     def __init__(self, *, identities_max: int = SKETCHES_MAX) -> None:
         self._identities_max = identities_max
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.secret = token_bytes(SECRET_BYTES)
         """By which addresses are hashed."""
         self.forget()

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
@@ -27,6 +26,7 @@ from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting, shown
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.kernel.table.fast_path import goes_straight_on
 from reconverge.limit.limit import QUOTA_MAX
+from reconverge.runtime.locks import new_lock
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.addresses import TEXT_MAX, AddressBook
 
@@ -89,6 +89,7 @@ class Meter:
         """How many times something was counted under OTHERS, because there was no room for its name."""
         self._logged = LoggedOnce()
         self._straight_on = goes_straight_on()
+        self._lock = new_lock()
         self._turn_at_once: _Turn | None = None
         if self._straight_on and type(self).add is Meter.add:
             add, self._turn_at_once = _adding_at_once(self._wall_ns, self._add_slowly)
@@ -97,7 +98,6 @@ class Meter:
 
     def start_over(self) -> None:
         """In a forked child: what was counted is the parent's."""
-        self._lock = threading.RLock()
         self._rows: _Rows = {}
         self._minutes: dict[int, _Rows] = {}
         self._settled: dict[int, int] = {}

@@ -27,7 +27,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -53,6 +52,7 @@ from reconverge.hub.usage import (
     UsageRow,
     shard_of,
 )
+from reconverge.runtime.locks import new_lock
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.meter import Meter
 from reconverge.usage.open_periods import OpenPeriods
@@ -114,11 +114,11 @@ class UsageReports:
         """Rows that the hub has counted under OTHERS."""
         self.overflowed = 0
         """Rows that this node has counted under OTHERS, because it keeps no more."""
+        self.lock = new_lock()
         self.start_over()
 
     def start_over(self) -> None:
         """In a forked child, and after the last word: another account, which has nothing to tell yet."""
-        self.lock = threading.RLock()
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0

@@ -37,7 +37,7 @@ POLL_S: Final = 0.005
 SOCKET_PATH_MAX: Final = 100
 """A unix socket's path ends at 107 bytes."""
 
-_joining = threading.Lock()
+_joining = threading.Lock()  # fork: that takes it, see below
 """Held while joining a server, and while forking: a child would share, and keep, the file locks that joining takes."""
 os.register_at_fork(before=_joining.acquire, after_in_parent=_joining.release, after_in_child=_joining.release)
 

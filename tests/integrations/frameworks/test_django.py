@@ -41,6 +41,7 @@ from reconverge.integrations.django import middleware as django_middleware
 from reconverge.integrations.django.middleware import DjangoRequest, Serving, guard, limit, outcome_of
 from reconverge.integrations.django.settings import configured as what_is_said
 from reconverge.integrations.web.request.request import CANCELLED
+from reconverge.runtime.threads import Latch
 from tests.support.applications import django_project
 from tests.support.applications.asking import environment_of
 from tests.support.servers import RedisServer, free_port
@@ -201,7 +202,7 @@ def test_a_view_may_be_exempt_from_the_middleware(get: Get, name: str) -> None:
 
 def test_the_first_request_may_be_for_an_exempt_view(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it nobody had imported the view, so nobody knew that any was exempt."""
-    monkeypatch.setattr(exemptions, "_used", threading.Event())
+    monkeypatch.setattr(exemptions, "_used", Latch())
     sys.modules.pop("tests.support.applications.late_urls", None)
     clear_url_caches()
     with configured(LIMITS="1/hour"), override_settings(ROOT_URLCONF="tests.support.applications.late_urls"):

@@ -26,6 +26,7 @@ from typing import Final, Literal, Protocol
 from reconverge.contracts.document import Customer, Document, Former
 from reconverge.contracts.on_demand.packed_page import PackedPage
 from reconverge.contracts.store.pages import page_number
+from reconverge.runtime.locks import new_future
 
 Meanwhile = Literal["unknown", "refused"]
 """What a customer is whose page is not there yet: one that the contracts do not name, or refused in any case."""
@@ -121,7 +122,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         waiting = self._waiting.setdefault(number, {})
         if len(waiting) >= WAITING_MAX:
             return None
-        future: Future[None] = Future()
+        future: Future[None] = new_future()
         waiting[future] = None
         if number in self.held:  # it has come between a look and this one
             self.leave(identity, future)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
@@ -21,6 +20,7 @@ from reconverge.contracts.store.changing import (
 )
 from reconverge.contracts.store.erasing import ERASED, told_without, without_customer
 from reconverge.contracts.store.index import HISTORY_MAX
+from reconverge.runtime.locks import new_lock
 
 
 class MemoryBook:
@@ -38,7 +38,7 @@ class MemoryBook:
     ) -> None:
         self._clock = clock or SystemClock()
         self._told = told
-        self._lock = Lock()
+        self._lock = new_lock(whole=True)
         self._version = 1 if document.plans else 0
         self._document = document
         self._changes: deque[Change] = deque(maxlen=HISTORY_MAX)

@@ -120,7 +120,7 @@ class Outgoing:
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
-        never_set = threading.Event()
+        never_set = threading.Event()  # fork: this call alone knows it
         with contextlib.closing(steps):
             try:
                 while True:

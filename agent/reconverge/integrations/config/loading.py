@@ -19,6 +19,7 @@ from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, Missi
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
 from reconverge.integrations.config.validation import in_numbers, problem_of, says, spelled_out, weightiest
 from reconverge.limiter.limiter import Limiter
+from reconverge.runtime.locks import new_lock
 
 try:
     from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, field_validator
@@ -144,7 +145,7 @@ class Configuration:
     def __init__(self, path: Path | None, arguments: Mapping[str, Any]) -> None:
         self._path = path
         self._arguments = dict(arguments)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._settings, finding = self._read()
         self.agent: Agent = _made(self._settings, finding)
         """The agent, with all limits declared."""

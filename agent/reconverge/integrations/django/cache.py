@@ -17,10 +17,10 @@ and a limit is exceeded by up to (N-1) times itself.
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final, TypeGuard
 
 from reconverge.errors import MissingExtra
+from reconverge.runtime.locks import new_lock
 
 try:
     from django.core.cache.backends.base import DEFAULT_TIMEOUT
@@ -63,7 +63,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         place = (location, tuple(sorted(options.items())))
         super().__init__(repr(place), params)  # what stays in this process is kept under that name, for all threads
         # Django's own is a plain lock, which a signal handler would wait for in the middle of a request for ever.
-        self._lock = _locks.setdefault(repr(place), threading.RLock())
+        self._lock = _locks.setdefault(repr(place), new_lock(whole=True))
         if place not in _counts:
             _counts.setdefault(place, SharedCounts(location, options))
         self.counts = _counts[place]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
@@ -12,11 +11,13 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.urls import get_resolver, resolve
 from django.utils.decorators import method_decorator
 
+from reconverge.runtime.threads import Latch
+
 View = TypeVar("View", bound=Callable[..., Any])
 
 EXEMPT: Final = "_reconverge_exempt"
 """Of a view: the middleware leaves it alone."""
-_used = threading.Event()
+_used = Latch()
 """Whether there is any such view, for which it is worth while to look where a request leads."""
 
 
@@ -45,7 +46,7 @@ def is_exempt(request: Any) -> bool:
     urlconf = getattr(request, "urlconf", None)
     try:
         # With the URLs all views are imported, and so it is known whether any is exempt.
-        return bool(get_resolver(urlconf).url_patterns and _used.is_set()) and bool(
+        return bool(get_resolver(urlconf).url_patterns and _used.open) and bool(
             getattr(resolve(request.path_info, urlconf).func, EXEMPT, False)
         )
     except Exception:  # noqa: BLE001  # Django will meet it, too

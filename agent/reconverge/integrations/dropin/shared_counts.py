@@ -7,7 +7,6 @@ request; an application that compares it with a limit is as exact as the last me
 from __future__ import annotations
 
 import logging
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
@@ -56,8 +55,7 @@ class SharedCounts(Unbreakable):
         self._clock: Clock = settings.get("clock") or SystemClock()
         self._limiters: dict[float, Limiter] = {}
         self._known: OrderedDict[str, Known] = OrderedDict()
-        self._start_over()
-        os.register_at_fork(after_in_child=self._start_over)
+        self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:
         """Whether counts of such a lifetime can be kept; there may be 100 different ones."""
@@ -138,10 +136,6 @@ class SharedCounts(Unbreakable):
         """Forget all that are known here."""
         for key in list(self._known):
             self.drop(key)
-
-    def _start_over(self) -> None:
-        """In a forked child the thread that holds the lock may not be there any more."""
-        self._beginning = Section()
 
     def _end(self, key: str) -> Known | None:
         """The count if it goes on; one whose time is over is forgotten."""

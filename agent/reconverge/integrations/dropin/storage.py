@@ -235,7 +235,7 @@ class Book(Unbreakable):
     def check(self) -> bool:
         """Whether the hub answers; waits up to a second if it was never asked. Without a hub: True."""
         self.agent.start()
-        paused = threading.Event()
+        paused = threading.Event()  # fork: this call alone knows it
         for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
             if self.agent.ready or any(shard.failures for shard in self.agent.stats().exchanges):
                 break

@@ -21,12 +21,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
+from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
 """Of what a class lately wanted, one part in so many is left free for it beside."""
@@ -43,7 +43,7 @@ class Slots:
     """
 
     def __init__(self, limit: int, classes: int, guarantees: Sequence[float] | None = None) -> None:
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         """Held for every change, and by the caller of `free`."""
         self.limit = limit
         self.in_flight = 0
@@ -104,7 +104,6 @@ class Slots:
 
     def start_over(self) -> None:
         """In a fork: nothing runs here."""
-        self.lock = threading.Lock()
         self.generation += 1
         self.in_flight = self.full_at = 0
         self.running = [0] * len(self.running)

@@ -73,7 +73,7 @@ class WorkerShedder:
         """Which requests are rejected, by the place of the class."""
         self._asked = [0] * count
         self._now = (SystemClock() if clock is None else clock).monotonic_ns
-        self._stepping = threading.Lock()
+        self._stepping = threading.Lock()  # fork: no thread waits for it, and the child makes another one
         self._stepped_ns = self._now()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = WakeEvent()
@@ -181,7 +181,7 @@ class WorkerShedder:
 
     def start_over_after_fork(self) -> None:
         """In a forked child there is no thread, and nothing runs."""
-        self._stepping = threading.Lock()
+        self._stepping = threading.Lock()  # fork: no thread waits for it, and the child makes another one
         self._wake = WakeEvent()
         self._loop = None
         self.signal.start_over()

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections import deque
 from typing import Final, Protocol
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
+from reconverge.runtime.locks import new_lock
 from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
@@ -184,7 +184,7 @@ class Occupancy:
             raise InvalidSetting("target", target, "must be a fraction from 0.1 to 0.99")
         self.workers = workers
         self._target = float(target)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.busy = 0
         self._area_ns = 0
         self._changed_ns = 0
@@ -216,7 +216,6 @@ class Occupancy:
 
     def start_over(self) -> None:
         """See `Signal.start_over`."""
-        self._lock = threading.Lock()
         self.busy = self._area_ns = 0
 
 

@@ -1,0 +1,93 @@
+"""Locks that a forked child finds free, whichever thread of its parent held them."""
+
+# Theory of operation.
+#
+# A fork copies locks as they are, and of all threads the one that forks. A lock that another thread held at that moment
+# is held in the child for good, and the next thread that wants it waits for ever.
+#
+# So every lock of the product is made here, and known for as long as it lives. In the child, before anything else
+# starts over, all locks that other threads held are free again. One that the forking thread holds itself is left as it
+# is: a hook or a finalizer may fork in the middle of a section, and leaves it in the child as well.
+#
+# What such a lock guards may be half changed. Mostly that does no harm: it is replaced in one step, or begun anew in
+# the child. Where it does harm, the lock is `whole`: the fork takes it first, and waits until the thread that holds it
+# has come to its end. It waits for WHOLE_WAIT_S at most: a fork must not hang because of a child that is not there yet.
+# All whole locks guard arithmetic, which takes less.
+#
+# Where gevent or eventlet has replaced locks, their own are used, and are left alone here: green threads live on in the
+# child, and let go of what they hold.
+#
+# `tests/runtime/test_locks.py` finds locks that are made elsewhere. They need a comment `# fork: ` with the reason.
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS, SystemClock
+
+WHOLE_WAIT_S: Final = 0.1
+"""The longest that a fork waits for all threads which hold a whole lock: they take milliseconds."""
+OF_THE_INTERPRETER: Final = "_thread"
+"""The module of its locks. Those of green threads come from elsewhere."""
+
+_known: Final[set[weakref.ref[Any]]] = set()
+_whole: Final[dict[int, weakref.ref[Any]]] = {}
+"""In the order in which they were made, which is the one in which each fork takes them."""
+_taken: Final[dict[int, list[Any]]] = {}
+"""By thread, what it has taken for the fork that it is about to make."""
+
+
+def new_lock(*, whole: bool = False) -> Any:
+    """A lock that its thread may take several times; free in a forked child, unless the forking thread holds it.
+
+    `whole`: what it guards must not be found half changed by the child, and takes milliseconds to change.
+    """
+    lock = threading.RLock()  # fork: known from here on
+    return known(lock, whole=whole)
+
+
+def new_future() -> Future[Any]:
+    """A future whose lock is free in a forked child."""
+    future: Future[Any] = Future()  # fork: known from the next line on
+    known(future._condition._lock)  # type: ignore[attr-defined]  # noqa: SLF001  # the lock of its condition
+    return future
+
+
+def known(lock: Any, *, whole: bool = False) -> Any:
+    """The same lock, which forked children find free from now on if it is one of the interpreter's."""
+    if type(lock).__module__ == OF_THE_INTERPRETER:
+        _known.add(weakref.ref(lock, _known.discard))
+        if whole:
+            number = id(lock)
+            _whole[number] = weakref.ref(lock, lambda _: _whole.pop(number, None))
+    return lock
+
+
+def _before_fork() -> None:
+    until_ns = SystemClock.monotonic_ns() + round(WHOLE_WAIT_S * SECOND_NS)
+    taken = _taken.setdefault(threading.get_ident(), [])
+    for reference in list(_whole.values()):
+        lock = reference()
+        if lock is not None and lock.acquire(timeout=max(0.0, (until_ns - SystemClock.monotonic_ns()) / SECOND_NS)):
+            taken.append(lock)
+
+
+def _after_fork_in_parent() -> None:
+    for lock in reversed(_taken.pop(threading.get_ident(), [])):
+        lock.release()
+
+
+def _after_fork_in_child() -> None:
+    _after_fork_in_parent()
+    _taken.clear()  # by threads that are not here
+    for reference in list(_known):
+        lock = reference()
+        if lock is not None and not lock._is_owned():  # noqa: SLF001  # as `threading.Condition` asks
+            lock._at_fork_reinit()  # noqa: SLF001  # as `logging` and `concurrent.futures` do
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
