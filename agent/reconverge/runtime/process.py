@@ -23,6 +23,10 @@
 # raises in the middle of a task is kept by that task, comes again out of each task that waits for it while
 # `asyncio.run` cancels them, and asyncio then complains of tasks that were destroyed. A loop that a blocking call keeps
 # from its callbacks is interrupted after all, a little later.
+#
+# A server may handle SIGTERM itself, take its handler back when it has shut down, and send itself the signal to end by
+# it, as uvicorn does. That signal waits, blocked for the main thread, until the last words are said, whether our
+# handler is the one that the server goes back to or not.
 from __future__ import annotations
 
 import asyncio
@@ -52,6 +56,10 @@ SIGTERM_GRACE_S: Final = 5.0
 LOOP_GRACE_S: Final = 0.5
 """How long an event loop of the main thread has to end by itself after SIGTERM; it is interrupted then."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
+SENDS_IT_ITSELF: Final = "uvicorn.server"
+"""The module of a server that has its own handler of SIGTERM, and sends itself the signal when it has shut down."""
+SENDS_IT_IN: Final = "capture_signals"
+"""The function there which does so."""
 
 
 class Stoppable(Protocol):
@@ -139,7 +147,14 @@ def _raises_it_again(handler: Callable[..., object]) -> bool:
     uvicorn does. An application that it imports comes after its handlers, so that ours is not what it goes back to:
     the process would end without a word.
     """
-    return any(kind.__module__ == "uvicorn.server" for kind in type(getattr(handler, "__self__", None)).__mro__)
+    return any(kind.__module__ == SENDS_IT_ITSELF for kind in type(getattr(handler, "__self__", None)).__mro__)
+
+
+def _is_sent_by_server(frame: FrameType | None) -> bool:
+    """Whether such a server, which has shut down, sends the signal: it has taken back our handler, which came first."""
+    return (
+        frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
+    )
 
 
 class _HeldBack:
@@ -153,10 +168,15 @@ class _HeldBack:
         self._handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        global _held_back_pid  # noqa: PLW0603  # a process ends once
-        _held_back_pid = os.getpid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        _hold_back()
         self._handler(number, frame)
+
+
+def _hold_back() -> None:
+    """Let SIGTERM wait for the last words from here on, if it is sent to the main thread."""
+    global _held_back_pid  # noqa: PLW0603  # a process ends once
+    _held_back_pid = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _is_daemon() -> bool:
@@ -174,13 +194,17 @@ def _leave_daemons_alone() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _on_sigterm(_number: int, _frame: FrameType | None) -> None:
+def _on_sigterm(_number: int, frame: FrameType | None) -> None:
     global _told_pid, _asked_pid  # noqa: PLW0603  # a process ends once
     if _told_pid != os.getpid():
         _told_pid = os.getpid()
         # Not by `threading`, whose locks the main thread may hold that this interrupts.
         start_thread(_end_at_last, name="reconverge-end")
-        if _speaking_pid != os.getpid():
+        if _is_sent_by_server(frame):
+            # An exception here would come out of a loop whose main task has ended, and leave it half closed.
+            _hold_back()
+            signal.raise_signal(signal.SIGTERM)  # it is pending
+        elif _speaking_pid != os.getpid():
             _end_main_thread()
     elif _asked_pid == os.getpid():
         _asked_pid = 0

@@ -41,17 +41,19 @@ def _ask(port: int) -> tuple[int, str] | None:
     [
         pytest.param(["--factory", "tests.support.applications.asgi_app:create"], "thread", id="factory"),
         pytest.param(["tests.support.applications.asgi_app:app"], "thread", id="application"),
+        pytest.param(["tests.support.applications.asgi_app:app"], "thread, started", id="started"),
         pytest.param(["--factory", "tests.support.applications.asgi_app:create"], "task", id="task"),
     ],
 )
 def test_at_sigterm_the_hub_knows_all_that_was_admitted(
     options: list[str], runs_as: str, loop: str, redis_server: RedisServer
 ) -> None:
-    """And the process ends by the signal, as uvicorn has it."""
+    """And the process ends by the signal, as uvicorn has it, whether its handlers came before the agent's or after."""
     pytest.importorskip(loop, reason="the loop to run in")
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--loop", loop, "--log-level", "warning", *options]
     variables = environment(RECONVERGE_HUB=redis_server.url, AS_TASK="1" if runs_as == "task" else "")
+    variables |= {"STARTS": "1"} if "started" in runs_as else {}
     with subprocess.Popen(command, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True) as server:
         try:
             eventually(lambda: _ask(port), "an answer")
@@ -61,6 +63,6 @@ def test_at_sigterm_the_hub_knows_all_that_was_admitted(
         finally:
             server.kill()
 
-    assert [(200, runs_as)] * REQUESTS == answers
+    assert [(200, runs_as.partition(",")[0])] * REQUESTS == answers
     assert (-signal.SIGTERM, "") == (server.returncode, complaints)
     assert REQUESTS + 1 == net_at(redis_server.url)  # of one key, which the hub was asked about with the first request

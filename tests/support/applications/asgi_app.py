@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +19,8 @@ def create() -> Application:
     """Make an agent and the application that asks it; without a word of the application's own end."""
     agent = Agent(sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
     login = agent.limit("login", "1000000/day")
+    if os.environ.get("STARTS"):
+        agent.start()
 
     async def lifespan(receive: Receive, send: Send) -> None:
         await receive()
@@ -32,6 +35,7 @@ def create() -> Application:
                 await lifespan(receive, send)
             return
         allowed = login.allow("ada")
+        await asyncio.to_thread(int)  # the loop has an executor to shut down then
         await send({"type": "http.response.start", "status": 200 if allowed else 429, "headers": []})
         await send({"type": "http.response.body", "body": b"task" if os.environ.get("AS_TASK") else b"thread"})
 
@@ -39,7 +43,7 @@ def create() -> Application:
 
 
 def __getattr__(name: str) -> Application:
-    """The application itself, for a server that is given its name."""
+    """The application itself, for a server that is given its name; one, however often it is imported."""
     if name == "app":
-        return create()
+        return globals().setdefault("app", create())  # type: ignore[no-any-return]
     raise AttributeError(name)
