@@ -6,6 +6,7 @@ Method: examples on one node with a clock of its own, and a fleet on one Redis w
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from typing import Any
 
@@ -527,3 +528,62 @@ def test_a_limit_that_is_no_tier_is_not_dropped() -> None:
 
     with pytest.raises(InvalidSetting, match="login"):
         agent.drop_tiers(["login"])
+
+
+@pytest.mark.parametrize("done_by", ["tier", "drop_tiers"])
+def test_no_decision_waits_for_a_change_of_contracts(done_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while the new limits are declared nor while those of the past go: a customer is met meanwhile."""
+    contracts = contracts_of(customers={"acme": {"plan": "free", "limits": {"requests": "70/second"}}})
+    contracts.hit("acme")
+    do, decided = getattr(contracts.agent, done_by), list[ContractDecision]()
+
+    def with_a_decision(*arguments: Any, **named: Any) -> Any:
+        if not decided and threading.current_thread() is threading.main_thread():
+            threading.Thread(target=lambda: decided.append(contracts.hit("new")), daemon=True).start()
+            eventually(lambda: decided, "the decision of another thread", 10.0)
+        return do(*arguments, **named)
+
+    monkeypatch.setattr(contracts.agent, done_by, with_a_decision)
+    changed(contracts, acme={"plan": "free", "limits": {"requests": "80/second"}})
+
+    assert [True] == [each.allowed for each in decided]
+
+
+def test_the_lock_that_decisions_take_is_held_for_as_long_with_many_customers_as_with_few() -> None:
+    """As many steps are taken under it when a document of a thousand customers follows another as when one of ten."""
+    assert steps_under_lock(10) == steps_under_lock(1000)
+
+
+def steps_under_lock(customers: int) -> int:
+    """How many Python lines are run with the lock while another document comes into force, all customers being met."""
+    said = {f"c{number}": "standard" for number in range(customers)}
+    contracts = contracts_of(customers=said)
+    for each in said:
+        contracts.hit(each)
+    counted = contracts._lock = Counted()
+    counted.most = 0
+    contracts.replace({"plans": PLANS | {"standard": {"limits": {"requests": "600/second"}}}, "unknown": "free"})
+    assert counted.most
+    return counted.most
+
+
+class Counted:
+    """In place of a lock: counts the lines that are run while it is held, of the longest time that it is."""
+
+    def __init__(self) -> None:
+        self.most = self._now = 0
+
+    def __enter__(self) -> None:
+        self._now, self._before = 0, sys.gettrace()
+        sys.settrace(self._trace)
+        frame = sys._getframe(1)
+        frame.f_trace = self._trace
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+        sys._getframe(1).f_trace = self._before
+        self.most = max(self.most, self._now)
+
+    def _trace(self, _frame: Any, event: str, _argument: object) -> Any:
+        self._now += event == "line"
+        return self._trace

@@ -16,6 +16,10 @@
 # request: until each node has told the hub of a larger quota, the smaller one is in force on all nodes. Which keys a
 # customer has by further facts is found among the keys of the node.
 #
+# No decision waits for a change: what takes long is done before the new document comes into force and after it. The
+# lock that decisions take as well is held for the step between. A decision that began by the former document ends by
+# it.
+#
 # A node may have caps, beyond which no document can raise a limit, and where it has one, none can switch the limit off.
 
 from __future__ import annotations
@@ -122,9 +126,14 @@ class Contracts:
         """What reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
-        self._lock = new_lock()
+        self._changing = new_lock()
+        """Held while another document comes into force, by what brings it; no decision takes it."""
+        self._lock = new_lock(whole=True)
+        """Held for a step or two, however many customers there are: decisions take it as well."""
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
+        self._formerly: tuple[dict[str, Standing], ...] = ()
+        """What was worked out by former documents, of which that counts which was worked out without a page."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared, and are not to go."""
@@ -149,12 +158,14 @@ class Contracts:
         """
         if not isinstance(document, Document):
             document = checked(dict(document))
-        with self._lock:
+        with self._changing:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
             self.check_customers(named_in(document), document)
-            before, self._document = self._document, document
-            self._plans, self._standings = plans, still_pending(self._standings)
-            self.version = version
+            with self._lock:
+                before, self._document = self._document, document
+                self._plans, self.version = plans, version
+                self._begin_standings_anew()
+            self._keep_pending()
             self._move(before, document)
             self._drop_past()
 
@@ -428,8 +439,8 @@ class Contracts:
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
         """Forget what was worked out, and counted, of customers that are to be erased."""
-        for customer in [each for each in list(self._standings) if is_named(each)]:
-            self._standings.pop(customer, None)
+        for customer in [each for each in self._names_of_standings() if is_named(each)]:
+            self._let_go_of(customer)
         customers = self._document.customers
         if isinstance(customers, OnDemandCustomers):
             customers.forget(is_named)
@@ -440,24 +451,62 @@ class Contracts:
     def _stand(self, customer: str) -> Standing:
         """Work out what holds for a customer, and remember it."""
         check_identity(customer, "customer")
-        with self._lock:
-            former = self._standings.get(customer)
+        while True:
+            with self._lock:
+                document, plans, standings, formerly = self._document, self._plans, self._standings, self._formerly
+            former = next((each[customer] for each in (standings, *formerly) if customer in each), None)
             was_pending = former is not None and former.pending
-            terms, pending = terms_met(self._document, customer, self._now_s(), was_pending=was_pending)
-            parts = self._plans.get(terms.plan, ())
-            if [term for term, _ in parts] != list(terms.terms):
-                parts = self._parts(terms.terms)
-            alone = parts[0] if len(parts) == 1 else None
-            plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
-            if plain is not None and plain.has_slots:
-                plain = None
-            if plain is not None and fitting(customer, plain.key_bytes_max) != customer:
-                plain = None
-            standing = Standing(terms.plan, parts, terms.until, plain, pending)
-            if len(self._standings) >= STANDINGS_MAX:
-                self._standings.clear()
-            self._standings[customer] = standing
-        return standing
+            standing = self._worked_out(customer, document, plans, was_pending=was_pending)
+            with self._lock:
+                if self._standings is standings:  # no other document has come into force meanwhile
+                    if len(standings) >= STANDINGS_MAX:
+                        standings.clear()
+                    standings[customer] = standing
+                    for each in formerly:
+                        each.pop(customer, None)
+                    return standing
+
+    def _worked_out(
+        self,
+        customer: str,
+        document: Document,
+        plans: Mapping[str, tuple[tuple[Term, Limiter], ...]],
+        *,
+        was_pending: bool,
+    ) -> Standing:
+        """What holds for a customer by a document and the limiters of its plans."""
+        terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
+        parts = plans.get(terms.plan, ())
+        if [term for term, _ in parts] != list(terms.terms):
+            parts = self._parts(terms.terms)
+        alone = parts[0] if len(parts) == 1 else None
+        plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
+        if plain is not None and (plain.has_slots or fitting(customer, plain.key_bytes_max) != customer):
+            plain = None
+        return Standing(terms.plan, parts, terms.until, plain, pending)
+
+    def _begin_standings_anew(self) -> None:
+        """Have what holds for each customer be worked out again with its next request. The lock is held."""
+        self._formerly = (self._standings, *self._formerly)
+        self._standings = {}
+
+    def _keep_pending(self) -> None:
+        """Keep only what counts of what was worked out before."""
+        formerly = self._formerly
+        kept: dict[str, Standing] = {}
+        for standings in reversed(formerly):
+            kept |= still_pending(standings)
+        with self._lock:
+            if self._formerly is formerly:
+                self._formerly = (kept,) if kept else ()
+
+    def _let_go_of(self, customer: str) -> None:
+        """Forget what was worked out for a customer."""
+        for standings in (self._standings, *self._formerly):
+            standings.pop(customer, None)
+
+    def _names_of_standings(self) -> list[str]:
+        return [each for standings in (self._standings, *self._formerly) for each in list(standings)]
 
     def _terms_of_plans(self, document: Document) -> Iterable[tuple[str, tuple[Term, ...]]]:
         for name, plan in document.plans.items():
@@ -490,25 +539,27 @@ class Contracts:
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
         """See `Decider.arrived`: what customers have used so far moves with them, as when a plan changes."""
-        with self._lock:
+        with self._changing:
             identities = hold()
             if self._document.customers is not customers:
                 return
             now_s, named = self._now_s(), list[str]()
             for identity in identities:
-                self._standings.pop(identity, None)
                 if keep_what_held(self._document, customers, identity, now_s):
                     named.append(identity)
+                self._let_go_of(identity)  # then: what is worked out from here on knows what is kept
             self._take_over(named)
 
     def forget_standings(self) -> None:
         """See `Decider.forget_standings`."""
-        with self._lock:
-            self._standings = still_pending(self._standings)
+        with self._changing:
+            with self._lock:
+                self._begin_standings_anew()
+            self._keep_pending()
 
     def met(self) -> list[str]:
         """See `Decider.met`."""
-        return list(dict.fromkeys([*list(self._standings), *self._met()]))
+        return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
 
     def _move(self, before: Document, after: Document) -> None:
         """Have the keys of customers with other quotas than before be where these are."""
@@ -533,7 +584,7 @@ class Contracts:
 
     def _drop_past(self) -> None:
         """Have the limiters of past quotas go; one that a customer has all the same is declared again when it comes."""
-        standing = [parts.parts for parts in list(self._standings.values())]
+        standing = [each.parts for known in (self._standings, *self._formerly) for each in list(known.values())]
         needed = {limiter.name for parts in (*self._plans.values(), *standing) for _, limiter in parts}
         past = self._declared - needed
         self._declared -= past

@@ -95,11 +95,11 @@ def is_past(standing: Standing, document: Document, customer: str, now_s: float)
 
 
 def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
-    """Those that were worked out without the page, to be worked out again with the next request.
+    """Those that were worked out without the page.
 
     They are the memory of what has to be kept when the page comes; whatever else stands there is quickly found again.
     """
-    return {identity: replace(each, until=0.0) for identity, each in list(standings.items()) if each.pending}
+    return {identity: each for identity, each in list(standings.items()) if each.pending}
 
 
 def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
