@@ -137,8 +137,9 @@ class Kernel(Node):
         others = self._reported.get(reported_as, [])
         if not others and reported_as in self.tables:
             raise LimitConflict(reported_as, self.tables[reported_as].limit, limit)
-        held = self.dropped.held_of(reported_as)  # something may come back to them
-        first = next((each for each in (*others, *held) if each.counts_like(limit)), None)
+        first = next((each for each in others if each.counts_like(limit)), None)
+        if first is None:  # something may come back to those that were dropped
+            first = next((each for each in self.dropped.held_of(reported_as) if each.counts_like(limit)), None)
         if first is not None and (problem := first.why_not(limit)) is not None:
             raise InvalidLimit(str(limit), f"{first.name!r} {problem}")
         beside = next(

@@ -9,6 +9,8 @@ LOOKED_AROUND = 4096
 """So many places are gone through without anything in between."""
 PLACES_PASSED = 8
 """So many places are looked at in one go, however many of them are empty."""
+LISTED_MAX = 64
+"""The keys of a store that has more are not listed with those beside it: the store is looked through instead."""
 
 JUMP = 2654435769
 """The part of all places that a jump covers, times 2**32: by the golden ratio, jumps come down evenly spread."""
@@ -27,11 +29,13 @@ class Store(dict[str, Cell]):
         "_places",
         "admitted",
         "beside",
+        "homes",
         "left_early",
         "let_go_ns",
         "overflow",
         "overflowed",
         "refused",
+        "wide",
     )
 
     def __init__(self) -> None:
@@ -50,11 +54,15 @@ class Store(dict[str, Cell]):
         """Keys that have left to make room, before they had been quiet for so long that they leave by themselves."""
         self.let_go_ns = -NEVER_NS
         """When a key left last that could come back while its use counts; see `kernel/evicted.py`."""
-        self.beside: tuple[Store, ...] | None = None
-        """The stores of the limits that count with this one, itself among them; None if none do."""
+        self.beside: list[Store] | None = None
+        """Of the stores of the limits that count with this one those that are wide; None if none can count with it."""
+        self.homes: dict[str, Store] | None = None
+        """The store of each key that is in one of them which is not wide; all of them share it, and the list."""
+        self.wide = False
 
     def put(self, cell: Cell) -> None:
         """Keep a cell under its key, of which there is none yet."""
+        self._list(cell.key)
         self[cell.key] = cell
         if self._empty:
             cell.place = self._empty.pop()
@@ -67,6 +75,7 @@ class Store(dict[str, Cell]):
         """Forget a cell; returns whether it was here."""
         if self.get(cell.key) is not cell:
             return False
+        self._unlist(cell.key)
         del self[cell.key]
         cell.room = -1  # another thread may have found it, and be about to charge it
         self._places[cell.place] = None
@@ -77,10 +86,25 @@ class Store(dict[str, Cell]):
         """Have another store keep a cell of this one."""
         place = cell.place
         other.put(cell)  # first: a cell that is in two stores for a moment is not lost
+        self._unlist(cell.key)
         del self[cell.key]
         cell.room = -1
         self._places[place] = None
         self._empty.append(place)
+
+    def _list(self, key: str) -> None:
+        """Note of a key that this store has it, unless it has too many."""
+        if self.homes is None or self.beside is None or self.wide:
+            return
+        if len(self) >= LISTED_MAX:
+            self.beside.append(self)
+            self.wide = True  # what is listed stays so until it leaves
+        else:
+            self.homes[key] = self
+
+    def _unlist(self, key: str) -> None:
+        if self.homes is not None and self.homes.get(key) is self:
+            del self.homes[key]
 
     def in_order(self) -> list[Cell]:
         """All cells, in the order of their places."""
@@ -122,6 +146,7 @@ class Store(dict[str, Cell]):
     def start_over(self) -> None:
         """Drop all cells and numbers."""
         for cell in self.values():
+            self._unlist(cell.key)
             cell.room = -1
         self.clear()
         self._places.clear()

@@ -5,12 +5,17 @@ Method: examples on a node without a hub, and two nodes that share a hub, for ea
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from reconverge import Limit
 from reconverge.clock import ManualClock
 from reconverge.errors import LimitConflict
 from reconverge.kernel import Kernel, Table
+from reconverge.kernel.store import LISTED_MAX
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node
@@ -214,3 +219,86 @@ def test_all_policies_keep_their_bound_of_the_larger_plan() -> None:
 
     assert 20 >= admitted(free, 100) + admitted(pro, 100)
     assert pro.policy is free.policy
+
+
+def steps_of(what: Callable[[], object]) -> int:
+    """How many lines of Python are run for it."""
+    steps = 0
+
+    def trace(_frame: object, event: str, _argument: object) -> Any:
+        nonlocal steps
+        steps += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        what()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize("what", ["declaring", "meeting", "moving", "dropping"])
+def test_one_table_more_costs_the_same_however_many_there_are(what: str) -> None:
+    """A thousand customers with quotas of their own cost ten times what a hundred do, and no decision waits for all."""
+    steps = []
+    for count in (10, 100):
+        tables = lone_tiers("fixed-window", *(f"{number}/hour" for number in range(5, 5 + count)))
+        for number, table in enumerate(tables[:-2]):
+            table.allow(f"c{number}")
+        kernel, last = tables[0].kernel, tables[-1]
+        acts: dict[str, Callable[[], object]] = {
+            "declaring": lambda kernel=kernel: tiers_of(kernel, "fixed-window", "900/hour"),  # type: ignore[misc]
+            "meeting": lambda last=last: last.allow("new"),  # type: ignore[misc]
+            "moving": lambda last=last: last.allow("c5"),  # type: ignore[misc]
+            "dropping": lambda kernel=kernel, last=last: kernel.dropped.drop([last.name]),  # type: ignore[misc]
+        }
+        steps.append(steps_of(acts[what]))
+        assert [] == last.cells.beside  # no store is looked through, which is what the compiled kernel would do
+
+    assert steps[0] == steps[1]
+
+
+def test_a_table_with_many_keys_is_looked_through() -> None:
+    """Its further keys are not listed, move all the same, and leave nothing behind."""
+    few, many, other = lone_tiers("fixed-window", "5/hour", "6/hour", "7/hour")
+    keys = [f"key{number}" for number in range(2 * LISTED_MAX)]
+    for key in keys:
+        many.allow(key)
+    listed = len(few.cells.homes or ())
+    for key in keys:
+        other.allow(key)
+        few.allow(key)
+
+    assert LISTED_MAX == listed
+    assert [2 * LISTED_MAX, 0, 0] == [len(each.cells) for each in (few, many, other)]
+    assert 2 * LISTED_MAX == few.kernel.keys
+    assert {3} == {few.usage(key).own for key in keys}
+
+
+def test_nothing_is_listed_of_a_key_that_has_left() -> None:
+    """What tells where a key is grows with the keys that there are, and no further."""
+    free, pro = lone_tiers("fixed-window", "5/hour", "50/hour")
+    for number in range(10):
+        free.allow(f"c{number}")
+        pro.allow(f"c{number}")
+    for table in (free, pro):
+        for cell in table.cells.in_order():
+            table.cells.drop(cell)
+
+    assert {} == free.cells.homes
+
+
+@pytest.mark.parametrize("keys", [3, 2 * LISTED_MAX])
+def test_a_table_that_goes_is_in_no_list(keys: int) -> None:
+    """Not among those that are looked through, either."""
+    free, pro = lone_tiers("fixed-window", "5/hour", "50/hour")
+    for number in range(keys):
+        pro.allow(f"c{number}")
+        free.allow(f"c{number}")
+    gone = free.kernel.dropped.drop([pro.name])
+
+    assert {pro.name} == gone
+    assert pro.cells not in (free.cells.beside or [])
+    assert pro.cells not in list((free.cells.homes or {}).values())

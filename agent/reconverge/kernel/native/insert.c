@@ -123,11 +123,14 @@ begin_lone(Store *store, PyObject *key, Py_hash_t hash, const Begins *begins, i6
 static bool
 is_beside(const Store *store, PyObject *key)
 {
-    if (store->beside == NULL || !PyTuple_Check(store->beside)) {
+    if (!has_beside(store)) {
         return false;
     }
-    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(store->beside); at++) {
-        PyObject *other = PyTuple_GET_ITEM(store->beside, at);
+    if (PyDict_GetItemWithError(store->homes, key) != NULL) {
+        return true;
+    }
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(store->beside); at++) {
+        PyObject *other = PyList_GET_ITEM(store->beside, at);
         if (other != (PyObject *)store && Py_IS_TYPE(other, types.store) && store_place((Store *)other, key) != NULL) {
             return true;
         }

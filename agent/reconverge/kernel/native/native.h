@@ -293,6 +293,7 @@ typedef struct {
 } Place;
 
 #define PLACES_PASSED 8 /* so many places are looked at in one go, however many of them are empty */
+#define LISTED_MAX 64   /* a store with more keys is wide: these are not listed, and it is looked through */
 #define SEGMENTS 256
 #define SLAB_BYTES ((size_t)2 << 20)
 #define SLAB ((i64)(SLAB_BYTES / sizeof(Place)))
@@ -312,7 +313,9 @@ struct Store {
     KernelFields *kernel;
     PyObject *table, *clock; /* clock: NULL if it is the machine's own */
     PyObject *tallies, *shards, *name, *reported_as, *hash;
-    PyObject *beside; /* the stores of the limits that count with this one, itself among them; NULL or None if none do */
+    PyObject *beside; /* a list: of the stores that count with this one those that are wide; NULL or None if none can */
+    PyObject *homes;  /* a dict shared with them: the store of each key that is in one which is not; likewise */
+    bool wide;
     int missing; /* why a decision failed without an error */
     Tally *lone_tally; /* borrowed: `tallies` owns it */
     Evicted *evicted;
@@ -322,6 +325,14 @@ struct Store {
     PyObject *peers;    /* the limits of the node by name, a dict */
     i64 overflowed, left_early, let_go_ns;
 };
+
+/* Whether keys move between this store and others. */
+static inline bool
+has_beside(const Store *store)
+{
+    return store->homes != NULL && PyDict_CheckExact(store->homes) && store->beside != NULL
+        && PyList_CheckExact(store->beside);
+}
 
 /* ------------------------------------------------------------------ page_allocator.c: memory in whole pages */
 

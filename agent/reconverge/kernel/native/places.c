@@ -61,9 +61,42 @@ leave_place(Store *store, i64 place)
     store->empty[store->empty_count++] = (uint32_t)place;
 }
 
+/* Note of a key which of the stores beside each other has it, unless this one has too many; -1 with an error.
+ *
+ * What looks for a key there looks into that store as well: a key that could not be entered after all may be noted. */
+static int
+list_key(Store *store, PyObject *key)
+{
+    if (store->wide || !has_beside(store)) {
+        return 0;
+    }
+    if (store->count >= LISTED_MAX) {
+        if (PyList_Append(store->beside, (PyObject *)store) < 0) {
+            return -1;
+        }
+        store->wide = true; /* what is listed stays so until it leaves */
+        return 0;
+    }
+    return PyDict_SetItem(store->homes, key, (PyObject *)store);
+}
+
+static void
+unlist_key(Store *store, PyObject *key)
+{
+    if (!has_beside(store)) {
+        return;
+    }
+    if (PyDict_GetItemWithError(store->homes, key) == (PyObject *)store && PyDict_DelItem(store->homes, key) < 0) {
+        PyErr_Clear(); /* it is listed, and no other code runs in between */
+    }
+}
+
 Place *
 store_enter(Store *store, PyObject *key, Py_hash_t hash, i64 *number)
 {
+    if (list_key(store, key) < 0) {
+        return NULL;
+    }
     *number = new_place(store);
     if (*number < 0) {
         return NULL;
@@ -90,6 +123,7 @@ store_leave(Store *self, Place *place)
     } else if (form_of(place) == QUIET) {
         quiet_leave(place);
     }
+    unlist_key(self, key);
     leave_place(self, number_in(*entry));
     index_take_out(segment, entry);
     *place = (Place){0};
@@ -111,6 +145,7 @@ store_empty(Store *self)
         }
         *at = (Place){0};
         if (old.key != 0) {
+            unlist_key(self, key_of(&old));
             if (form_of(&old) == WHOLE) {
                 Py_DECREF(old.cell);
             }

@@ -298,6 +298,7 @@ Store_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->name);
     Py_VISIT(self->reported_as);
     Py_VISIT(self->beside);
+    Py_VISIT(self->homes);
     Py_VISIT(self->overflow);
     Py_VISIT(self->peers);
     Py_VISIT(self->hash);
@@ -326,6 +327,7 @@ Store_clear(PyObject *object)
     Py_CLEAR(self->name);
     Py_CLEAR(self->reported_as);
     Py_CLEAR(self->beside);
+    Py_CLEAR(self->homes);
     Py_CLEAR(self->overflow);
     Py_CLEAR(self->peers);
     Py_CLEAR(self->hash);
@@ -352,6 +354,8 @@ static PyMemberDef Store_members[] = {
     {"left_early", T_LONGLONG, offsetof(Store, left_early), 0, NULL},
     {"let_go_ns", T_LONGLONG, offsetof(Store, let_go_ns), 0, NULL},
     {"beside", T_OBJECT, offsetof(Store, beside), 0, NULL},
+    {"homes", T_OBJECT, offsetof(Store, homes), 0, NULL},
+    {"wide", T_BOOL, offsetof(Store, wide), 0, NULL},
     {NULL},
 };
 

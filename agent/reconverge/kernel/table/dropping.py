@@ -69,16 +69,14 @@ class Dropped:
         At most DROPPED_AT_ONCE in one go.
         """
         gone: set[str] = set()
-        left: list[Table] = []
+        left = 0
         for name in names:
             table = self._kernel.tables.get(name)
             if table is None:
                 gone.add(name)
-            elif not self._kernel.flights and len(left) < DROPPED_AT_ONCE and self._drops(table):
+            elif not self._kernel.flights and left < DROPPED_AT_ONCE and self._drops(table):
                 gone.add(name)
-                left.append(table)
-        for each in {id(table.tiers): table for table in left}.values():
-            each.tell_tiers()
+                left += 1
         return gone
 
     def held(self, name: str) -> Table | None:
@@ -126,13 +124,16 @@ class Dropped:
                 self._kernel.keys -= drop_unused(table, now_ns, PLACES_PASSED, keep=table.withheld > 0)
         if table.cells or table.overflow is not None or any(tally.fresh for tally in table.tallies):
             return False
-        others = [each for each in table.tiers if each is not table]
-        if not others and now_ns - table.cells.let_go_ns < 2 * table.evicted.fade_ns:
+        if table.tiers == [table] and now_ns - table.cells.let_go_ns < 2 * table.evicted.fade_ns:
             return False
-        for each in others:
-            each.cells.let_go_ns = max(each.cells.let_go_ns, table.cells.let_go_ns)
         table.dropped = True
         table.tiers.remove(table)
+        if table.tiers:  # any of them: the last one to go takes it from there
+            rest = table.tiers[-1].cells
+            rest.let_go_ns = max(rest.let_go_ns, table.cells.let_go_ns)
+        if table.cells.wide and table.cells.beside is not None:
+            table.cells.beside.remove(table.cells)
+            table.cells.wide = False
         beside.remove(table)
         # Under the same hold of the lock, which all tables of one limit share: a later one might be refused, and then
         # this part of the account would be told by no table.

@@ -109,6 +109,10 @@ class LimitState:
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
         self.cells = Store()
+        if reported_as is not None:
+            first = self.cells if counts_with is None else counts_with.cells
+            self.cells.beside = [] if first.beside is None else first.beside
+            self.cells.homes = {} if first.homes is None else first.homes
         self.edges = edges_for(limit)(self)
         """Where in time its cells are."""
         self.begin_counting()

@@ -435,15 +435,9 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Be one of the tables between which keys move."""
-        self.tiers.extend(() if self in self.tiers else (self,))
-        self.tell_tiers()
-
-    def tell_tiers(self) -> None:
-        """Have each of the tables between which keys move know the stores of all."""
-        stores = tuple(each.cells for each in self.tiers)
-        for each in self.tiers:
-            each.cells.beside = stores
+        """Be one of the tables between which keys move; it is none yet, unless it is the first."""
+        if self.tiers[-1:] != [self]:
+            self.tiers.append(self)
 
     def take_over(self, key: str) -> None:
         """Have the key here, if a table that counts with this one has it."""

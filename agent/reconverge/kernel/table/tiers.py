@@ -17,6 +17,10 @@
 # than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long that of the
 # other table is. An answer that is under way tells the capacity that the hub has granted by, and is lowered likewise.
 #
+# There may be thousands of them, where customers have quotas of their own, with a key each. So it is listed in one
+# place which table has a key. Of a table with many keys they are not listed, as each would take more memory there than
+# in the table; it is looked through, and of such tables there are few.
+#
 # The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. What is charged is
 # summed over them in what the hub is told, as it keeps one account for the name.
 
@@ -25,7 +29,7 @@ from __future__ import annotations
 from functools import partial
 
 from reconverge.kernel.cell import lease_until_ns, measure
-from reconverge.kernel.engine import Cell
+from reconverge.kernel.engine import Cell, Store
 from reconverge.kernel.reporting.renaming import give_up_lapsed_line
 from reconverge.kernel.reporting.requests import let_stay
 from reconverge.kernel.table.changes import adapt_to_quota
@@ -36,21 +40,28 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
     """The cell of a key, moved here from the table that has it; None if none has. A dropped table is one again."""
     if table.dropped:
         table.kernel.take_in_again(table)
-    for other in table.tiers:
-        cell = None if other is table else other.cells.get(key)
-        if cell is not None:
-            _move(cell, other, table, now_ns)
-            return cell
-    return None
+    cell = _cell_beside(table.cells, key)
+    if cell is not None:
+        _move(cell, cell.table, table, now_ns)
+    return cell
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
     """Of the tables that count with this one, the one that has the key; this one if none has."""
-    if (len(table.tiers) > 1 or table.dropped) and key not in table.cells:
-        for other in table.tiers:
-            if key in other.cells:
-                return other
-    return table
+    cell = _cell_beside(table.cells, key) if key not in table.cells else None
+    return table if cell is None else cell.table
+
+
+def _cell_beside(store: Store, key: str) -> Cell | None:
+    """The cell of a key in one of the stores beside this one."""
+    if store.homes is None or store.beside is None:
+        return None
+    home = store.homes.get(key)
+    for each in (*store.beside, *(() if home is None else (home,))):
+        cell = None if each is store else each.get(key)
+        if cell is not None:
+            return cell
+    return None
 
 
 def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> None:
