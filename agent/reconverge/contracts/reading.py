@@ -31,7 +31,7 @@ from reconverge.contracts.model import (
 )
 from reconverge.errors import InvalidLimit, InvalidSetting, asked, shown
 from reconverge.limit.calendar import FIRST_S, LAST_S
-from reconverge.limit.checks import check_name
+from reconverge.limit.checks import KINDS_MAX, check_name
 from reconverge.limit.durations import seconds_of_iso
 from reconverge.limit.grammar import parse_quotas
 from reconverge.limit.limit import Limit
@@ -102,7 +102,7 @@ def _at_fault(text: object, given: Mapping[str, Any]) -> tuple[str, ...]:
             said[field] = given[field]
         if _makes_sense(text, said):
             continue
-        if field == "costs" and isinstance(given[field], dict):
+        if field == "costs" and isinstance(given[field], dict) and len(given[field]) <= KINDS_MAX:
             for kind, cost in given[field].items():
                 if not _makes_sense(text, {**before, "costs": {kind: cost}}):
                     return field, str(kind)

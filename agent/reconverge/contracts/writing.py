@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.model import (
@@ -18,6 +19,9 @@ from reconverge.contracts.model import (
     Switching,
 )
 from reconverge.limit.limit import SLOT_LEASE_S, Limit
+
+TEXTS_MAX: Final = 1024
+"""Of so many limit strings it is remembered which limits they mean: plans have a few, each of them many times."""
 
 
 def table_of(document: Document) -> dict[str, Any]:
@@ -61,12 +65,18 @@ def _whole(limit: Limit) -> dict[str, Any]:
 def said_of_limit(limit: Limit) -> str | dict[str, Any]:
     """A limit as a document says it: the limit string alone where that says all."""
     text = _limit_string(limit)
+    by_text = _limit_of(text)
     said = {
         name: _plain(getattr(limit, name))
         for name in PLAIN_LIMIT_FIELDS
-        if getattr(limit, name) != getattr(Limit.parse(text), name, None)
+        if getattr(limit, name) != getattr(by_text, name, None)
     }
     return {"limit": text, **said} if said else text
+
+
+@lru_cache(TEXTS_MAX)
+def _limit_of(text: str) -> Limit:
+    return Limit.parse(text)
 
 
 def written_moment(moment: float) -> str:

@@ -57,14 +57,27 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
     Raises InvalidContracts if one of them would have more of those than a customer may have.
     """
     changed: dict[str, Customer] = {}
+    by_plans: dict[tuple[str | None, str], tuple[Former, ...]] = {}
+    """Of customers of which nothing is said but their plan: nearly all, and all that share both plans share it."""
     for identity in identities:
         customer = after.customers.get(identity)
         if customer is None:
             continue
-        formers = formers_of(before, after, identity, customer, now_s)
+        known = before.customers.get(identity)
+        if _is_plain(customer) and (known is None or _is_plain(known)):
+            plans = None if known is None else known.plan, customer.plan
+            if plans not in by_plans:
+                by_plans[plans] = formers_of(before, after, identity, customer, now_s)
+            formers = by_plans[plans]
+        else:
+            formers = formers_of(before, after, identity, customer, now_s)
         if formers != customer.former:
             changed[identity] = replace(customer, former=formers)
     return replace(after, customers={**after.customers, **changed}) if changed else after
+
+
+def _is_plain(customer: Customer) -> bool:
+    return customer == Customer(customer.plan)
 
 
 def told_of(before: Document, after: Document, identity: str | None) -> Told:

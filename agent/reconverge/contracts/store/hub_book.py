@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import takewhile
 from typing import Any, Final
@@ -126,16 +127,16 @@ class HubBook:
         """See `Book.set_customer`."""
 
         async def make(before: Document, now_s: float) -> Document:
-            return with_customer(before, identity, said, now_s=now_s)
+            return await asyncio.to_thread(with_customer, before, identity, said, now_s=now_s)
 
         return await self._change(make, author, expected, identity)
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
         """See `Book.replace`."""
-        document = checked(said)
+        document = await asyncio.to_thread(checked, said)  # seconds, of a large one
 
         async def make(before: Document, now_s: float) -> Document:
-            return with_document(before, document, now_s=now_s)
+            return await asyncio.to_thread(with_document, before, document, now_s=now_s)
 
         return await self._change(make, author, expected)
 
@@ -152,7 +153,7 @@ class HubBook:
             raise UnknownVersion(version, [each["version"] for each in told if each["version"] != version]) from None
 
         async def make(before: Document, now_s: float) -> Document:
-            return with_document(before, former, now_s=now_s)
+            return await asyncio.to_thread(with_document, before, former, now_s=now_s)
 
         return await self._change(make, author, None)
 
@@ -234,7 +235,7 @@ class HubBook:
             before = await self._before(index)
             now_s = self._clock.wall_ns() / SECOND_NS
             after = await make(before, now_s)
-            told = told_of(before, after, identity)
+            told = await asyncio.to_thread(told_of, before, after, identity)
             version = max(found, self._minimum - 1) + 1
             change = Change(version, author, now_s, told.identity, told.before, told.after)
             if await self._swap(payload, index, after, change):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,7 +39,10 @@ class MemoryBook:
     ) -> None:
         self._clock = clock or SystemClock()
         self._told = told
+        self._changing = new_lock()
+        """Held while a change is made, by a thread that may take seconds for it."""
         self._lock = new_lock(whole=True)
+        """Held while a change comes into force, and by what reads."""
         self._version = 1 if document.plans else 0
         self._document = document
         self._changes: deque[Change] = deque(maxlen=HISTORY_MAX)
@@ -52,12 +56,19 @@ class MemoryBook:
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
         """See `Book.set_customer`."""
-        return self._change(
-            lambda before, now_s: with_customer(before, identity, said, now_s=now_s), author, expected, identity
+        return await asyncio.to_thread(
+            self._change,
+            lambda before, now_s: with_customer(before, identity, said, now_s=now_s),
+            author,
+            expected,
+            identity,
         )
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
         """See `Book.replace`."""
+        return await asyncio.to_thread(self._replace, said, author, expected)
+
+    def _replace(self, said: Any, author: str, expected: int | None) -> int:
         document = checked(said)
         return self._change(lambda before, now_s: with_document(before, document, now_s=now_s), author, expected)
 
@@ -68,7 +79,9 @@ class MemoryBook:
             kept = list(self._documents)
         if former is None:
             raise UnknownVersion(version, kept)
-        return self._change(lambda before, now_s: with_document(before, former, now_s=now_s), author, None)
+        return await asyncio.to_thread(
+            self._change, lambda before, now_s: with_document(before, former, now_s=now_s), author, None
+        )
 
     async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
         """See `Book.history`."""
@@ -80,16 +93,20 @@ class MemoryBook:
         """See `Book.forget`."""
         check_author(author)
         check_identity(identity, "identity")
-        with self._lock:
+        return await asyncio.to_thread(self._forget, identity, author)
+
+    def _forget(self, identity: str, author: str) -> int | None:
+        with self._changing:
             documents = {each: without_customer(document, identity) for each, document in self._documents.items()}
             changes = [told_without(each, identity) for each in self._changes]
             told = all(one is other for one, other in zip(changes, self._changes, strict=True))
             if told and all(documents[each] is document for each, document in self._documents.items()):
                 return None
-            self._documents = documents
-            self._changes = deque(changes, maxlen=HISTORY_MAX)
             document = without_customer(self._document, identity)
-            version = self._become(document, Change(0, author, self._now_s(), ERASED, None, None))
+            with self._lock:
+                self._documents = documents
+                self._changes = deque(changes, maxlen=HISTORY_MAX)
+                version = self._become(document, Change(0, author, self._now_s(), ERASED, None, None))
         self._told(version, document)
         return version
 
@@ -112,17 +129,14 @@ class MemoryBook:
         identity: str | None = None,
     ) -> int:
         check_author(author)
-        with self._lock:
+        with self._changing:
             if expected is not None and expected != self._version:
                 raise VersionConflict(expected, self._version)
             before = self._document
-            now_s = self._clock.wall_ns() / SECOND_NS
+            now_s = self._now_s()
             after = make(before, now_s)
             told = told_of(before, after, identity)
-            self._version += 1
-            version = self._version
-            self._document = self._documents[version] = after
-            self._documents.pop(version - HISTORY_MAX, None)
-            self._changes.appendleft(Change(version, author, now_s, identity, told.before, told.after))
+            with self._lock:
+                version = self._become(after, Change(0, author, now_s, identity, told.before, told.after))
         self._told(version, after)
         return version

@@ -46,6 +46,7 @@ from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra, NeedsSlot, ReconvergeError
 from reconverge.errors import asked as meant
 from reconverge.integrations.contracts.every_path import EveryPath
+from reconverge.integrations.contracts.long_work import LongWork
 from reconverge.integrations.contracts.openapi import (
     CHANGES,
     CHANGES_MAX,
@@ -81,7 +82,9 @@ from reconverge.integrations.contracts.writing import (
     no_contract,
     table_of_change,
     told,
+    told_bytes,
     unchanged,
+    written,
 )
 from reconverge.runtime.log_throttle import LogThrottle
 
@@ -131,11 +134,14 @@ class _Asked:
     conditions: Conditions
     author: str
     """The name of the token."""
+    work: LongWork
 
     async def body(self) -> Any:
         """The body as JSON. Raises Problem."""
         operation = self.operation
-        return await json_of(self.request, bytes_max=operation.bytes_max, required=operation.body_required)
+        return await json_of(
+            self.request, bytes_max=operation.bytes_max, required=operation.body_required, do=self.work.do
+        )
 
 
 def contracts_api(
@@ -181,6 +187,7 @@ class _Api:
         self._is_open = is_open
         self._clock = clock
         self._log = LogThrottle(1, within_ns=QUIET_NS)
+        self._work, self._changes = LongWork(), LongWork()
         self._sorted: tuple[int, list[str]] = (0, [])
         """The identities of one version in order, for pages of that version."""
         self._paths: dict[str, dict[str, Operation]] = {}
@@ -210,7 +217,7 @@ class _Api:
             raise Problem(400, f"{operation.method} {operation.path} takes no If-Match and no If-None-Match")
         if identity:
             _check_identity(identity, 422)
-        asked = _Asked(request, operation, identity, query, conditions, author)
+        asked = _Asked(request, operation, identity, query, conditions, author, self._work)
         serve: Callable[[_Asked], Awaitable[Response]] = getattr(self, operation.name)
         try:
             return await serve(asked)
@@ -261,6 +268,9 @@ class _Api:
         version, document = await self._read(asked)
         if asked.conditions.is_known(version):
             return unchanged(version)
+        return await self._work.do(lambda: self._page(version, document, after, most))
+
+    def _page(self, version: int, document: Document, after: str, most: int) -> Response:
         if self._sorted[0] != version:
             self._sorted = version, sorted(document.customers)
         order = self._sorted[1]
@@ -284,13 +294,19 @@ class _Api:
         version, document = await self._read(asked)
         if asked.conditions.is_known(version):
             return unchanged(version)
-        plans = table_of(Document(document.plans, unknown=document.unknown))["plans"]
-        return told({"version": version, "unknown": document.unknown, "plans": plans}, version)
+
+        def write() -> bytes:
+            plans = table_of(Document(document.plans, unknown=document.unknown))["plans"]
+            return written({"version": version, "unknown": document.unknown, "plans": plans})
+
+        return told_bytes(await self._work.written("plans", version, write), version)
 
     async def read_document(self, asked: _Asked) -> Response:
         """GET /document."""
         version, document = await self._read(asked)
-        return unchanged(version) if asked.conditions.is_known(version) else told(table_of(document), version)
+        if asked.conditions.is_known(version):
+            return unchanged(version)
+        return told_bytes(await self._work.written("document", version, lambda: written(table_of(document))), version)
 
     async def read_history(self, asked: _Asked) -> Response:
         """GET /history."""
@@ -299,7 +315,7 @@ class _Api:
         if identity is not None:
             _check_identity(identity, 400, "identity")
         changes = await self._book.history(most=most, identity=identity)
-        return told({"changes": [table_of_change(each) for each in changes]})
+        return await self._work.do(lambda: told({"changes": [table_of_change(each) for each in changes]}))
 
     async def read_openapi(self, asked: _Asked) -> Response:
         """GET /openapi.json."""
@@ -339,7 +355,8 @@ class _Api:
         expected = None
         if asked.conditions.are_there:
             expected, _ = await self._read(asked)
-        return changed(await self._book.replace(said, author=asked.author, expected=expected))
+        after = await self._changes.alone(lambda: self._book.replace(said, author=asked.author, expected=expected))
+        return changed(after)
 
     async def rollback(self, asked: _Asked) -> Response:
         """POST /rollback."""
@@ -347,7 +364,7 @@ class _Api:
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
             raise wrong_field(422, "must be the number of a version, as history has it", ("version",))
         try:
-            return changed(await self._book.rollback(version, author=asked.author))
+            return changed(await self._changes.alone(lambda: self._book.rollback(version, author=asked.author)))
         except LookupError:
             raise wrong_field(404, f"version {version} is not kept, or not any more", ("version",)) from None
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from json import JSONDecodeError
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from reconverge.errors import MissingExtra
@@ -31,9 +31,13 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
 
+Do: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Has long work done elsewhere."""
 JSON: Final = "application/json"
 NESTING_MAX: Final = 16
 """A contracts document is nested eight deep; readers of JSON end at their stack."""
+SHORT_BYTES: Final = 4096
+"""A body up to that is read in less time than it takes to hand it to a thread and back."""
 PARAMETERS_MAX: Final = 64
 """Of a query."""
 CONDITION_LENGTH_MAX: Final = 1000
@@ -163,12 +167,20 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
         raise Problem(400, f"the form has more than {fields_max} fields") from None
 
 
-async def json_of(request: Request, *, bytes_max: int, required: bool = True) -> Any:
-    """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem."""
+async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
+    """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem.
+
+    A long one is read where `do` has such work done, if it is given.
+    """
     raw = await _body(request, bytes_max)
     if not raw and not required:
         return {}
     _check_type(request)
+    return _read(raw) if do is None or len(raw) <= SHORT_BYTES else await do(lambda: _read(raw))
+
+
+def _read(raw: bytes) -> Any:
+    """A body as JSON. Raises Problem."""
     try:
         text = raw.decode("utf-8")
         said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)

@@ -24,7 +24,16 @@ def no_contract(identity: str) -> Problem:
 
 def told(said: Any, version: int | None = None, status: int = 200) -> Response:
     """A response of JSON in ASCII, which any text survives; with the version that it is about."""
-    body = json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return told_bytes(written(said), version, status)
+
+
+def written(said: Any) -> bytes:
+    """JSON in ASCII."""
+    return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def told_bytes(body: bytes, version: int | None = None, status: int = 200) -> Response:
+    """As `told`, of what is written already."""
     return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
 
 
