@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -25,6 +24,7 @@ from reconverge.hub.port import IndexHints
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.registry import HubSettings, redacted
 from reconverge.hub.report import Answer, Batch, Totals
+from reconverge.runtime.locks import new_lock
 from reconverge_sync.embedded import supervisor
 from reconverge_sync.embedded.diagnose import diagnose_embedded
 from reconverge_sync.embedded.supervisor import find_redis_server
@@ -37,9 +37,21 @@ POLL_S: Final = 0.005
 SOCKET_PATH_MAX: Final = 100
 """A unix socket's path ends at 107 bytes."""
 
-_joining = threading.Lock()  # fork: that takes it, see below
-"""Held while joining a server, and while forking: a child would share, and keep, the file locks that joining takes."""
-os.register_at_fork(before=_joining.acquire, after_in_parent=_joining.release, after_in_child=_joining.release)
+_joining = new_lock(whole=True)
+"""Held for each step of joining a server, and while forking: a child would share, and keep, what the step has open.
+
+It is not held while a server that is being started is waited for, which may fail: a fork would wait as well.
+"""
+_start_locks: Final[set[IO[str]]] = set()
+"""The locks that are held meanwhile; a child closes its copies, and the parent goes on to hold them."""
+
+
+def _close_inherited() -> None:
+    while _start_locks:
+        _start_locks.pop().close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class EmbeddedHub:
@@ -221,36 +233,40 @@ class EmbeddedHub:
 
     def _kept(self) -> bool:
         """Whether there is a supervisor, which has the directory locked."""
-        directory = os.open(self.directory, os.O_RDONLY)
-        try:
-            return not _try_lock(directory, fcntl.LOCK_SH)
-        finally:
-            os.close(directory)
+        with _joining:
+            directory = os.open(self.directory, os.O_RDONLY)
+            try:
+                return not _try_lock(directory, fcntl.LOCK_SH)
+            finally:
+                os.close(directory)
 
     def _join(self) -> None:
         """Become a user of the server, and start it if there is none."""
-        with _joining:
-            # The owner of the directory above could put another in the place of ours.
-            for directory in (self.directory.parent, self.directory):
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                found = directory.lstat()
-                if not stat.S_ISDIR(found.st_mode):
-                    raise OSError("a link or a file stands in the place of the directory")
-                if found.st_uid != os.getuid():
-                    raise OSError("the directory belongs to another user")
-                if found.st_mode & 0o077:
-                    directory.chmod(0o700)
-            deadline_s = time.monotonic() + START_S
-            while time.monotonic() < deadline_s:
-                if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
-                    self._alone = False  # if another server has to be started after this one, nodes may hold lines
-                    return
-                time.sleep(POLL_S)
-            log = self.directory / "redis.log"
-            raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
+        # The owner of the directory above could put another in the place of ours.
+        for directory in (self.directory.parent, self.directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = directory.lstat()
+            if not stat.S_ISDIR(found.st_mode):
+                raise OSError("a link or a file stands in the place of the directory")
+            if found.st_uid != os.getuid():
+                raise OSError("the directory belongs to another user")
+            if found.st_mode & 0o077:
+                directory.chmod(0o700)
+        deadline_s = time.monotonic() + START_S
+        while time.monotonic() < deadline_s:
+            if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
+                self._alone = False  # if another server has to be started after this one, nodes may hold lines
+                return
+            time.sleep(POLL_S)
+        log = self.directory / "redis.log"
+        raise HubUnavailable("embedded", f"{self._binary} did not start; see {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
         """Take part in the lock that keeps the server; not while its supervisor takes it down."""
+        with _joining:
+            return self._holds_users_lock()
+
+    def _holds_users_lock(self) -> bool:
         if self._users is not None and self._pid == os.getpid():
             return True
         users = (self.directory / "users.lock").open("a")
@@ -265,24 +281,36 @@ class EmbeddedHub:
 
     def _start(self, deadline_s: float) -> bool:
         """Start the server's supervisor, unless another process is doing so, and wait until the server is ready."""
-        with (self.directory / "start.lock").open("a") as lock:
-            if _try_lock(lock, fcntl.LOCK_EX) and not self._ready():
-                # It goes into the background by itself, so this returns at once and leaves no child.
-                command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
-                command += ["fresh"] if self._alone else []
-                self._alone = False  # others may use it by the time it has to be started again
-                subprocess.run(
-                    command,
-                    check=False,
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+        with _joining:
+            lock = (self.directory / "start.lock").open("a")
+            _start_locks.add(lock)
+        try:
+            with _joining:
+                starts = _try_lock(lock, fcntl.LOCK_EX) and not self._ready()
+                begun = self._supervisor() if starts else None
+            if begun is not None:
+                begun.wait()  # it goes into the background by itself, so this returns at once and leaves no child
             while not self._ready() and time.monotonic() < deadline_s:
                 time.sleep(POLL_S)
+        finally:
+            with _joining:
+                _start_locks.discard(lock)
+                lock.close()
         return self._ready()
+
+    def _supervisor(self) -> subprocess.Popen[bytes]:
+        """Start what keeps the server."""
+        command = [*_interpreter(), supervisor.__file__, str(self.directory.absolute()), self._binary]
+        command += ["fresh"] if self._alone else []
+        self._alone = False  # others may use it by the time it has to be started again
+        return subprocess.Popen(
+            command,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def __repr__(self) -> str:
         return f"EmbeddedHub({str(self.directory)!r})"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Self
 
 import pytest
@@ -27,7 +27,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.testing.claims.scene import Scene
 from reconverge_sync.embedded import hub as embedded
 from reconverge_sync.embedded.hub import EmbeddedHub
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, exit_code_of
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = HubSettings("shared", 5.0)
@@ -303,6 +303,38 @@ def test_a_server_that_does_not_start_is_unavailable(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(HubUnavailable, match=r"^embedded: /bin/false did not start; see .*redis\.log$"):
         asyncio.run(_hello(EmbeddedHub("embedded://shared", SETTINGS)))
+
+
+@pytest.mark.parametrize("server", ["exit 1", "sleep 1"])
+def test_no_fork_waits_for_a_server_that_does_not_start(
+    server: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is waited for as long as one that starts; and no child shares the lock of the one that starts it."""
+    binary = tmp_path / "redis-server"
+    binary.write_text(f"#!/bin/sh\n{server}\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("RECONVERGE_REDIS_SERVER", str(binary))
+    joined = EmbeddedHub("embedded://fails", SETTINGS)
+    now_s, held, shared = 0.0, list[bool](), list[int]()
+
+    def sleep(_seconds: float) -> None:
+        nonlocal now_s
+        now_s += embedded.START_S / 10
+        held.append(embedded._joining._is_owned())
+        files = set(embedded._start_locks)
+        if files and not shared:
+            child = os.fork()
+            if not child:
+                os._exit(sum(not each.closed for each in files))
+            shared.append(exit_code_of(child))
+
+    monkeypatch.setattr(embedded, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    with pytest.raises(HubUnavailable, match="did not start"):
+        joined._join()
+    asyncio.run(joined.close())
+
+    assert {False} == set(held)
+    assert [0] == shared
 
 
 def test_without_any_server_the_extra_that_brings_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
