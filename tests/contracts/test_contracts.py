@@ -572,6 +572,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.most = self._now = 0
+        self._before: Any = None
 
     def __enter__(self) -> None:
         self._now, self._before = 0, sys.gettrace()

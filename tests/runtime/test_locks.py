@@ -159,7 +159,7 @@ def of_a_section() -> Held:
 def of_a_future() -> Held:
     """A future is waited for."""
     future = new_future()
-    return future._condition, lambda: future.set_result(None)  # type: ignore[attr-defined]
+    return future._condition, lambda: future.set_result(None)
 
 
 PLACES: Final[list[Callable[[], Held]]] = [

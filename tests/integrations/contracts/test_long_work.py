@@ -26,6 +26,7 @@ from reconverge.integrations.contracts import reading as requests
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge.integrations.contracts.long_work import WAITING_MAX, LongWork
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem
+from reconverge.limit import Limit
 from reconverge.limit.checks import KINDS_MAX
 
 SAID: Final[dict[str, Any]] = {
@@ -141,7 +142,7 @@ def test_a_limit_string_is_read_once_for_all_limits_that_say_it(monkeypatch: pyt
     """Writing a document reads it to see what it says beside the text."""
     document = checked(SAID)
     writing._limit_of.cache_clear()
-    read = noted(monkeypatch, writing.Limit, "parse")
+    read = noted(monkeypatch, Limit, "parse")
     said = table_of(document)["plans"]
 
     assert ["5/1s", "7/1s"] == [said["a"]["limits"]["x99"], said["b"]["limits"]["x0"]]

@@ -297,7 +297,9 @@ def test_a_table_that_goes_is_in_no_list(keys: int) -> None:
     for number in range(keys):
         pro.allow(f"c{number}")
         free.allow(f"c{number}")
-    gone = free.kernel.dropped.drop([pro.name])
+    kernel = free.kernel
+    assert isinstance(kernel, Kernel)
+    gone = kernel.dropped.drop([pro.name])
 
     assert {pro.name} == gone
     assert pro.cells not in (free.cells.beside or [])

@@ -27,6 +27,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 from reconverge.kernel.cell import lease_until_ns, measure
 from reconverge.kernel.engine import Cell, Store
@@ -42,14 +43,14 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
         table.kernel.take_in_again(table)
     cell = _cell_beside(table.cells, key)
     if cell is not None:
-        _move(cell, cell.table, table, now_ns)
+        _move(cell, cast("LimitState", cell.table), table, now_ns)
     return cell
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
     """Of the tables that count with this one, the one that has the key; this one if none has."""
     cell = _cell_beside(table.cells, key) if key not in table.cells else None
-    return table if cell is None else cell.table
+    return table if cell is None else cast("LimitState", cell.table)
 
 
 def _cell_beside(store: Store, key: str) -> Cell | None:
@@ -58,7 +59,7 @@ def _cell_beside(store: Store, key: str) -> Cell | None:
         return None
     home = store.homes.get(key)
     for each in (*store.beside, *(() if home is None else (home,))):
-        cell = None if each is store else each.get(key)
+        cell: Cell | None = None if each is store else each.get(key)
         if cell is not None:
             return cell
     return None
