@@ -417,7 +417,7 @@ def test_what_comes_free_bit_by_bit_is_asked_for_once_in_an_interval(
         passed += 1
 
     assert passed < 100
-    assert pauses != scene.asks(0).waits
+    assert pauses != scene.asks(0, cost=100).waits
 
 
 def test_memory_decides_about_a_key_that_the_hub_has_no_room_for() -> None:

@@ -289,6 +289,7 @@ class Cell(Headroom):
         "urgent",
         "waiters",
         "waiting",
+        "wanted",
         "window_demand",
     )
 
@@ -380,6 +381,9 @@ class Cell(Headroom):
         """Their cost."""
         self.head_cost = 0
         """The cost of the first of them, if no part of it is of any use."""
+        self.wanted = 0
+        """What would have been `charged` if all had been that waited when the last report was made; 0 if nothing
+        waited."""
 
         # What is asked of this node.
         self.counted = 0

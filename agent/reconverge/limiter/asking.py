@@ -19,7 +19,8 @@
 #     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
 #     now                          and of eight at most: others need so long to give back what they hold; a certain
 #                                  one by a pause of one interval where use fades, or all nodes would ask about each
-#                                  request that comes free
+#                                  request that comes free; a smaller cost asks meanwhile, and no pause outlasts the
+#                                  window
 #     in an event loop's thread    it would hold up the loop; nor in a signal handler or a finalizer, which interrupt
 #                                  what the answer may have to wait for
 #     by a clock that is set by    a wait of milliseconds might last for ever
@@ -30,7 +31,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
@@ -91,6 +92,20 @@ class Request:
     units: Costs | None = None
 
 
+class Pause(NamedTuple):
+    """The hub is not asked about a key for a while: it has refused it just now."""
+
+    until_ns: int
+    retry: int
+    """How long the next pause is in sync intervals, less one."""
+    costs: Costs
+    """What was refused, by each quota. The hub may have room for less."""
+
+    def holds(self, costs: Costs, now_ns: int) -> bool:
+        """Whether a request of these costs does not ask."""
+        return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
+
+
 class Asking:
     """How requests of one limit ask."""
 
@@ -106,8 +121,7 @@ class Asking:
 
     def start_over(self) -> None:
         """After a fork: no request has asked."""
-        self._pauses: dict[str, tuple[int, int]] = {}
-        """Until when the hub is not asked about a key, and how long that pause is in sync intervals, less one."""
+        self._pauses: dict[str, Pause] = {}
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
         self._section = Section()
@@ -202,7 +216,8 @@ class Asking:
         if self._gate.learns(shards):
             self._results["unsettled"].add()
             return Rule.MEMORY
-        return Rule.LINE if now_ns < self._pauses.get(request.key, (0, 0))[0] else None
+        pause = self._pauses.get(request.key)
+        return Rule.LINE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Have a request wait for the hub's answer; `leave` has to follow.
@@ -254,7 +269,7 @@ class Asking:
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
             self._pauses.pop(request.key, None)  # until a certain refusal is over, no request about the key asks
         else:
-            self._pause(request.key, grows=not certain and not any(cell.at_hub for cell in cells))
+            self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
     def in_doubt(self, request: Request) -> bool:
         """Whether memory cannot settle a request. Raises Reentry."""
@@ -309,21 +324,22 @@ class Asking:
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
-    def _pause(self, key: str, *, grows: bool) -> None:
+    def _pause(self, request: Request, cells: list[Cell], *, grows: bool) -> None:
         """Do not ask about a key for some time, in which other nodes may give back what they hold.
 
         The next pause is longer if it `grows`: not if what is free lies at the hub, where no node holds much.
         """
         now_ns, pauses = self.now_ns(), self._pauses
-        until_ns, retry = pauses.get(key, (now_ns, 0))
-        if now_ns < until_ns:
+        before = pauses.get(request.key)
+        if before is not None and before.holds(request.costs, now_ns):
             return  # one of several that have asked at once
         interval_ns = min(table.interval_ns for table in self._tables)
         if len(pauses) >= PAUSES_MAX:
-            for over in [each for each, (until_ns, _) in list(pauses.items()) if until_ns <= now_ns]:
+            for over in [key for key, pause in list(pauses.items()) if pause.until_ns <= now_ns]:
                 pauses.pop(over, None)
-        retry = retry if grows else 0
-        pauses[key] = now_ns + interval_ns * (1 + retry), min(RETRY_MAX, 2 * retry + 1)
+        retry = before.retry if grows and before is not None else 0
+        until_ns = min(now_ns + interval_ns * (1 + retry), self._gate.refused_until_ns(cells))
+        pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
         """Whether this thread may wait here; if not, that is said once."""

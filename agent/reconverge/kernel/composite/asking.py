@@ -9,8 +9,8 @@ How a request waits meanwhile: `limiter/asking.py`.
 # there is no room in one of them. Else the request asks, and the answer may leave it with one of three:
 #
 #     it fits into the lines that the node has now       it is charged
-#     the hub has answered, and it does not fit          it is refused; what a policy dares beyond the line is for when
-#                                                        the hub does not answer
+#     the hub has not granted all that was asked for     it is refused, if it was among that; what a policy dares beyond
+#                                                        the line is for when the hub does not answer
 #     the hub has not answered in time                   memory decides, by the rule of the policy
 #
 # Nothing is charged before one of these is known, in one step under the lock, so a request that is cancelled while it
@@ -19,6 +19,10 @@ How a request waits meanwhile: `limiter/asking.py`.
 # The hub has answered a request if it has answered a report that was made after the request had joined. An earlier
 # report says nothing of the request, and may well leave between the request's first look at the key, which makes the
 # key known, and its joining: threads take turns there. So the time that counts is read after the request has joined.
+#
+# An answer is about an amount, and not about a request: what it grants is charged by the first that comes, and that may
+# be one that had not joined when the report was made. If the hub has granted all that waited, it has refused nothing,
+# so a request that finds it spent asks again. Only if it has granted less, there is too little (`_granted_all`).
 #
 # A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
 # in that time settles nothing, and memory decides. Nor does the answer of a hub that is full, and keeps nothing of the
@@ -31,8 +35,8 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import NamedTuple
 
-from reconverge.clock import SECOND_NS
-from reconverge.kernel.cell import Cell, Shard, measure, note_ask, usable_line
+from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.kernel.cell import Cell, Shard, closes_ns, measure, note_ask, usable_line
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
@@ -162,10 +166,16 @@ class AskGate:
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
-        """What has become of an ask that each report since `since_ns` carries, as `join` has said."""
+        """What has become of an ask that each report since `since_ns` carries, as `join` has said. Raises Reentry."""
         now_ns = self._now_ns()
-        words = [_word_on(cell, since_ns, now_ns) for cell in cells]
+        words = [cell.table.lock.run(_word_on, cell, since_ns, now_ns) for cell in cells]
         return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
+
+    @staticmethod
+    def refused_until_ns(cells: Sequence[Cell]) -> int:
+        """Until when a refusal can hold at most: until one of the windows ends with which all is free again."""
+        ends_ns = [closes_ns(cell) for cell in cells if cell.table.meter.aligned and not cell.table.meter.slots]
+        return min(ends_ns, default=NEVER_NS)
 
     def _groups(self, costs: Costs) -> list[Together]:
         return groups_of(self._limit, costs)
@@ -231,7 +241,7 @@ class Together:
             cell = look_up(table, key, now_ns)
             cells.append(cell)
             table.waiter.queue_up(cell, cost, now_ns)
-            cell.ask = max(cell.ask, cost)
+            cell.ask = max(cell.ask, cost) if cell.waiters > 1 else cost
             asked = ask_at_once(cell, now_ns) and asked
         return asked
 
@@ -296,7 +306,11 @@ class Weighed(NamedTuple):
 
     def refuse(self, now_ns: int, *, counted: bool) -> Settled:
         """Note that it was refused."""
+        asks = [cell.ask for cell in self.cells]
         found = refuse_all(self.tables, self.cells, self.costs, self.spares, now_ns)
+        for cell, ask in zip(self.cells, asks, strict=True):
+            if cell.waiters:
+                cell.ask = ask  # of what waits; this request has had its answer
         self._uncount(counted=counted)
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
@@ -334,11 +348,8 @@ def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
 def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
-    # What is granted of a key that is kept at the hub is for the window of the report, which may be over by now.
-    void = cell.at_hub and not cell.table.meter.bucket and cell.confirmed[0] != cell.epoch
     if (
-        not void
-        and shard.acked_ns >= since_ns
+        shard.acked_ns >= since_ns
         and cell.reported_ns >= since_ns
         # Of two reports the later one is under way: the earlier one carried the ask if it was in the batch that was
         # answered last.
@@ -346,8 +357,26 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
     ):
         assert isinstance(table, Table)
         # Not heard of all the same is a key that the hub has no room for.
-        return Word.ANSWERED if cell.heard and not _learns(shard, table, now_ns) else Word.UNSETTLED
-    return Word.AWAITED if cell.dirty or under_way else Word.MISSED
+        if not cell.heard or _learns(shard, table, now_ns):
+            return Word.UNSETTLED
+        # What was granted for the window of the report says nothing of the one after it.
+        of_one_window = table.meter.aligned or (cell.at_hub and not table.meter.bucket)
+        void = of_one_window and cell.confirmed[0] != cell.epoch
+        if not void and not _granted_all(table, cell, now_ns):
+            return Word.ANSWERED
+    # What another request has made dirty meanwhile may be reported with the next regular exchange, which is too late.
+    leaves = cell.urgent and shard.asking_ns < NEVER_NS
+    return Word.AWAITED if leaves or under_way else Word.MISSED
+
+
+def _granted_all(table: Table, cell: Cell, now_ns: int) -> bool:
+    """Whether the hub has granted all that waited when the last report was made: so it has refused nothing."""
+    if _is_no_use(table, cell, now_ns):
+        return False
+    table.edges.advance(cell, now_ns)
+    measure(cell)
+    # What is charged of a grant is missing from the headroom afterwards, so the sum stays as the hub has answered.
+    return cell.charged + table.meter.headroom(cell, now_ns) >= cell.wanted
 
 
 def _leave(cell: Cell, cost: int) -> None:

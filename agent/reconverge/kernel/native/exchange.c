@@ -244,6 +244,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     agenda_forget(cell);
     cell->room = -1; /* so that the next charge is noticed */
     cell->reported_ns = now_ns;
+    cell->wanted = cell->waiting ? cell->charged + cell->waiting : 0;
     bool bucket = terms->kind == BUCKET;
     /* All of it, as what is left out would be cleared first, all of it. */
     *report = (Report){

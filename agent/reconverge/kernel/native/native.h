@@ -187,8 +187,8 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
     X(marked_ns, now_ns) X(before_ns, -NEVER_NS) X(free_us, 0) X(charged, 0) X(reset_us, 0) X(line, 0) X(base, 0)    \
     X(overdraft, 0) X(capacity, 0) X(heard_ns, -NEVER_NS) X(others_current, 0) X(others_previous, 0) X(silent, 0)    \
     X(free, 0) X(reserved, 0) X(nodes, 1) X(fleet_window, 0) X(last_demand, 0) X(share, 0) X(waiters, 0)             \
-    X(waiting, 0) X(head_cost, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0) X(window_demand, 0)               \
-    X(asking_ns, -NEVER_NS)                                                                                           \
+    X(waiting, 0) X(head_cost, 0) X(wanted, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0)                      \
+    X(window_demand, 0) X(asking_ns, -NEVER_NS)                                                                      \
     X(measured_ns, now_ns) X(touched_ns, now_ns) X(reported_ns, -NEVER_NS) X(need_milli, 0) X(confirmed_epoch, -1)   \
     X(confirmed_current, 0) X(confirmed_previous, 0) X(low_water, 0) X(early_ns, NEVER_NS) X(back_off_ns, 0)
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)

@@ -146,6 +146,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     cell.shard.agenda.forget(cell)
     cell.room = -1
     cell.reported_ns = now_ns
+    cell.wanted = cell.charged + cell.waiting if cell.waiting else 0
     report = _said(cell, limit_index, now_ns, FORGOTTEN if leaves else _said_asked(cell, hits_only))
     cell.asked = cell.ask = 0
     return report

@@ -102,8 +102,8 @@ class Waiter:
         cell.waiters -= 1
         cell.waiting -= cost
         cell.head_cost = 0
-        if self._table.asks and not cell.waiters:
-            cell.ask = 0  # what was refused has had its answer
+        if self._table.asks:
+            cell.ask = min(cell.ask, cell.waiting)  # what was refused has had its answer
         if cell.at_hub and not cell.waiters:
             now_ns = self._table.now_ns()
             if self._table.meter.headroom(cell, now_ns) > 0:
