@@ -45,7 +45,10 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 #
 # What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
 #
-# Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. Of other
+# Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. A request
+# counts as what is asked for costs: 1000 an hour are five requests of cost 200, and lines of what is left would lie on
+# each node, too small for any of them. The cost is a mean (`Cell.unit`), so that one dear request does not have a
+# thousand cheap ones ask; and the hub keeps it, since most reports come while nothing waits. Of other
 # keys the last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about
 # all that the limit admits costs no more than a few exchanges would. A key that was not asked about in the window
 # before may be asked about by all nodes any moment.
@@ -72,6 +75,8 @@ JOINING = 16
 """By so many batches of a node, those that began together with it have joined."""
 NODES_MIN = 4
 """So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
+UNIT_WEIGHT = 8
+"""The mean of what a request costs goes by an eighth of the way to each new one; from 1 it goes all the way."""
 CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
@@ -85,6 +90,18 @@ def nodes_of(cell: Cell, live: int, sequence: int) -> int:
     return known if sequence > JOINING else max(known, 2)
 
 
+def note_cost(cell: Cell, report: CellReport) -> None:
+    """Learn what a request costs, from one that waits."""
+    cost = min(report.ask, report.waiting)
+    if cost > 0:
+        cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
+
+
+def is_small(cell: Cell, nodes: int) -> bool:
+    """Whether no node needs a line of a key to begin a window with: it has too few requests for that."""
+    return cell.capacity < SMALL * nodes * cell.unit
+
+
 def stays_at_hub(
     cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
 ) -> bool:
@@ -94,12 +111,12 @@ def stays_at_hub(
     # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does
     # not is worse off than either. What is refused asks no more than once in an interval.
     admitted = rule.quota if rule.bucket else cell.capacity
-    if float(admitted) * pace_us > float(CHEAP * nodes) * rule.window_us:
+    if float(admitted) * pace_us > float(CHEAP * nodes * cell.unit) * rule.window_us:
         return False
-    if cell.capacity < (SMALL_BUCKET if rule.bucket else SMALL) * nodes:
+    if is_small(cell, nodes) or (rule.bucket and cell.capacity < SMALL_BUCKET * nodes * cell.unit):
         return True
     pool = cell.capacity - (cell.used(rule, hub_us) + entry.used(rule, cell, hub_us)) - cell.silent
-    return pool < (TIGHT_FIXED if rule.fixed else TIGHT) * nodes
+    return pool < (TIGHT_FIXED if rule.fixed else TIGHT) * nodes * cell.unit
 
 
 @dataclass(slots=True)

@@ -380,6 +380,8 @@ class Cell:
     """What has drained of the hub's own bucket beyond whole thousandths; as of `filled_us`."""
     spare_milli: int = 0
     """What more could have drained between the last two merges than was in the hub's own bucket."""
+    unit: int = 1
+    """What a request costs that asks, by the mean of late; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
         """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""

@@ -74,7 +74,7 @@ from reconverge.hub.report import (
     cells_of,
 )
 from reconverge_sync.merge import bounds
-from reconverge_sync.merge.asking import SMALL, Asked, nodes_of, stays_at_hub
+from reconverge_sync.merge.asking import Asked, is_small, nodes_of, note_cost, stays_at_hub
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
@@ -290,8 +290,9 @@ class Shard:
         lent = self.lending.lent(identity, hub_us)
         nodes = nodes_of(cell, self.live, batch.sequence)
         asked = None
+        note_cost(cell, report)
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
-            asked = Asked(report, small=cell.capacity < SMALL * nodes)
+            asked = Asked(report, small=is_small(cell, nodes))
             asked.move_in(cell, entry, rule, hub_us, fill)
         if scans.left > 0 and (
             self._due(cell, entry, batch, rule, hub_us)

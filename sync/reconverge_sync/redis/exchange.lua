@@ -139,6 +139,7 @@ local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
 -- `spare` is what more could have drained of it since the last merge than was in it.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
+local cell_unit = 1 -- what a request costs that asks, by the mean of late
 local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
 local fill_most_milli
 local held = 0 -- the line of a bucket from before it was kept at the hub
@@ -273,7 +274,8 @@ local function read_cell(packed)
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
-    cell_vouchers, cell_pooled, cell_carry_milli = unpack_(packed)
+    cell_vouchers, cell_pooled, cell_carry_milli, cell_unit = unpack_(packed)
+  if not cell_unit then cell_unit = 1 end
   if not cell_carry_milli then cell_vouchers, cell_pooled, cell_carry_milli = 0, 0, 0 end
   if not cell_restless then
     if not cell_fill_milli then cell_bases, cell_filled_us, cell_fill_milli = cell_bases or 0, 0, 0 end
@@ -283,6 +285,15 @@ local function read_cell(packed)
 end
 
 local function written_cell()
+  if cell_unit ~= 1 then
+    return pack(
+      cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
+      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_current, cell_previous, cell_window_demand, cell_active,
+      cell_bases, cell_filled_us, cell_fill_milli,
+      cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
+      cell_vouchers, bucket and pool and 1 or 0, cell_carry_milli, cell_unit)
+  end
   if bucket and (pool or cell_vouchers ~= 0) then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
@@ -846,20 +857,29 @@ local function stays_at_hub()
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
   if batch.sequence <= JOINING then nodes = max(nodes, 2) end
   if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
-  if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * window_us then return false end
-  small = cell_capacity < SMALL * nodes
-  if small or (bucket and cell_capacity < SMALL_BUCKET * nodes) then return true end
+  if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
+  small = cell_capacity < SMALL * nodes * cell_unit
+  if small or (bucket and cell_capacity < SMALL_BUCKET * nodes * cell_unit) then return true end
   local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
-  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes
+  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes * cell_unit
+end
+
+-- Learn what a request costs, from one that waits.
+local function note_cost(told)
+  local UNIT_WEIGHT = 8
+  local cost = min(report_ask, told)
+  if cost <= 0 then return end
+  cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
 end
 
 -- Returns what the node has in use.
 local function hear_ask(key, used)
   at_hub, waiting, granted, float_held, held = false, 0, 0, nil, 0
-  if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS or batch.leaving or not stays_at_hub() then
-    return used
-  end
-  at_hub, waiting = true, (report_asked - ASKS) % FLOATS
+  if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
+  local told = (report_asked - ASKS) % FLOATS
+  note_cost(told)
+  if batch.leaving or not stays_at_hub() then return used end
+  at_hub, waiting = true, told
   if not bucket then
     if not rule.slots then entry_ask = 0 end
     return used
@@ -1089,7 +1109,7 @@ local function new_cell(key, epoch)
   cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
   cell_last_demand = 0
   cell_first, cell_reserved, cell_restless = '', 0, 0
-  cell_pooled, cell_carry_milli = 0, 0
+  cell_pooled, cell_carry_milli, cell_unit = 0, 0, 1
   clear()
   if rule.withheld > 0 then withhold(key) end
 end

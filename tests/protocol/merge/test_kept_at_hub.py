@@ -139,6 +139,33 @@ def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_limit_of_five_requests_of_any_cost_admits_five(algorithm: str, rounds: int) -> None:
+    """What is scarce is counted in requests: 1000 an hour are five of cost 200, and no node keeps a part of one."""
+    world = world_of(algorithm, quota=1000)
+    admitted = 0
+    for _ in range(rounds):
+        for node in world.nodes:
+            admitted += asks(world, node, 200)
+            speaks(world, node)  # nothing waits, and nothing is granted ahead
+
+    assert min(5, 4 * rounds) == admitted
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_a_request_costs_is_the_mean_of_late(algorithm: str) -> None:
+    """One dear request among many cheap ones makes a key scarce for a while, and not for good."""
+    world = world_of(algorithm, quota=4000)
+    ada = world.nodes[0]
+    assert 1 == asks(world, ada, 200)
+    assert cell_of(ada).at_hub
+
+    for _ in range(16):
+        assert 1 == asks(world, ada, 1)
+    assert not cell_of(ada).at_hub
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("dear", [True, False])
 def test_a_key_that_would_be_asked_about_too_often_has_lines(algorithm: str, dear: bool) -> None:
     """However few it has for each node: asks for all that it admits would be several in each interval."""
