@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -64,6 +64,8 @@ QUIET_NS: Final = 60 * SECOND_NS
 """A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
+TURN_S: Final = 0.002
+"""How often the loop notes that it is run, while a batch is under way that carries requests that ask."""
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
 """Pauses of a batch while requests that were told of an answer look at it: turns of the loop, if they wait in the same
 one, and then time for other threads, which is short beside what a request may wait.
@@ -468,7 +470,8 @@ class ExchangeDriver(Ownership):
         try:
             # Of Python 3.11, `wait_for` makes a task of its own, and the loop turns thrice more.
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._hub_in_use().exchange(batch)
+                with self._turns_noted(syncer):
+                    answer = await self._hub_in_use().exchange(batch)
             check_answer(batch, answer, first_odd_cell)
         except HubUnavailable as error:
             self._complain(syncer, error)
@@ -498,6 +501,27 @@ class ExchangeDriver(Ownership):
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
             return not (syncer.failing or syncer.begins_anew_again)
         return False
+
+    @contextlib.contextmanager
+    def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
+        """Note that this loop is run, for requests that ask: the time in which it is not is not the hub's."""
+        if not syncer.asked:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        turn: asyncio.TimerHandle
+
+        def note() -> None:
+            nonlocal turn
+            syncer.note_turn(self._clock.monotonic_ns())
+            turn = loop.call_later(TURN_S, note)
+
+        note()
+        try:
+            yield
+        finally:
+            turn.cancel()
+            syncer.note_turn(NEVER_NS)
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
         """Have requests take what the last answer has granted them, before the next batch gives it back."""

@@ -176,6 +176,15 @@ class Syncer:
         """Whether requests were told of an answer, and have not looked at it yet."""
         return bool(self._shard.told)
 
+    @property
+    def asked(self) -> bool:
+        """Whether requests ask."""
+        return bool(self._shard.askers)
+
+    def note_turn(self, now_ns: int) -> None:
+        """The runner is run while a batch is under way; NEVER_NS once none is."""
+        self._shard.turned_ns = now_ns
+
     def await_no_look(self) -> None:
         """Such requests take too long, and are not waited for."""
         self._shard.told.clear()

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, ShardState, Word
+from reconverge.limiter.patience import Patience
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
 from reconverge.runtime.interruptions import has_a_loop, in_a_handler
@@ -194,8 +195,9 @@ class Asking:
             if asked_ns is None:
                 self._results["capped"].add()
                 return self._decide(request, Rule.MEMORY)
-            while (left_ns := began_ns + request.within_ns - self.now_ns()) > 0:
-                yield left_ns
+            patience = Patience(shards, request.within_ns, began_ns)
+            while (sleep_ns := patience.sleep_ns(self.now_ns())) > 0:
+                yield sleep_ns
                 for shard in shards:
                     shard.note_looked(waker)
                 settled = self._as_answered(request, cells, began_ns, asked_ns)

@@ -31,6 +31,7 @@ from reconverge.kernel import (
     hit_at_once,
     settle_jointly,
 )
+from reconverge.limiter.patience import Patience
 from reconverge.limiter.reservation import KEEP, Reservation
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 
@@ -208,11 +209,12 @@ class Jointly:
             for each in waits:
                 self._begin(each, waker, began_ns)
             within_ns = min(each.member.request.within_ns for each in waits)
+            patience = Patience([shard for each in waits for shard in each.shards], within_ns, began_ns)
             while any(each.rule is None for each in waits):
-                left_ns = began_ns + within_ns - self._now_ns()
-                if left_ns <= 0 or any(shard.in_vain for each in waits if each.rule is None for shard in each.shards):
+                sleep_ns = patience.sleep_ns(self._now_ns())
+                if not sleep_ns or any(shard.in_vain for each in waits if each.rule is None for shard in each.shards):
                     break
-                yield left_ns
+                yield sleep_ns
                 for each in waits:
                     self._look(each, waker, began_ns)
             for each in waits:

@@ -73,6 +73,8 @@ class AskState:
         """What waits for an answer; changed in single steps, so that it needs no lock."""
         self.told: dict[Asker, None] = {}
         """What was told of an answer, and has not looked at it yet."""
+        self.turned_ns = NEVER_NS
+        """When what waits for an answer was run last, if requests ask; never, while nothing notes that."""
         self.distance_ns = 0
         """How long an answer takes: the last round trip, or the best of late if that was shorter.
 
