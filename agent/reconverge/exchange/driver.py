@@ -48,7 +48,7 @@ from reconverge.hub.checking.answers import check_answer, check_posted
 from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import first_odd_cell
+from reconverge.kernel import TURN_NS, first_odd_cell
 from reconverge.remote_settings.poller import Reader
 from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX
 from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
@@ -64,8 +64,7 @@ QUIET_NS: Final = 60 * SECOND_NS
 """A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
 CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
-TURN_S: Final = 0.002
-"""How often the loop notes that it is run, while a batch is under way that carries requests that ask."""
+TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
 """Pauses of a batch while requests that were told of an answer look at it: turns of the loop, if they wait in the same
 one, and then time for other threads, which is short beside what a request may wait.
@@ -504,10 +503,7 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """Note that this loop is run, for requests that ask: the time in which it is not is not the hub's."""
-        if not syncer.asked:
-            yield
-            return
+        """Note that this loop is run while a batch is under way: the time in which it is not is not the hub's."""
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
 
@@ -521,7 +517,6 @@ class ExchangeDriver(Ownership):
             yield
         finally:
             turn.cancel()
-            syncer.note_turn(NEVER_NS)
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
         """Have requests take what the last answer has granted them, before the next batch gives it back."""

@@ -176,14 +176,9 @@ class Syncer:
         """Whether requests were told of an answer, and have not looked at it yet."""
         return bool(self._shard.told)
 
-    @property
-    def asked(self) -> bool:
-        """Whether requests ask."""
-        return bool(self._shard.askers)
-
     def note_turn(self, now_ns: int) -> None:
-        """The runner is run while a batch is under way; NEVER_NS once none is."""
-        self._shard.turned_ns = now_ns
+        """The runner is run while a batch is under way."""
+        self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
         """Such requests take too long, and are not waited for."""
@@ -301,6 +296,7 @@ class Syncer:
         early, about = self._topics(now_ns)
         wanted_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         self._busy, self._hurried = regular_ns == -NEVER_NS, wanted_ns < NEVER_NS
+        self._shard.note_taken(now_ns)
         self._shard.asking_ns = NEVER_NS  # first, as a request that asks meanwhile may come too late for this batch
         limits, cells, self._more, everything = self._kernel.take(
             self._shard.index,
@@ -376,6 +372,7 @@ class Syncer:
             self.failed("stale", now_ns=now_ns)
             return
         shard = self._shard
+        shard.note_free(now_ns)
         if shard.lost_ns > -NEVER_NS and answer.incarnation == self._incarnation:
             # A hub that grants of a limit has waited for as long as that takes. Found out before anything changes: an
             # exception on the way has all of it said again.
@@ -433,13 +430,14 @@ class Syncer:
         shard.lag_ns = 2 * error_ns
         shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)
         shard.round_trip_ns = now_ns - sent_ns
-        shard.distance_ns = min(shard.round_trip_ns, shard.lag_ns) if self._exchanges else 0
+        shard.distance_ns = min(shard.without_standing_ns(shard.round_trip_ns), shard.lag_ns) if self._exchanges else 0
         if jumped:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
         """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
         self._under_way = False
+        self._shard.note_free(now_ns)
         self._failures[kind] += 1
         self._failures_in_a_row += 1
         self._failing = kind

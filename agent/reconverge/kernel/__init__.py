@@ -33,7 +33,7 @@ from reconverge.kernel.fleet_wait import for_any_node
 from reconverge.kernel.kernel import Kernel
 from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
-from reconverge.kernel.reporting.asks import ASKS_MAX
+from reconverge.kernel.reporting.asks import ASKS_MAX, TURN_NS
 from reconverge.kernel.reporting.deferred import Pace
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.table import Charged, Table, Verdict
@@ -47,6 +47,7 @@ __all__ = [
     "NEVER_NS",
     "NEW_KEYS_MAX",
     "PYTHON_IS_ASKED_FOR",
+    "TURN_NS",
     "WITHOUT_LOCK",
     "AllOf",
     "AllQuotas",

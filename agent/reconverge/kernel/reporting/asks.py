@@ -11,6 +11,9 @@
 # No request waits for a hub that does not answer. After an ask that was left without an answer, or an exchange that
 # failed, asks to that shard are in vain until it has answered again.
 #
+# A runner may be late: a loop that something else holds up, or cores with too much to do. It notes its turns while a
+# batch is under way, so that a process that stands still is told apart from a hub that is silent, or far away.
+#
 # All that ask are told of each answer and of each failure, and see for themselves what it means to them: what they
 # asked about may have been in the batch before. The next batch waits for them, for a moment (`driver.LOOKS_S`): of a
 # key that is kept at the hub it gives back all that is not in use, also what has just been granted to them.
@@ -19,10 +22,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from reconverge.clock import NEVER_NS, SECOND_NS
+from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 
 ASKS_MAX = 1000
 """Exchanges per second that asks of one node may call for: one for each round trip of a millisecond."""
+TURN_NS = 2 * MILLISECOND_NS
+"""How often a runner notes that it is run, while a batch is under way."""
 BURST_NS = SECOND_NS // 10
 """So long a budget accumulates."""
 
@@ -64,6 +69,8 @@ class AskState:
 
     acked_ns: int
     """When the last batch that was answered had been sent."""
+    under_way_ns: int
+    """When the batch was taken that waits for its answer; never, if none does."""
 
     def forget_asks(self) -> None:
         """No request asks, and none has asked in vain."""
@@ -74,9 +81,16 @@ class AskState:
         self.told: dict[Asker, None] = {}
         """What was told of an answer, and has not looked at it yet."""
         self.turned_ns = NEVER_NS
-        """When what waits for an answer was run last, if requests ask; never, while nothing notes that."""
+        """When the runner had its last turn, with a batch under way; never, while it notes none."""
+        self.free_ns = -NEVER_NS
+        """Since when no batch is under way, if none is."""
+        self._stood_ns = 0
+        """For how long the runner stood still until the last turn."""
+        self._stood_before_ns = 0
+        """The same when the last batch was taken."""
         self.distance_ns = 0
-        """How long an answer takes: the last round trip, or the best of late if that was shorter.
+        """How long an answer takes: the last round trip, or the best of late if that was shorter; without what the
+        runner was late.
 
         0 until the second answer: the first round trip also opens the connection, which no later one does."""
         self._in_vain_ns: int | None = None
@@ -86,6 +100,37 @@ class AskState:
     def in_vain(self) -> bool:
         """Whether the hub has left something unanswered, and has not answered since."""
         return self._in_vain_ns == self.acked_ns
+
+    def note_turn(self, now_ns: int) -> None:
+        """The runner is run, with a batch under way."""
+        self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
+        self.turned_ns = now_ns
+
+    def note_taken(self, now_ns: int) -> None:
+        """The runner takes what requests have asked, if any have."""
+        self._stood_ns += self._kept_waiting_ns(now_ns)
+        self._stood_before_ns = self._stood_ns
+
+    def note_free(self, now_ns: int) -> None:
+        """No batch is under way any more."""
+        self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
+        self.turned_ns, self.free_ns = NEVER_NS, now_ns
+
+    def stood_by(self, now_ns: int) -> int:
+        """For how long the runner has stood still by now while it had something to do for requests that ask.
+
+        That is from when one asks until it is taken, and whatever a turn is late.
+        """
+        if self.turned_ns < NEVER_NS:
+            return self._stood_ns + max(0, now_ns - self.turned_ns - TURN_NS)
+        return self._stood_ns + (self._kept_waiting_ns(now_ns) if self.under_way_ns >= NEVER_NS else 0)
+
+    def without_standing_ns(self, round_trip_ns: int) -> int:
+        """How long the last round trip would have been for a runner that had had all its turns."""
+        return max(0, round_trip_ns - (self._stood_ns - self._stood_before_ns))
+
+    def _kept_waiting_ns(self, now_ns: int) -> int:
+        return max(0, now_ns - max(self.asking_ns, self.free_ns))
 
     def note_in_vain(self) -> None:
         """The hub has left something unanswered: no request waits for it until it answers again."""
