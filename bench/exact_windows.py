@@ -1,12 +1,14 @@
 """In how many windows a fleet that asks admits exactly what one central limiter would have admitted.
 
     python -m bench.exact_windows [--quick] [--nodes N ...] [--policies P ...] [--algorithm A] [--hit]
+    python -m bench.exact_windows --nodes 1 --keys 0 --bursts 300 [--cost C] [--busy N]
 
 Several processes with several agents each share one real Redis. Each key is asked about at random moments, on random
 agents, at twice its limit. Every request is written down with the window in which its own node has put it; a window is
 exact if the fleet has admitted what a central limiter admits of the same requests. Meanwhile keys that are new to all
-agents are asked about on all of them at once. Prints Markdown. With --hit nothing is asked: memory decides, as `hit`
-does.
+agents are asked about on all of them at once, and others in bursts of exactly the limit, on random agents, with gaps
+between the requests, of which all should be admitted. Prints Markdown. With --hit nothing is asked: memory decides, as
+`hit` does. With --busy as many processes compute meanwhile, so that what the cores lack is seen.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import argparse
 import asyncio
 import math
 import random
+import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -42,11 +45,15 @@ WINDOWS: Final = 10
 AGENTS_MAX: Final = 8
 """In one process; with more, what is measured is how processes wait for a processor."""
 STARTING_S: Final = 4.0
-"""By then all processes have begun."""
+"""By then all processes have begun; beside each that computes, so much later."""
 WARMING: Final = 2
 """Windows before those that count: a hub whose past is not known grants nothing at first."""
 SPREAD_S: Final = 0.002
 """Within so long a time all agents are asked about a new key."""
+
+
+GAPS_S: Final = (0.0, 0.0003, 0.001, 0.03)
+"""Between the requests of a burst; each burst has the next one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,12 @@ class Load:
     windows: int = WINDOWS
     new_keys: int = 20
     """Asked about on all agents at once, for each quota."""
+    bursts: int = 0
+    """Keys that are asked about exactly as often as the limit allows, for each quota."""
+    cost: int = 1
+    """Of each request; limits are so many times larger."""
+    busy: int = 0
+    """So many processes compute meanwhile."""
     within_s: float = WITHIN_S
     seed: int = 1
 
@@ -74,7 +87,7 @@ class Load:
 
     def limit(self, quota: int) -> Limit:
         """The limit of that quota."""
-        return Limit(quota, WINDOW_S, algorithm=self.algorithm)
+        return Limit(quota * self.cost, WINDOW_S, algorithm=self.algorithm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +99,20 @@ class Found:
     windows: int
     exact: int
     short: int
-    """Cost that a central limiter would have admitted, and that was refused."""
+    """Requests that a central limiter would have admitted, and that were refused."""
     admitted: int
+    over: int
+    """Requests that were admitted beyond what a central limiter would have, of keys that all agents know."""
+    guessed: int
+    """Admissions that were not certain: what was left to memory, as the hub had not answered in time."""
     most_over: int
     """By so much was the limit exceeded at worst in the window of a key that all agents know."""
     broken: int
     """Windows beyond what the policy promises."""
     waited: float
     """The share of requests that waited."""
-    in_vain: float
-    """The share of these that were given no answer in time."""
+    late: float
+    """The share of these that waited for longer than the hub is waited for: some for their own process."""
     p50_ms: float
     """Of those that waited."""
     p99_ms: float
@@ -105,19 +122,23 @@ class Found:
     """The most that was admitted of a new key in one window."""
     new_least: int
     """The least that was admitted of a new key, in the window in which most of it was."""
+    bursts_whole: int
+    """Bursts of exactly the limit that were admitted whole."""
+    bursts_refused: int
+    """Requests of bursts that were refused."""
     redis_us: float
     """Processor time that Redis took for each admitted request, of all quotas."""
 
 
-Asked = tuple[int, int, str, int, int, bool, bool, int, bool]
+Asked = tuple[int, int, str, int, int, bool, bool, int, bool, bool]
 """When by the hub's clock, the node, the key, the window, the quota, whether it was admitted, whether the node had
-heard of the key, how long it took, and whether it waited."""
+heard of the key, how long it took, whether it waited, and whether the answer was certain."""
 
 
 def measured(load: Load) -> list[Found]:
     """Run a fleet, and judge what it did."""
-    with redis_on_loopback() as port, ThreadPoolExecutor(len(load.processes)) as threads:
-        edge_s = math.ceil((time.time() + STARTING_S) / WINDOW_S) * WINDOW_S
+    with redis_on_loopback() as port, ThreadPoolExecutor(len(load.processes)) as threads, busy(load.busy):
+        edge_s = math.ceil((time.time() + STARTING_S * (1 + load.busy)) / WINDOW_S) * WINDOW_S
         first, tasks = 0, []
         for agents in load.processes:
             tasks.append({"port": port, "edge_s": edge_s, "first": first, "agents": agents, "load": asdict(load)})
@@ -135,10 +156,12 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu
     """Compare with a central limiter, window by window, from that one on."""
     limit = load.limit(quota)
     decided = [
-        Decided(hub_ns, number, key, epoch, 1, 0, node, allowed, known)
-        for number, (hub_ns, node, key, epoch, _, allowed, known, _, _) in enumerate(sorted(asked))
+        Decided(hub_ns, number, key, epoch, load.cost, 0, node, allowed, known)
+        for number, (hub_ns, node, key, epoch, _, allowed, known, *_) in enumerate(sorted(asked))
     ]
-    usual = [one for one in decided if not one.key.startswith("new")]
+    usual = [one for one in decided if one.key.startswith("key")]
+    bursts = [one for one in decided if one.key.startswith("burst")]
+    of_burst = Counter(one.key for one in bursts if one.allowed)
     epochs = range(first_epoch, first_epoch + load.windows)
     central = admitted_centrally(limit, usual)
     admitted = Counter((one.key, one.epoch) for one in usual if one.allowed)
@@ -150,7 +173,7 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu
         if one.key.startswith("new"):
             new[one.key, one.epoch] += one.allowed
     most_new = {key: max(count for (each, _), count in new.items() if each == key) for key, _ in new}
-    waits_ms = sorted(took_ns / 1e6 for *_, took_ns, waited in asked if waited) or [0.0]
+    waits_ms = sorted(took_ns / 1e6 for *_, took_ns, waited, _ in asked if waited) or [0.0]
     return Found(
         load,
         quota,
@@ -158,29 +181,46 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu
         exact=sum(admitted[place] == central.get(place, 0) for place in places),
         short=sum(max(0, central.get(place, 0) - admitted[place]) for place in places),
         admitted=sum(admitted[place] for place in places),
+        over=sum(max(0, admitted[place] - central.get(place, 0)) for place in places),
+        guessed=sum(allowed and not certain for _, _, _, _, _, allowed, *_, certain in asked),
         most_over=max((over for place, over in excess.items() if not bounds.cold(place)), default=0),
         broken=len(bounds.broken(excess)),
         waited=len(waits_ms) / max(1, len(asked)),
-        in_vain=sum(wait_ms >= 1000 * load.within_s for wait_ms in waits_ms) / len(waits_ms),
+        late=sum(wait_ms >= 1000 * load.within_s for wait_ms in waits_ms) / len(waits_ms),
         p50_ms=waits_ms[len(waits_ms) // 2],
         p99_ms=waits_ms[len(waits_ms) * 99 // 100],
         new_exact=sum(count == quota for count in most_new.values()),
         new_most=max(most_new.values(), default=0),
         new_least=min(most_new.values(), default=0),
+        bursts_whole=sum(count == quota for count in of_burst.values()),
+        bursts_refused=sum(not one.allowed for one in bursts),
         redis_us=cpu_us,
     )
 
 
 def admitted_centrally(limit: Limit, decided: list[Decided]) -> dict[Place, int]:
-    """What a central limiter admits of the same requests, by window.
+    """How many of the same requests a central limiter admits, by window.
 
     What fixed windows admit does not depend on the order within one, and each request belongs to the window that its
     node has put it in; so nothing is ambiguous at their edges.
     """
+    cost = decided[0].cost if decided else 1
     if limit.algorithm == FIXED_WINDOW:
         offered = Counter((one.key, one.epoch) for one in decided)
-        return {place: min(limit.capacity, count) for place, count in offered.items()}
-    return ideal_admissions(limit, decided, settle_after_ns=0)[0]
+        return {place: min(limit.capacity // cost, count) for place, count in offered.items()}
+    return {place: spent // cost for place, spent in ideal_admissions(limit, decided, settle_after_ns=0)[0].items()}
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes compute, and nothing else."""
+    computing = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in computing:
+            each.kill()
+            each.wait()
 
 
 # -------------------------------------------------------------------- in a process of the fleet
@@ -212,7 +252,7 @@ async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, as
     suspended: list[None] = []
     began_ns = time.monotonic_ns()
     handle = asyncio.get_running_loop().call_soon(suspended.append, None)  # runs only if this task lets others run
-    decision = await limiter.ask(key, within=load.within_s) if load.asking else limiter.hit(key)
+    decision = await limiter.ask(key, load.cost, within=load.within_s) if load.asking else limiter.hit(key, load.cost)
     now_ns = time.monotonic_ns()
     handle.cancel()
     # The cell is as the decision has left it: whatever else decides runs in this loop, and nothing was awaited since.
@@ -220,7 +260,8 @@ async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, as
     assert isinstance(cell, Cell)
     hub_ns = now_ns + cell.shard.offset_ns
     took_ns = now_ns - began_ns
-    asked.append((hub_ns, node, key, cell.epoch, quota, decision.allowed, cell.heard, took_ns, bool(suspended)))
+    told = decision.allowed, cell.heard, took_ns, bool(suspended), decision.certain
+    asked.append((hub_ns, node, key, cell.epoch, quota, *told))
 
 
 def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:
@@ -238,6 +279,12 @@ def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:
             moment_s = WARMING * WINDOW_S + (number % load.windows + 0.1 + 0.6 * draw.random()) * WINDOW_S
             nodes = [*range(load.nodes)] * math.ceil(DEMAND * quota / load.nodes)
             drawn += [(moment_s + draw.random() * SPREAD_S, node, quota, f"new-{number}") for node in nodes]
+        for number in range(load.bursts):
+            moment_s = (WARMING + number % load.windows + 0.1 + 0.6 * draw.random()) * WINDOW_S
+            gap_s = GAPS_S[number % len(GAPS_S)]
+            drawn += [
+                (moment_s + each * gap_s, draw.randrange(load.nodes), quota, f"burst-{number}") for each in range(quota)
+            ]
     return iter(sorted(drawn))
 
 
@@ -255,14 +302,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--windows", type=int, default=WINDOWS)
     parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="how long a request may wait")
     parser.add_argument("--hit", action="store_true", help="do not ask")
+    parser.add_argument("--bursts", type=int, default=40, help="keys asked about exactly as often as the limit allows")
+    parser.add_argument("--cost", type=int, default=1, help="of each request; limits are so many times larger")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="so many processes compute meanwhile")
     options = parser.parse_args(arguments)
-    size = {"keys": options.keys, "windows": options.windows}
+    size = {"keys": options.keys, "windows": options.windows, "bursts": options.bursts}
     if options.quick:
-        size = {"keys": 3, "windows": 2, "new_keys": 2}
+        size = {"keys": 3, "windows": 2, "new_keys": 2, "bursts": 4}
+    size |= {"cost": options.cost, "busy": options.busy}
     print(
-        "| nodes | policy | limit | windows | exact | refused falsely | most above the limit | bounds broken "
-        "| waited | of these in vain | p50, p99 of a wait (ms) | new keys exact | admitted of a new key "
-        "| CPU of Redis per admitted request (µs) |\n" + "|---" * 14 + "|",
+        "| nodes | policy | limit | windows | exact | refused falsely | admitted beyond | most above the limit "
+        "| bounds broken | waited | of these longer than the hub has | admitted by memory | p50, p99 of a wait (ms) | new keys exact "
+        "| admitted of a new key | bursts whole | refused of bursts | CPU of Redis per admitted request (µs) |\n"
+        + "|---" * 18
+        + "|",
         flush=True,
     )
     for nodes in options.nodes:
@@ -276,11 +329,13 @@ def row(found: Found) -> str:
     """One line of the table."""
     load, central = found.load, found.admitted + found.short
     return (
-        f"| {load.nodes} | {load.policy} | {found.quota}/{WINDOW_S:g} s | {found.windows} "
+        f"| {load.nodes} | {load.policy} | {found.quota * load.cost}/{WINDOW_S:g} s | {found.windows} "
         f"| {100 * found.exact / max(1, found.windows):.1f} % | {100 * found.short / max(1, central):.2f} % "
-        f"| {found.most_over} | {found.broken} | {100 * found.waited:.0f} % | {100 * found.in_vain:.1f} % "
-        f"| {found.p50_ms:.1f}, {found.p99_ms:.1f} "
+        f"| {100 * found.over / max(1, central):.2f} % "
+        f"| {found.most_over} | {found.broken} | {100 * found.waited:.0f} % | {100 * found.late:.1f} % "
+        f"| {found.guessed} | {found.p50_ms:.1f}, {found.p99_ms:.1f} "
         f"| {found.new_exact} of {load.new_keys} | {found.new_least} to {found.new_most} "
+        f"| {found.bursts_whole} of {load.bursts} | {found.bursts_refused} of {load.bursts * found.quota} "
         f"| {found.redis_us:.0f} |"
     )
 
