@@ -492,7 +492,8 @@ class Limiter:
 
         A certain answer comes at once. In doubt (the key is new to this node, or its part of the limit is used up
         while others may have some) the request joins the node's next batch to the hub, and is answered by what the hub
-        says; after `within` seconds (at most 10; 0: do not ask) by what memory says. No request waits for a hub that
+        says; after `within` seconds (at most 10; 0: do not ask) by what memory says. Time in which the exchanges of
+        this process stand still is not taken from that, up to a second. No request waits for a hub that
         has left one unanswered, until it answers again. What is cancelled is not charged.
 
         Raises:
