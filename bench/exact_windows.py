@@ -314,9 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "| nodes | policy | limit | windows | exact | refused falsely | admitted beyond | most above the limit "
         "| bounds broken | waited | of these longer than the hub has | admitted by memory | p50, p99 of a wait (ms) "
         "| new keys exact | admitted of a new key | bursts whole | refused of bursts "
-        "| CPU of Redis per admitted request (µs) |\n"
-        + "|---" * 18
-        + "|",
+        "| CPU of Redis per admitted request (µs) |\n" + "|---" * 18 + "|",
         flush=True,
     )
     for nodes in options.nodes:
