@@ -99,7 +99,7 @@ fuzz: $(with_test) ## try random fleets and faults under virtual time; SEEDS=100
 
 soak: $(with_test) ## try random examples and seeds that no run has drawn before, for hours; MINUTES=10 for a while
 	@.ci/programs redis-server
-	.venv/bin/python -m tests.soak --minutes $(MINUTES)
+	.venv/bin/python -m tests.support.soak --minutes $(MINUTES)
 
 figures: $(with_test) ## simulate what the policies are meant to reach, and write docs/reference/figures.md; takes minutes
 	.venv/bin/python -m reconverge.simulation.goals > docs/reference/figures.md.new; status=$$?; \

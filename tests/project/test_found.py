@@ -1,6 +1,6 @@
 """Goal: what a soak once found stays mended.
 
-Method: `python -m tests.soak` keeps each failure with its seed, and each is tried again.
+Method: `python -m tests.support.soak` keeps each failure with its seed, and each is tried again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.soak import FOUND, ROOT, Found, command, failures, fresh_environment
+from tests.support.soak import FOUND, ROOT, Found, command, failures, fresh_environment
 
 
 def test_what_was_found_once_stays_mended() -> None:

@@ -505,6 +505,7 @@ class ExchangeDriver(Ownership):
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
         """Note that this loop is run while a batch is under way: the time in which it is not is not the hub's."""
         loop = asyncio.get_running_loop()
+        turn: asyncio.TimerHandle
 
         def note() -> None:
             nonlocal turn

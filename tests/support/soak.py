@@ -1,4 +1,4 @@
-"""Random tests for hours, with examples and seeds that no earlier run has drawn. Run as `python -m tests.soak`.
+"""Random tests for hours, with examples and seeds that no earlier run has drawn. Run as `python -m tests.support.soak`.
 
 Turns of the state machines, of the twins under random calls, and of the fuzz in all its modes follow each other until
 the time is over. Each turn draws a seed of its own from the system, never those of CI. What fails is kept in
@@ -20,8 +20,8 @@ from typing import Final, TypedDict
 
 from reconverge.clock import SECOND_NS, SystemClock
 
-ROOT: Final = Path(__file__).parent.parent
-FOUND: Final = Path(__file__).parent / "found.json"
+ROOT: Final = Path(__file__).parents[2]
+FOUND: Final = ROOT / "tests" / "found.json"
 RANDOM_TESTS: Final = (
     "tests/protocol/test_protocol.py",
     "tests/protocol/test_bounds.py",
@@ -96,7 +96,7 @@ def keep(found: Sequence[Found]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try turn after turn until the time is over; returns 1 if anything failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0, help="for how long (default: %(default)s)")
     options = parser.parse_args(arguments)
     clock = SystemClock()
