@@ -76,6 +76,7 @@ def _shard(shard: Any) -> Iterator[tuple[str, Any]]:
     for name in ("attended_until_ns", "looks_ns", "regular_ns", "begins_ns", "early_ns", "refreshed_ns"):
         yield name, getattr(shard, name)
     yield "dirty", _queued(shard.dirty)
+    yield "round", _queued(shard.round)
     yield "urgent", _queued(shard.urgent)
     yield "agenda", shard.agenda.due_ns()
 

@@ -135,7 +135,7 @@ class Syncer:
         self._hasten = False
         """Some interval may have become shorter."""
         self._about: frozenset[int] | None = None
-        """The intervals of the limits that the last batch was about, and the next one if there is more to say; None
+        """The intervals of the limits that the last batch was about, and the next one if the round goes on; None
         stands for all."""
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
@@ -293,7 +293,7 @@ class Syncer:
         if self._lapsed:
             self._started_ns = now_ns
             return self._batch((), (), leaving=False)  # says nothing but the new name
-        early, about = self._topics(now_ns)
+        early, begins, about = self._topics(now_ns)
         wanted_ns, regular_ns = self._kernel.due_ns(self._shard.index)
         self._busy, self._hurried = regular_ns == -NEVER_NS, wanted_ns < NEVER_NS
         self._shard.note_taken(now_ns)
@@ -304,10 +304,11 @@ class Syncer:
             cells_max=CELLS_MAX,
             early=early,
             in_touch=self._failures_in_a_row == 0,
+            begins=begins,
             due=about,
             leaving=self._leaving,
         )
-        if everything and not (early and not cells):
+        if begins or (early and cells and everything):
             self._regular.begin(about, self._length_ns, now_ns)
         asked, self._asked = self._asked, False
         if not (cells or asked) and (early or self._more or not (limits or self._leaving or self._silent(now_ns))):
@@ -319,23 +320,24 @@ class Syncer:
         self._cells += len(cells)
         return self._batch(limits, cells, leaving=self._leaving and not self._more)
 
-    def _topics(self, now_ns: int) -> tuple[bool, frozenset[int] | None]:
-        """Whether the next batch goes ahead of time, and at which intervals the limits are that it is about.
+    def _topics(self, now_ns: int) -> tuple[bool, bool, frozenset[int] | None]:
+        """Whether the next batch goes ahead of time, whether a round begins with it, and what it is about.
 
-        Ahead of time it is about those at the shortest, beside the cells in a hurry; None stands for all.
+        That are the limits with certain intervals, None stands for all: ahead of time those with the shortest, beside
+        the cells in a hurry; else those that were due when the round began. A round is as many batches as it takes to
+        report what was dirty when it began (`reporting/agenda.py`); what becomes due meanwhile waits for its end.
         """
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         due = regular.due(now_ns)
         early = not (due or self._more or self._leaving)
-        all_due = self._leaving or (self._more and self._about is None)
-        if len(regular) == 1 or all_due:
+        goes_on = self._kernel.round_goes_on(self._shard.index, self._about)
+        begins = not (early or goes_on) and (bool(due) or self._leaving)
+        if len(regular) == 1 or self._leaving:
             self._about = None
-        elif self._more and self._about is not None:
-            self._about |= due
-        else:
+        elif begins or early:
             self._about = due or regular.shortest
-        return early, self._about
+        return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
         """Have the following batches be the node's last words: all counts, and no lines any more.
@@ -390,7 +392,7 @@ class Syncer:
             return
         reborn = self._incarnation not in ("", answer.incarnation)
         if self._lapsed:
-            self._more, self._about = True, None
+            self._say_all_at(now_ns)
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
             self._lapsed = False  # last, as an exception on the way must not leave counts from under the old name
         else:
@@ -401,7 +403,7 @@ class Syncer:
             if shard.not_taken > not_taken:
                 self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
             if reborn:
-                self._more, self._about = True, None
+                self._say_all_at(now_ns)
                 self._kernel.say_everything_again(shard.index)
         self._rebirths += reborn
         if reborn:
@@ -421,6 +423,11 @@ class Syncer:
         if self.renounced:
             self._void_lines(now_ns)
         shard.wake_askers()
+
+    def _say_all_at(self, now_ns: int) -> None:
+        """Have a round about all limits begin at once, or after the one in progress."""
+        self._more = True
+        self._regular.all_at(now_ns)
 
     def _set_clock(self, hub_us: int, *, sent_ns: int, now_ns: int) -> None:
         shard = self._shard

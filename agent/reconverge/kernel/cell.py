@@ -415,7 +415,8 @@ class Cell(Headroom):
         """It is to leave with a last report, see `kernel/eviction.py`."""
         self.doubted = False
         """It may have been here before, see `evicted.py`: nothing may be admitted before the first answer."""
-        self.dirty = False
+        self.dirty = 0
+        """The number of the queue in which it waits to be reported; 0 if there is nothing new to say, see `lanes.py`."""
         self.urgent = False
         self.low_water = 0
         """Headroom below which it is time to ask for more."""

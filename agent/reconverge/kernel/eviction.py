@@ -124,8 +124,11 @@ class Room:
         """Whether keys should leave."""
         return self._making or self._kernel.keys > self.high
 
-    def sweep(self, now_ns: int) -> bool:
-        """Look at a few keys, if room is needed, and have some of them leave; returns whether to go on at once."""
+    def sweep(self, now_ns: int, shard: ShardState) -> bool:
+        """Look at a few keys, if room is needed, and have some of them leave; returns whether to go on at once.
+
+        Those of `shard`, from which a batch is about to be taken, do so within the round in progress.
+        """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:
             return False
@@ -141,19 +144,22 @@ class Room:
         count = min(kernel.keys - self.leaving - self.low, -(-len(found) // 2))
         chosen, others = found[: max(0, count)], found[max(0, count) :]
         for each in chosen:
-            each.cell.table.lock.run(self._choose, each.cell, now_ns)
+            each.cell.table.lock.run(self._choose, each.cell, now_ns, shard)
         rest = [(kernel.tables[each.cell.table.name], each.cell.key) for each in others]
         found.clear()
         others.clear()
         _let_rest(rest)
         return bool(chosen)
 
-    def _choose(self, cell: Cell, now_ns: int) -> None:
+    def _choose(self, cell: Cell, now_ns: int, shard: ShardState) -> None:
         """Have a key leave with its next report."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             cell.shard.leaving += 1
-            mark_dirty(cell)
+            if cell.shard is shard:
+                shard.round.append(cell)
+            else:
+                mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
         """How many groups of places to look at in which limits: in proportion to their keys, each one in its turn."""

@@ -236,14 +236,14 @@ class Kernel(Node):
     def due_ns(self, shard_index: int) -> tuple[int, int]:
         """When this shard's next exchange is wanted: ahead of time, and in the regular course."""
         shard = self.shards[shard_index]
-        at_once = shard.dirty or self.room.wanted or self.newcomers.any_wait(shard)
+        at_once = shard.dirty or shard.round or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
         return shard.early_ns, regular_ns
 
     def pending(self, shard_index: int) -> int:
         """How many keys have something to report."""
         shard = self.shards[shard_index]
-        return len(shard.dirty) + len(shard.later) + self.newcomers.waiting(shard)
+        return len(shard.dirty) + len(shard.round) + len(shard.later) + self.newcomers.waiting(shard)
 
     def take(
         self,
@@ -253,14 +253,16 @@ class Kernel(Node):
         cells_max: int,
         early: bool,
         in_touch: bool,
+        begins: bool = False,
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Collect what there is to say: limits, cells, whether some found no room, and whether none is left.
+        """Collect what there is to say: limits, cells, whether some found no room, and whether nothing waits for a round.
 
-        An early exchange takes only the cells that asked for it, unless there are few others. What is taken is under
-        way until `install` or `take_back`. Of limits with other intervals than those that are `due`, only the cells
-        in a hurry are taken; None stands for all intervals. A node that is `leaving` says all there is to say.
+        An early exchange takes only the cells that asked for it, unless there are few others; with another one a round
+        `begins`, or goes on. What is taken is under way until `install` or `take_back`. Of limits with other intervals
+        than those that are `due`, only the cells in a hurry are taken; None stands for all intervals. A node that is
+        `leaving` says all there is to say.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler came before that
@@ -268,23 +270,26 @@ class Kernel(Node):
         more = handed_over = False
         held: list[Cell] = []
         indexes: dict[str, int] = {}
+        if begins:
+            shard.begin_round()
+        waiting = shard.dirty if early else shard.round
         try:
             if len(self.intervals_ns) > 1 or len(shard.later):
-                more = shard.later.sort(shard, due, cells_max)
+                more = shard.later.sort(waiting, due, cells_max)
                 if due is not None and not early:
                     hold_back(shard, due, now_ns, held)
-            newer, again_ns = self.newcomers.hand_over(shard, now_ns, cells_max, unmetered=leaving)
+            newer, again_ns = self.newcomers.hand_over(shard, waiting, now_ns, cells_max, unmetered=leaving)
             handed_over = True
-            makes_room = not (early or leaving) and self.room.sweep(now_ns)
-            cells, later = due_cells(shard, now_ns, early, COMPANIONS_MAX, cells_max)
+            makes_room = not (early or leaving) and self.room.sweep(now_ns, shard)
+            cells, later = due_cells(shard, now_ns, early, begins or leaving, COMPANIONS_MAX, cells_max)
             shard.early_ns = min(shard.early_ns, again_ns)
             if shard.askers and not leaving:
                 cells = without_granted(shard, cells, now_ns)
-            more = more or newer or makes_room
+            more = more or newer or makes_room or (leaving and bool(shard.dirty))
             if held:
                 let_ask_again(shard, held)
             reports = report_cells(cells, indexes, now_ns, in_touch, self._drop)
-            everything = not shard.dirty or not early
+            everything = not (shard.dirty or shard.round or self.room.wanted)
             limits = self._limit_reports(shard, indexes, now_ns, due)
             shard.under_way_ns = now_ns  # first: a key that is taken for one under way stays, which does no harm
             self.flights[shard_index] = reports
@@ -296,6 +301,11 @@ class Kernel(Node):
             self._put_back(shard, held, now_ns)
             raise
         return limits, reports, later or more, everything
+
+    def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
+        """Whether cells of a round that was about the limits with those intervals have yet to be taken."""
+        shard = self.shards[shard_index]
+        return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
         """Take in the answer to what is under way."""

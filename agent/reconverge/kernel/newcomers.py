@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.kernel.engine import put_forward
+from reconverge.kernel.reporting.lanes import Lanes
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.kernel.table.table import Table
 
@@ -65,33 +66,35 @@ class Newcomers:
         """Whether any key waits."""
         return any(table.tallies[shard.index].fresh for table in list(self._kernel.tables.values()))
 
-    def hand_over(self, shard: ShardState, now_ns: int, cells_max: int, *, unmetered: bool) -> tuple[bool, int]:
-        """Put forward what may be reported now, for a batch of at most `cells_max` cells.
+    def hand_over(
+        self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
+    ) -> tuple[bool, int]:
+        """Put forward what may be reported now, for a batch of at most `cells_max` cells, with those that are `waiting`.
 
         Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
         is for a node that leaves: it says all it knows.
         """
-        waiting = [
+        fresh = [
             (table, tally)
             for table in list(self._kernel.tables.values())
             if (tally := table.tallies[shard.index]).fresh
         ]
-        if not waiting:
+        if not fresh:
             return False, NEVER_NS
         self._turn += 1
-        first = self._turn % len(waiting)
-        waiting = waiting[first:] + waiting[:first]
-        room = cells_max - min(len(shard.dirty), cells_max // 2)
-        most = {table.name: room if unmetered else self._earned(table.name, now_ns) for table, _ in waiting}
-        for share in (max(1, room // len(waiting)), room):
-            for table, tally in waiting:
-                taken = put_forward(tally, shard, table.lock, min(share, room, most[table.name]))
+        first = self._turn % len(fresh)
+        fresh = fresh[first:] + fresh[:first]
+        room = cells_max - min(len(waiting), cells_max // 2)
+        most = {table.name: room if unmetered else self._earned(table.name, now_ns) for table, _ in fresh}
+        for share in (max(1, room // len(fresh)), room):
+            for table, tally in fresh:
+                taken = put_forward(tally, shard, waiting, table.lock, min(share, room, most[table.name]))
                 room -= taken
                 most[table.name] -= taken
                 if not unmetered:
                     self._spend(table.name, taken)
         more, again_ns = False, NEVER_NS
-        for table, tally in waiting:
+        for table, tally in fresh:
             used_up = not unmetered and most[table.name] < 1
             again_ns = min(again_ns, self._close(table, tally, shard, now_ns, used_up=used_up))
             more = more or (not used_up and len(tally.fresh) > 0)

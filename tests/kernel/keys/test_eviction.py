@@ -335,7 +335,7 @@ def test_a_key_that_is_used_while_its_last_report_is_under_way_stays() -> None:
     fleet.node.reaches(fleet.hub)
     fleet.node.hears()
     fleet.table.allow("bob" if leaving[0] == "ada" else "ada")
-    fleet.exchanges()
+    fleet.goes_on(0.2)
 
     assert (True, {"ada", "bob"}) == (admitted, fleet.keys)
     assert 5 == fleet.used_of(leaving[0])
@@ -349,7 +349,7 @@ def test_a_key_that_is_used_before_its_last_report_stays() -> None:
         fleet.table.allow(key)
     fleet.exchanges()
     fleet.clock.advance_ns(2 * SECOND_NS)
-    fleet.node.kernel.room.sweep(fleet.clock.monotonic_ns())
+    fleet.node.kernel.room.sweep(fleet.clock.monotonic_ns(), fleet.node.kernel.shards[0])
     chosen = [cell.key for cell in fleet.table.cells.in_order() if cell.leaving]
     fleet.table.allow(chosen[0])
     fleet.exchanges()

@@ -221,12 +221,12 @@ def test_both_kernels_put_the_same_new_keys_forward(keys: list[str], most: list[
 
     for count in (*most, len(keys)):
         marks = [(cell, cell.fresh) for cell in twins[1].fresh]
-        put = put_forward(tally, shard, table.lock, count)
+        put = put_forward(tally, shard, shard.round, table.lock, count)
         for cell, fresh in marks:
             cell.fresh = fresh
-        assert agenda.put_forward(twins[1], twins[0], table.lock, count) == put
+        assert agenda.put_forward(twins[1], twins[0], twins[0].round, table.lock, count) == put
         assert len(twins[1].fresh) == len(tally.fresh)
-    for lanes, twin in ((shard.dirty, twins[0].dirty), (shard.urgent, twins[0].urgent)):
+    for lanes, twin in ((shard.round, twins[0].round), (shard.urgent, twins[0].urgent)):
         assert [twin.popleft() for _ in range(len(twin))] == [lanes.popleft() for _ in range(len(lanes))]
 
 
@@ -238,7 +238,7 @@ def test_a_new_key_is_not_put_forward_in_the_middle_of_a_decision_about_its_limi
     table, shard = flooded.flooded, flooded.node.kernel.shards[0]
 
     with pytest.raises(Reentry):
-        table.lock.run(put_forward, table.tallies[0], shard, table.lock, 3)
+        table.lock.run(put_forward, table.tallies[0], shard, shard.round, table.lock, 3)
 
     assert 3 == len(table.tallies[0].fresh)
-    assert 3 == put_forward(table.tallies[0], shard, table.lock, 3)
+    assert 3 == put_forward(table.tallies[0], shard, shard.round, table.lock, 3)

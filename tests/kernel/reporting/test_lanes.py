@@ -80,10 +80,13 @@ class Crowd:
             self.hurries(cells[keys // 2 :])
 
     def batch(self, *, early: bool = False, cells_max: int = CELLS_MAX) -> tuple[list[Cell], bool]:
-        """What the next batch reports, and whether there is more."""
-        cells, more = due_cells(self.shard, self.now_ns, early, COMPANIONS_MAX, cells_max)
+        """What the next batch reports, and whether there is more. A round begins with it if none goes on."""
+        begins = not (early or self.shard.round)
+        if begins:
+            self.shard.begin_round()
+        cells, more = due_cells(self.shard, self.now_ns, early, begins, COMPANIONS_MAX, cells_max)
         for cell in cells:
-            cell.dirty = cell.urgent = False  # as `report_cell` does
+            cell.dirty, cell.urgent = 0, False  # as `report_cell` does
         return cells, more
 
     def all_batches(self, *, early: bool = False) -> list[list[Cell]]:
@@ -145,7 +148,7 @@ def test_limits_give_a_few_cells_each_by_turns() -> None:
     assert [*chain(*turns), second[-1], first[-1]] == batch
 
 
-def test_a_round_goes_on_in_the_next_batch() -> None:
+def test_a_cycle_goes_on_in_the_next_batch() -> None:
     """With more limits than a batch has turns, each has its turn before any has another one."""
     limits = 2 * CELLS_MAX // TURN
     crowd = Crowd(limits)
@@ -159,7 +162,7 @@ def test_a_round_goes_on_in_the_next_batch() -> None:
 
 
 def test_a_limit_whose_cells_come_one_by_one_has_no_more_turns_than_the_others() -> None:
-    """A cell that comes in the middle of a round waits for the rest of that and for its turn in the next one."""
+    """A cell that comes in the middle of a cycle waits for the rest of that and for its turn in the next one."""
     crowd = Crowd()
     many, single = crowd.known(crowd.tables[0], MANY // 10), crowd.known(crowd.tables[1], 3)
     crowd.changes(many)
@@ -167,7 +170,9 @@ def test_a_limit_whose_cells_come_one_by_one_has_no_more_turns_than_the_others()
     for cell in single:
         crowd.changes([cell])
         while cell not in taken:
-            taken += crowd.batch(cells_max=1)[0]
+            taken.append(crowd.shard.dirty.popleft())
+            taken[-1].dirty = 0
+        taken.append(crowd.shard.dirty.popleft())  # of the other limit, with which a cycle begins
 
     assert [TURN, 3 * TURN + 1, 5 * TURN + 2] == [taken.index(cell) for cell in single]
 
@@ -194,7 +199,7 @@ def test_every_cell_is_sorted_once_by_whether_its_limit_is_due() -> None:
         crowd.changes(cells)
         crowd.hurries(cells, after_ns=7)
 
-    crowd.shard.later.sort(crowd.shard, {SECOND_NS}, CELLS_MAX)
+    crowd.shard.later.sort(crowd.shard.dirty, {SECOND_NS}, CELLS_MAX)
     held: list[Cell] = []
     hold_back(crowd.shard, {SECOND_NS}, crowd.now_ns, held)
 
@@ -209,6 +214,7 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
     *gone, waiting = crowd.known(crowd.tables[0], PASSED_MAX + 1)
     for cell in (*gone, *crowd.known(crowd.tables[1], PASSED_MAX)):
         crowd.shard.dirty.append(cell)
+        cell.dirty = 0
     crowd.changes([waiting])
 
     assert [([], True), ([], True), ([waiting], False)] == [crowd.batch() for _ in range(3)]
@@ -245,25 +251,30 @@ def test_both_kernels_take_cells_in_one_order(steps: list[tuple[int, int]]) -> N
         st.one_of(
             st.tuples(st.just("stir"), st.integers(0, 2), st.integers(0, 50)),
             st.tuples(st.just("want"), st.integers(0, 2), st.integers(0, 50)),
-            st.tuples(st.just("take"), st.integers(0, 1), st.integers(0, 60)),
+            st.tuples(st.just("begin"), st.just(0), st.just(0)),
+            st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 60)),
             st.tuples(st.just("report"), st.integers(0, 2), st.integers(0, 50)),
         ),
         max_size=20,
     )
 )
 def test_both_kernels_make_the_same_batches(steps: list[tuple[str, int, int]]) -> None:
-    """Of whatever asks to be reported, in a hurry or not, ahead of time or not, and was reported meanwhile."""
+    """Of whatever asks to be reported, in a hurry or not, at the beginning of a round, later in it, or ahead of time."""
     crowd = Crowd(3)
     shard, cells = agenda.ShardFields(), [crowd.known(table, 50) for table in crowd.tables]
     shard.begin()
     for what, which, many in steps:
         if what == "take":
-            found = due_cells(crowd.shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
-            assert found == agenda.due_cells(shard, crowd.now_ns, bool(which), COMPANIONS_MAX, many)
+            early, begins = which == 1, which == 2
+            found = due_cells(crowd.shard, crowd.now_ns, early, begins, COMPANIONS_MAX, many)
+            assert found == agenda.due_cells(shard, crowd.now_ns, early, begins, COMPANIONS_MAX, many)
             assert crowd.shard.early_ns == shard.early_ns
             for cell in found[0]:
-                cell.dirty = cell.urgent = False
+                cell.dirty, cell.urgent = 0, False
             continue
+        if what == "begin":
+            crowd.shard.begin_round()
+            shard.begin_round()
         for number, cell in enumerate(cells[which][:many]):
             if what == "stir" and not cell.dirty:
                 crowd.changes([cell])
@@ -272,7 +283,7 @@ def test_both_kernels_make_the_same_batches(steps: list[tuple[str, int, int]]) -
                 crowd.hurries([cell], after_ns=number % 3)
                 shard.urgent.append(cell)
             elif what == "report":
-                cell.dirty = cell.urgent = False
+                cell.dirty, cell.urgent = 0, False
 
 
 def test_a_limit_none_of_whose_cells_waits_is_not_kept_alive() -> None:

@@ -193,6 +193,7 @@ static PyMemberDef Cell_members[] = {
     CELL_FIELDS(WHOLE)
     CELL_RATES(RATE)
     CELL_MARKS(MARK)
+    {"dirty", T_BYTE, offsetof(Cell, dirty), 0, NULL},
     {NULL},
 };
 

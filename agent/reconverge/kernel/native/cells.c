@@ -184,10 +184,13 @@ mark_dirty(Store *store, Cell *cell)
         return 0;
     }
     cell->fresh = !is_heard(cell) && cell->place >= 0;
-    if ((cell->fresh ? fifo_append(&tally_of(store, cell)->fresh->cells, cell) : lanes_append(cell->shard->dirty, cell)) < 0) {
+    if (!cell->fresh) {
+        return lanes_append(cell->shard->dirty, cell);
+    }
+    if (fifo_append(&tally_of(store, cell)->fresh->cells, cell) < 0) {
         return -1;
     }
-    cell->dirty = true;
+    cell->dirty = 1;
     return 0;
 }
 

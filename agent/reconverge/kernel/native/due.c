@@ -44,9 +44,9 @@ put_back(Lanes *lanes, Fifo *postponed, int failed)
     return failed;
 }
 
-/* Those that are in a hurry, while there are fewer than `most`. */
+/* Those that are in a hurry, while there are fewer than `most`; `ripe` if only those whose time has come. */
 static int
-take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
+take_wanted(Shard *shard, i64 now_ns, bool ripe, Py_ssize_t most, Found *found)
 {
     Lanes *lanes = shard->urgent;
     Fifo postponed = {0}; /* appended at last, or they would be met again while others have yet to be looked at */
@@ -55,7 +55,7 @@ take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
         const Cell *first = lanes_first(lanes);
         bool stale = !first->urgent || first->taken; /* reported meanwhile */
-        bool later = !stale && early && first->early_ns > now_ns;
+        bool later = !stale && ripe && first->early_ns > now_ns;
         if (passed == PASSED_MAX || (!stale && !later && is_full(found, most))) {
             shard->early_ns = now_ns;
             found->more = true;
@@ -78,13 +78,12 @@ take_wanted(Shard *shard, i64 now_ns, bool early, Py_ssize_t most, Found *found)
 
 /* Those that have something new, while there are fewer than `most`. */
 static int
-take_stirred(Shard *shard, Py_ssize_t most, Found *found)
+take_stirred(Lanes *lanes, Py_ssize_t most, Found *found)
 {
-    Lanes *lanes = shard->dirty;
     int failed = 0, passed = 0;
     for (i64 left = lanes->count; left > 0 && lanes->count > 0 && !failed; left--) {
         const Cell *first = lanes_first(lanes);
-        bool stale = !first->dirty || first->taken; /* reported out of its turn */
+        bool stale = first->dirty != lanes->number || first->taken; /* reported out of its turn */
         if (passed == PASSED_MAX || (!stale && is_full(found, most))) {
             found->more = true;
             break;
@@ -159,30 +158,31 @@ take_promised(Shard *shard, i64 now_ns, Found *found)
     return 0;
 }
 
-/* due_cells(shard, now_ns, early, companions_max, cells_max): the cells to report now, each once, in the order in which
+/* due_cells(shard, now_ns, early, begins, companions_max, cells_max): the cells to report now, each once, in the order in which
  * they asked; and whether there are more of them. */
 PyObject *
 due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 5 || !PyObject_TypeCheck(args[0], types.shard)) {
-        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, companions_max, cells_max)");
+    if (count != 6 || !PyObject_TypeCheck(args[0], types.shard)) {
+        PyErr_SetString(PyExc_TypeError, "due_cells(shard, now_ns, early, begins, companions_max, cells_max)");
         return NULL;
     }
     Shard *shard = (Shard *)args[0];
-    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[3]);
-    Found found = {.most = PyLong_AsSsize_t(args[4])};
-    int early = PyObject_IsTrue(args[2]);
-    if (PyErr_Occurred() || early < 0 || (found.list = PyList_New(0)) == NULL) {
+    i64 now_ns = PyLong_AsLongLong(args[1]), companions_max = PyLong_AsLongLong(args[4]);
+    Found found = {.most = PyLong_AsSsize_t(args[5])};
+    int early = PyObject_IsTrue(args[2]), begins = PyObject_IsTrue(args[3]);
+    if (PyErr_Occurred() || early < 0 || begins < 0 || (found.list = PyList_New(0)) == NULL) {
         return NULL;
     }
+    Lanes *stirred = early ? shard->dirty : shard->round;
     Py_INCREF(shard);
+    Py_INCREF(stirred); /* a signal handler may have another round begin */
     Py_ssize_t promised = early || agenda_due_ns(shard->agenda) > now_ns ? 0 : found.most / PROMISED_SHARE;
     Py_ssize_t others = found.most - promised;
-    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(others - at_most(shard->dirty->count, others / 2));
-    int failed = take_wanted(shard, now_ns, early, hurried, &found);
-    if (!failed && (!early || (PyList_GET_SIZE(found.list) > 0 && !found.more &&
-                               shard->dirty->count <= companions_max))) {
-        failed = take_stirred(shard, others, &found);
+    Py_ssize_t hurried = early ? found.most : (Py_ssize_t)(others - at_most(stirred->count, others / 2));
+    int failed = take_wanted(shard, now_ns, !begins, hurried, &found);
+    if (!failed && (!early || (PyList_GET_SIZE(found.list) > 0 && !found.more && stirred->count <= companions_max))) {
+        failed = take_stirred(stirred, others, &found);
     }
     if (!failed && (promised > 0 || !found.more)) {
         failed = take_promised(shard, now_ns, &found);
@@ -190,6 +190,7 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(found.list); at++) {
         ((Cell *)PyList_GET_ITEM(found.list, at))->taken = false;
     }
+    Py_DECREF(stirred);
     Py_DECREF(shard);
     if (failed) {
         Py_DECREF(found.list);
@@ -198,20 +199,21 @@ due_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
     return Py_BuildValue("(NN)", found.list, PyBool_FromLong(found.more));
 }
 
-/* put_forward(tally, shard, lock, most): have up to `most` of the new keys of a limit, which `lock` guards, be reported
- * with the next batch; how many there were. */
+/* put_forward(tally, shard, waiting, lock, most): have up to `most` of the new keys of a limit, which `lock` guards, be
+ * reported with the cells of the shard that are `waiting`, or are in a hurry; how many there were. */
 PyObject *
 put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4 || !PyObject_TypeCheck(args[0], types.tally) || !PyObject_TypeCheck(args[1], types.shard) ||
-        !Py_IS_TYPE(args[2], types.lock)) {
-        PyErr_SetString(PyExc_TypeError, "put_forward(tally, shard, lock, most)");
+    if (count != 5 || !PyObject_TypeCheck(args[0], types.tally) || !PyObject_TypeCheck(args[1], types.shard) ||
+        !Py_IS_TYPE(args[2], types.lanes) || !Py_IS_TYPE(args[3], types.lock)) {
+        PyErr_SetString(PyExc_TypeError, "put_forward(tally, shard, waiting, lock, most)");
         return NULL;
     }
     Fifo *fresh = &((Tally *)args[0])->fresh->cells;
     Shard *shard = (Shard *)args[1];
-    Lock *lock = (Lock *)args[2];
-    i64 most = PyLong_AsLongLong(args[3]), taken = 0;
+    Lanes *waiting = (Lanes *)args[2];
+    Lock *lock = (Lock *)args[3];
+    i64 most = PyLong_AsLongLong(args[4]), taken = 0;
     if (PyErr_Occurred()) {
         return NULL;
     }
@@ -224,7 +226,7 @@ put_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
     bool failed = false;
     while (fresh->count > 0 && taken < most && passed < PASSED_MAX) {
         Cell *cell = fifo_first(fresh);
-        failed = cell->fresh && lanes_append(cell->urgent ? shard->urgent : shard->dirty, cell) < 0;
+        failed = cell->fresh && lanes_append(cell->urgent ? shard->urgent : waiting, cell) < 0;
         if (failed) {
             break;
         }

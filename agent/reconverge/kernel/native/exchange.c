@@ -239,7 +239,8 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     i64 line = keeps_no_line(terms, cell) ? 0 : cell->line;
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || line > 0 || cell->base > 0;
-    cell->dirty = cell->urgent = false;
+    cell->dirty = 0;
+    cell->urgent = false;
     cell->early_ns = NEVER_NS;
     agenda_forget(cell);
     cell->room = -1; /* so that the next charge is noticed */

@@ -117,7 +117,8 @@ go_on(Store *store, const Found *found, i64 now_ns)
             }
             store->let_go_ns = now_ns;
         }
-        cell->fresh = cell->dirty = cell->urgent = false;
+        cell->fresh = cell->urgent = false;
+        cell->dirty = 0;
         store_leave(store, place);
         store->kernel->keys--;
         store->left_early++;

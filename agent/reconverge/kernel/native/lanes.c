@@ -96,7 +96,7 @@ leave(Lanes *lanes, Lane *lane)
     Py_XDECREF(table); /* last of all, as anything may run now */
 }
 
-/* ------------------------------------------------------------------ rounds */
+/* ------------------------------------------------------------------ cycles */
 
 /* The lane whose turn it is; NULL if no cell waits. */
 static Lane *
@@ -125,6 +125,9 @@ lanes_append(Lanes *lanes, Cell *cell)
             leave(lanes, lane);
         }
         return -1;
+    }
+    if (lanes->number > 0) {
+        cell->dirty = (char)lanes->number;
     }
     lanes->count++;
     return 0;
@@ -229,6 +232,11 @@ Lanes_length(PyObject *object)
     return ((Lanes *)object)->count;
 }
 
+static PyMemberDef Lanes_members[] = {
+    {"number", T_INT, offsetof(Lanes, number), READONLY, NULL},
+    {NULL},
+};
+
 static PyMethodDef Lanes_methods[] = {
     {"append", Lanes_append, METH_O, NULL},
     {"popleft", Lanes_popleft, METH_NOARGS, NULL},
@@ -237,8 +245,8 @@ static PyMethodDef Lanes_methods[] = {
 
 static PyType_Slot Lanes_slots[] = {
     {Py_tp_new, Lanes_new},         {Py_tp_traverse, Lanes_traverse}, {Py_tp_clear, Lanes_clear},
-    {Py_tp_dealloc, Lanes_dealloc}, {Py_tp_methods, Lanes_methods},   {Py_sq_length, Lanes_length},
-    {0, NULL},
+    {Py_tp_dealloc, Lanes_dealloc}, {Py_tp_methods, Lanes_methods},   {Py_tp_members, Lanes_members},
+    {Py_sq_length, Lanes_length},   {0, NULL},
 };
 
 PyType_Spec Lanes_spec = {

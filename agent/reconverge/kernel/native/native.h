@@ -93,12 +93,13 @@ typedef struct Lane Lane;
 typedef struct {
     PyObject_HEAD
     Lane *oldest, *youngest; /* in the order in which they began */
-    Lane *next, *final;      /* whose turn it is, and the last one in this round; `next` is NULL between rounds */
+    Lane *next, *final;      /* whose turn it is, and the last one in this cycle; `next` is NULL between cycles */
     Lane *recent;            /* to which a cell was appended last */
     Lane **buckets;          /* by limit */
     size_t size, lanes;
     i64 count;
-    int left; /* how many cells the next one may still give */
+    int left;   /* how many cells the next one may still give */
+    int number; /* which cells are dirty with that wait here; 0 if it is not those */
 } Lanes;
 
 extern PyType_Spec Lanes_spec;
@@ -158,7 +159,7 @@ typedef struct {
     PyObject_HEAD
     SHARD_FIELDS(DECLARE)
     char alone;
-    Lanes *dirty, *urgent;
+    Lanes *dirty, *round, *urgent;
     Agenda *agenda;
 } Shard;
 
@@ -194,7 +195,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(dirty) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub)
+    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;
@@ -211,6 +212,7 @@ struct Cell {
     CELL_FIELDS(DECLARE_FIELD)
     CELL_RATES(DECLARE_RATE)
     CELL_MARKS(DECLARE_MARK)
+    char dirty; /* the number of the lanes in which it waits to be reported; 0 if there is nothing new to say */
     CELL_AMOUNTS(DECLARE_AMOUNT)
 };
 

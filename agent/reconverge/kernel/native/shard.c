@@ -7,6 +7,7 @@ Shard_traverse(PyObject *object, visitproc visit, void *arg)
     Shard *self = (Shard *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->dirty);
+    Py_VISIT(self->round);
     Py_VISIT(self->urgent);
     Py_VISIT(self->agenda);
     return 0;
@@ -17,6 +18,7 @@ Shard_clear(PyObject *object)
 {
     Shard *self = (Shard *)object;
     Py_CLEAR(self->dirty);
+    Py_CLEAR(self->round);
     Py_CLEAR(self->urgent);
     Py_CLEAR(self->agenda);
     return 0;
@@ -38,22 +40,39 @@ Shard_begin(PyObject *object, PyObject *Py_UNUSED(ignored))
 {
     Shard *self = (Shard *)object;
     PyObject *dirty = PyObject_CallNoArgs((PyObject *)types.lanes);
+    PyObject *round = PyObject_CallNoArgs((PyObject *)types.lanes);
     PyObject *urgent = PyObject_CallNoArgs((PyObject *)types.lanes);
     PyObject *agenda = PyObject_CallNoArgs((PyObject *)types.agenda);
-    if (dirty == NULL || urgent == NULL || agenda == NULL) {
+    if (dirty == NULL || round == NULL || urgent == NULL || agenda == NULL) {
         Py_XDECREF(dirty);
+        Py_XDECREF(round);
         Py_XDECREF(urgent);
         Py_XDECREF(agenda);
         return NULL;
     }
+    ((Lanes *)dirty)->number = 1;
+    ((Lanes *)round)->number = 2;
     Py_XSETREF(self->dirty, (Lanes *)dirty);
+    Py_XSETREF(self->round, (Lanes *)round);
     Py_XSETREF(self->urgent, (Lanes *)urgent);
     Py_XSETREF(self->agenda, (Agenda *)agenda);
     Py_RETURN_NONE;
 }
 
+/* A round begins: what is dirty by now makes it up. */
+static PyObject *
+Shard_begin_round(PyObject *object, PyObject *Py_UNUSED(ignored))
+{
+    Shard *self = (Shard *)object;
+    Lanes *dirty = self->dirty;
+    self->dirty = self->round;
+    self->round = dirty;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef Shard_methods[] = {
     {"begin", Shard_begin, METH_NOARGS, NULL},
+    {"begin_round", Shard_begin_round, METH_NOARGS, NULL},
     {NULL},
 };
 
@@ -62,6 +81,7 @@ static PyMemberDef Shard_members[] = {
     SHARD_FIELDS(MEMBER)
     {"alone", T_BOOL, offsetof(Shard, alone), 0, NULL},
     {"dirty", T_OBJECT_EX, offsetof(Shard, dirty), READONLY, NULL},
+    {"round", T_OBJECT_EX, offsetof(Shard, round), READONLY, NULL},
     {"urgent", T_OBJECT_EX, offsetof(Shard, urgent), READONLY, NULL},
     {"agenda", T_OBJECT_EX, offsetof(Shard, agenda), READONLY, NULL},
     {NULL},

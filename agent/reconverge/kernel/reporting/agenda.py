@@ -6,7 +6,15 @@
 # must not take longer the more keys there are, and no single call may hold up decisions or the event loop that it runs
 # in.
 #
-# Cells that changed stand in queues (`dirty`, `urgent`). Quiet cells have a promise to be looked at again, each cell
+# Cells that changed stand in queues (`dirty`, `urgent`). A batch holds a few hundred, so it may take many batches, one
+# right after the other, to report them all: a round. It consists of what was `dirty` when it began, which then stands
+# in `round`, and what changes meanwhile waits in `dirty` for the next one, an interval later. If it came into the round
+# in progress, a node with more busy keys than a batch holds would exchange without a pause: by the time that the last
+# of them is reported, the first ones have been used again. Only what has a reason to be early joins a round: cells in
+# a hurry whose time has come, and new keys. One that is reported out of its turn, and changes again, stands in both
+# queues: it counts where it was put last, which is the number that it is dirty with (`lanes.py`).
+#
+# Quiet cells have a promise to be looked at again, each cell
 # one. In a plain heap a promise that is replaced stays until it would have been due: a busy key leaves one behind with
 # each exchange, and with 100,000 keys taking the dead ones off took 5 to 13 ms in one go. So promises are kept in
 # groups of cells of one limit that are due at one moment, a cell knows its group, and leaves it when it gets another
@@ -141,7 +149,9 @@ class ShardFields:
 
     early_ns: int
     dirty: Lanes
-    """Cells with something new since their last report."""
+    """Cells with something new since their last report, for the next round."""
+    round: Lanes
+    """Those that the round in progress has yet to report."""
     urgent: Lanes
     """Cells that ask not to wait for the next regular exchange."""
     agenda: Agenda
@@ -149,9 +159,16 @@ class ShardFields:
 
     def begin(self) -> None:
         """Nothing is to be said."""
-        self.dirty = Lanes()
+        self.dirty, self.round = Lanes(1), Lanes(2)
         self.urgent = Lanes()
         self.agenda = Agenda()
+
+    def begin_round(self) -> None:
+        """A round begins: what is dirty by now makes it up.
+
+        The queues change places, and none is thrown away: a deciding thread may be about to append to either.
+        """
+        self.dirty, self.round = self.round, self.dirty
 
 
 class TallyFields:
@@ -173,65 +190,67 @@ class TallyFields:
 
 
 def due_cells(
-    shard: ShardFields, now_ns: int, early: bool, companions_max: int, cells_max: int
+    shard: ShardFields, now_ns: int, early: bool, begins: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:
     """The cells to report now, each once, in the order in which they asked; and whether there are more of them.
 
     For an early exchange those that asked for it; and the others, if there are no more than `companions_max`. Half of
-    a regular one is for those that only have something new, if there are so many: a limit whose cells are all in a
-    hurry does not delay the others. A part of it is for quiet ones whose time has come, however many others wait.
+    a regular one is for those of the round, if there are so many: a limit whose cells are all in a hurry does not delay
+    the others. A part of it is for quiet ones whose time has come, however many others wait. When a round `begins`,
+    cells in a hurry are taken however soon after the last time; later only those whose time has come.
     """
+    waiting = shard.dirty if early else shard.round
     cells: dict[Cell, None] = {}
     promised = 0 if early or shard.agenda.due_ns() > now_ns else cells_max // PROMISED_SHARE
     others_max = cells_max - promised
-    hurried_max = cells_max if early else others_max - min(len(shard.dirty), others_max // 2)
-    more = _take_wanted(shard, now_ns, early, cells, hurried_max)
-    if not early or (cells and not more and len(shard.dirty) <= companions_max):
-        more = _take_stirred(shard, cells, others_max) or more
+    hurried_max = cells_max if early else others_max - min(len(waiting), others_max // 2)
+    more = _take_wanted(shard, now_ns, not begins, cells, hurried_max)
+    if not early or (cells and not more and len(waiting) <= companions_max):
+        more = _take_stirred(waiting, cells, others_max) or more
     if promised or not more:
         more = _take_promised(shard, now_ns, cells, cells_max) or more
     return list(cells), more
 
 
-def put_forward(tally: TallyFields, shard: ShardFields, lock: Lock, most: int) -> int:
+def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lock, most: int) -> int:
     """Have up to `most` of the new keys of a limit, which `lock` guards, be reported with the next batch.
 
-    Returns how many there were.
+    They wait with the other cells of the shard that are in a hurry, or are `waiting`. Returns how many there were.
     """
     taken = passed = 0
     while tally.fresh and taken < most and passed < PASSED_MAX:
-        if lock.run(_put_one_forward, tally, shard):
+        if lock.run(_put_one_forward, tally, shard, waiting):
             taken += 1
         else:
             passed += 1
     return taken
 
 
-def _put_one_forward(tally: TallyFields, shard: ShardFields) -> bool:
+def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> bool:
     """Returns whether that was a new key; it may have left, or been answered if the hub's clock has jumped since."""
     cell = tally.fresh.popleft()
     if not cell.fresh:
         return False
     cell.fresh = False
-    (shard.urgent if cell.urgent else shard.dirty).append(cell)
+    (shard.urgent if cell.urgent else waiting).append(cell)
     return not cell.heard
 
 
-def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Those that are in a hurry; returns whether there may be more."""
+def _take_wanted(shard: ShardFields, now_ns: int, ripe: bool, cells: dict[Cell, None], cells_max: int) -> bool:
+    """Those that are in a hurry, `ripe` if only those whose time has come; returns whether there may be more."""
     urgent = shard.urgent
     shard.early_ns = NEVER_NS
     passed, more = 0, False
     postponed: list[Cell] = []
     for _ in range(len(urgent)):
-        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(urgent.first(), now_ns, early, cells)):
+        if passed == PASSED_MAX or (len(cells) >= cells_max and _is_to_be_taken(urgent.first(), now_ns, ripe, cells)):
             shard.early_ns = now_ns
             more = True
             break
         cell = urgent.popleft()
         if not cell.urgent or cell in cells:
             passed += 1  # reported meanwhile
-        elif early and cell.early_ns > now_ns:
+        elif ripe and cell.early_ns > now_ns:
             postponed.append(cell)
             shard.early_ns = min(shard.early_ns, cell.early_ns)
         else:
@@ -241,22 +260,21 @@ def _take_wanted(shard: ShardFields, now_ns: int, early: bool, cells: dict[Cell,
     return more
 
 
-def _is_to_be_taken(cell: Cell, now_ns: int, early: bool, cells: dict[Cell, None]) -> bool:
-    return cell.urgent and cell not in cells and not (early and cell.early_ns > now_ns)
+def _is_to_be_taken(cell: Cell, now_ns: int, ripe: bool, cells: dict[Cell, None]) -> bool:
+    return cell.urgent and cell not in cells and not (ripe and cell.early_ns > now_ns)
 
 
-def _take_stirred(shard: ShardFields, cells: dict[Cell, None], cells_max: int) -> bool:
+def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bool:
     """Those that have something new; returns whether there may be more."""
-    dirty = shard.dirty
     passed = 0
-    for _ in range(len(dirty)):
+    for _ in range(len(waiting)):
         if passed == PASSED_MAX:
             return True
-        if len(cells) >= cells_max and (cell := dirty.first()).dirty and cell not in cells:
+        if len(cells) >= cells_max and (cell := waiting.first()).dirty == waiting.number and cell not in cells:
             return True
-        cell = dirty.popleft()
-        if not cell.dirty or cell in cells:
-            passed += 1
+        cell = waiting.popleft()
+        if cell.dirty != waiting.number or cell in cells:
+            passed += 1  # reported out of its turn
         else:
             cells[cell] = None
     return False

@@ -141,7 +141,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
             _lower_lines(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or _said_line(cell) > 0 or cell.base > 0
-    cell.dirty = cell.urgent = False
+    cell.dirty, cell.urgent = 0, False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
     cell.room = -1

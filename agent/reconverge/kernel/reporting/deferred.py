@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.agenda import ShardFields
+from reconverge.kernel.reporting.lanes import Lanes
 
 SORTED_MAX: Final = 1024
 """So many cells are sorted in one go; what comes after is taken as if it were due, which does no harm."""
@@ -35,21 +36,27 @@ class Later:
         """For which of the intervals there are any."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
-    def sort(self, shard: ShardFields, due: Container[int] | None, most: int) -> bool:
-        """Put aside what is not due, and hand over up to `most` of what has become so.
+    def holds(self, due: Container[int] | None) -> bool:
+        """Whether there are any for those intervals; None stands for all."""
+        return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
+
+    def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
+        """Put aside what is `waiting` and not due, and hand over up to `most` of what has become so.
 
         `due` holds the intervals whose limits are due; None stands for all. Returns whether more are to be handed over.
         """
         if due is not None:
-            self._put_aside(shard, due)
+            self._put_aside(waiting, due)
         left = most
         for interval_ns in self.intervals_ns:
             if due is not None and interval_ns not in due:
                 continue
             cells = self._cells[interval_ns]
             while cells and left > 0:
-                shard.dirty.append(cells.popleft())
-                left -= 1
+                cell = cells.popleft()
+                if cell.dirty:  # and not reported out of its turn
+                    waiting.append(cell)
+                    left -= 1
             if cells:
                 return True
             del self._cells[interval_ns]
@@ -59,14 +66,15 @@ class Later:
         """Have everything be sorted anew, because intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
-                shard.dirty.append(cell)
+                if cell.dirty:
+                    shard.dirty.append(cell)
         self._cells.clear()
 
-    def _put_aside(self, shard: ShardFields, due: Container[int]) -> None:
+    def _put_aside(self, waiting: Lanes, due: Container[int]) -> None:
         kept: list[Cell] = []
-        for _ in range(min(len(shard.dirty), SORTED_MAX)):
-            cell = shard.dirty.popleft()
-            if not cell.dirty:  # reported out of its turn
+        for _ in range(min(len(waiting), SORTED_MAX)):
+            cell = waiting.popleft()
+            if cell.dirty != waiting.number:  # reported out of its turn
                 continue
             interval_ns = cell.table.interval_ns
             if interval_ns in due:
@@ -74,7 +82,7 @@ class Later:
             else:
                 self._cells.setdefault(interval_ns, deque()).append(cell)
         for cell in kept:  # not before, or they would be met again while others have yet to be sorted
-            shard.dirty.append(cell)
+            waiting.append(cell)
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:

@@ -5,9 +5,9 @@
 # A batch holds a few hundred cells, and a node may have a hundred thousand that changed, most of them keys of one
 # limit: a stranger stirs up all keys of it, or a job goes through all customers. In one queue a change of another limit
 # would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has a lane, a queue
-# of its own, in which the order is first come, first served; and the lanes are gone through in rounds, in which each
-# gives up to TURN cells. A round goes through the lanes that there were at its beginning, the oldest first, so that the
-# first cell of a lane waits for at most two turns of every other limit, however many cells that has. A round that is
+# of its own, in which the order is first come, first served; and the lanes are gone through in cycles, in which each
+# gives up to TURN cells. A cycle goes through the lanes that there were at its beginning, the oldest first, so that the
+# first cell of a lane waits for at most two turns of every other limit, however many cells that has. A cycle that is
 # not at its end goes on with the next batch: otherwise the oldest lanes would have all batches when there are many
 # limits. A lane begins with its first cell and goes with its last one: a limit without changes costs nothing here and
 # is not kept alive. With one limit, all of this is one queue.
@@ -17,7 +17,7 @@
 # thread takes the lane out of those that are known and then appends anew what has come to it; the deciding thread
 # appends its cell and then looks whether the lane is known, and if not, appends the cell anew. At worst a cell waits
 # twice, which does no harm, as one that was reported meanwhile is passed by. Only the exchanging thread takes, and
-# knows of rounds.
+# knows of cycles.
 
 from __future__ import annotations
 
@@ -34,13 +34,16 @@ cells still come after one of the same limit, whose lock and numbers the process
 class Lanes:
     """Cells that wait, in the order in which they are taken."""
 
-    __slots__ = ("_lanes", "_left", "_round")
+    __slots__ = ("_cycle", "_lanes", "_left", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        """Which queue of cells with something new this is: a cell is `dirty` with the number of the one it waits in. 0 is
+        another queue."""
         self._lanes: dict[Limited, deque[Cell]] = {}
         """By limit; none of them is empty."""
-        self._round: list[Limited] = []
-        """The limits whose turn comes in this round, the next one last."""
+        self._cycle: list[Limited] = []
+        """The limits whose turn comes in this cycle, the next one last."""
         self._left = TURN
         """How many cells the next one may still give."""
 
@@ -51,7 +54,12 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Have a cell wait behind the others of its limit."""
+        """Have a cell wait behind the others of its limit, and in no other numbered queue any more."""
+        self._add(cell)
+        if self.number:
+            cell.dirty = self.number  # last: queued twice does no harm, what is marked and missing is never said
+
+    def _add(self, cell: Cell) -> None:
         table, lanes = cell.table, self._lanes
         while True:
             lane = lanes.get(table)
@@ -81,11 +89,11 @@ class Lanes:
     def _front(self) -> deque[Cell]:
         """The lane whose turn it is."""
         while True:
-            if not self._round:
-                self._round = list(self._lanes)[::-1]
-                if not self._round:
+            if not self._cycle:
+                self._cycle = list(self._lanes)[::-1]
+                if not self._cycle:
                     raise IndexError("no cell waits")
-            lane = self._lanes.get(self._round[-1])
+            lane = self._lanes.get(self._cycle[-1])
             if lane is not None:
                 return lane
             self._end_turn()
@@ -93,7 +101,7 @@ class Lanes:
     def _end_turn(self) -> Limited:
         """Go on with the next lane; returns whose turn it was."""
         self._left = TURN
-        return self._round.pop()
+        return self._cycle.pop()
 
     def _take_last(self, lane: deque[Cell]) -> Cell:
         """Take what may be the last cell of a lane, which goes first, so that it is never empty while it is known."""
@@ -101,6 +109,6 @@ class Lanes:
         cell = lane.popleft()
         while True:
             try:
-                self.append(lane.popleft())  # it has come meanwhile
+                self._add(lane.popleft())  # it has come meanwhile
             except IndexError:
                 return cell

@@ -40,8 +40,11 @@ def mark_dirty(cell: Cell) -> None:
     if not cell.dirty and not _is_refused(cell):
         # Queued first: what is there twice does no harm, what is missing is never said.
         cell.fresh = not cell.heard and cell.place >= 0
-        (cell.table.tallies[cell.shard.index].fresh if cell.fresh else cell.shard.dirty).append(cell)
-        cell.dirty = True
+        if cell.fresh:
+            cell.table.tallies[cell.shard.index].fresh.append(cell)
+            cell.dirty = 1
+        else:
+            cell.shard.dirty.append(cell)
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:

@@ -224,7 +224,8 @@ def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
         table.cells.let_go_ns = now_ns
     if cell.leaving:
         cell.shard.leaving -= 1
-    cell.leaving = cell.fresh = cell.dirty = cell.urgent = False
+    cell.leaving = cell.fresh = cell.urgent = False
+    cell.dirty = 0
     cell.shard.agenda.forget(cell)
     if drop(table, cell):
         table.kernel.keys -= 1

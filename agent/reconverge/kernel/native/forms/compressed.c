@@ -102,6 +102,7 @@ write_cell(const uint64_t *given, Cell *cell)
     CELL_MARKS(WRITE_MARK)
     at++;
     CELL_AMOUNTS(WRITE_AMOUNT)
+    cell->dirty = 0; /* or it would stay whole */
 }
 
 /* Whether those words tell all that is known of a cell but its place. */
@@ -114,7 +115,7 @@ tell_all(const uint64_t *words, const Cell *cell)
 #define IS_SAME(name, first) &&told.name == cell->name
 #define IS_SAME_RATE(name) &&memcmp(&told.name, &cell->name, sizeof(double)) == 0
 #define IS_SAME_NUMBER(name) IS_SAME(name, 0)
-    return true CELL_FIELDS(IS_SAME) CELL_RATES(IS_SAME_RATE) CELL_MARKS(IS_SAME_NUMBER) CELL_AMOUNTS(IS_SAME_NUMBER);
+    return cell->dirty == 0 CELL_FIELDS(IS_SAME) CELL_RATES(IS_SAME_RATE) CELL_MARKS(IS_SAME_NUMBER) CELL_AMOUNTS(IS_SAME_NUMBER);
 }
 
 /* ------------------------------------------------------------------ words by their differences */
