@@ -29,11 +29,12 @@ LOOKS: Final = 8
 TIMEOUT_S: Final = 30.0
 KEY: Final = "customer-{:08}"
 KEY_BYTES: Final = len(KEY.format(0))
+COLD_FROM: Final = KEY.format(10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A point of the grid. Hot keys are asked about on all nodes in every interval, each cold one once in a window."""
+    """A point of the grid. Hot keys are asked about on all nodes all the time, each cold one once in a window."""
 
     nodes: int
     hot: int
@@ -146,6 +147,8 @@ class Node:
         self._hot = [KEY.format(key) for key in range(shape.hot)]
         self._cold = [KEY.format(10_000_000 + number * shape.cold + key) for key in range(shape.cold)]
         self._once = shape.once
+        self._batches_max = 10 + (shape.hot + shape.cold) // 100
+        """Far more than it takes to report all keys once."""
         self._due = [] if shape.once else [(self._random.randrange(self._window_ns), key) for key in self._cold]
         heapq.heapify(self._due)
         self.begin()
@@ -179,7 +182,9 @@ class Node:
     async def exchange(self, hub: RedisHub) -> None:
         """Say what there is to say, in as many batches as it takes."""
         now_ns = self._clock.monotonic_ns()
-        while self._syncer.due_ns(now_ns) <= now_ns:
+        for _ in range(self._batches_max):
+            if self._syncer.due_ns(now_ns) > now_ns:
+                return
             begun_ns = time.thread_time_ns()
             batch = self._syncer.take(now_ns)
             if batch is not None:
@@ -187,10 +192,13 @@ class Node:
                 self._syncer.merged(batch, answer, sent_ns=now_ns, now_ns=now_ns)
             self.spent_ns += time.thread_time_ns() - begun_ns
             if batch is not None:
+                # Busy keys are asked about all the time, so also before the next batch of the round.
+                self._ask([cell.key for cell in batch.cells if cell.key < COLD_FROM])
                 self.batches += 1
                 self.cells += len(batch.cells)
                 if self._cold:
-                    self.cold_cells += sum(cell.key >= KEY.format(10_000_000) for cell in batch.cells)
+                    self.cold_cells += sum(cell.key >= COLD_FROM for cell in batch.cells)
+        raise RuntimeError(f"a node with {len(self._hot)} hot keys exchanges without a pause")
 
 
 class Fleet:

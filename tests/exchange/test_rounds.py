@@ -1,4 +1,4 @@
-"""Goal: a round reports what was dirty when it began, so that a node with many busy keys exchanges no more often for it.
+"""Goal: a round reports what was dirty when it began, so a node with many busy keys exchanges no more often for it.
 
 Method: the real syncer and a hub whose answers take a while, during which every key is used again, once or many times.
 """

@@ -416,7 +416,7 @@ class Cell(Headroom):
         self.doubted = False
         """It may have been here before, see `evicted.py`: nothing may be admitted before the first answer."""
         self.dirty = 0
-        """The number of the queue in which it waits to be reported; 0 if there is nothing new to say, see `lanes.py`."""
+        """The number of the queue in which it waits for its report, see `lanes.py`; 0 if nothing is new."""
         self.urgent = False
         self.low_water = 0
         """Headroom below which it is time to ask for more."""

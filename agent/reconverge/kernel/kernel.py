@@ -257,7 +257,7 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Collect what there is to say: limits, cells, whether some found no room, and whether nothing waits for a round.
+        """Collect what there is to say: limits, cells, whether some found no room, whether nothing waits for a round.
 
         An early exchange takes only the cells that asked for it, unless there are few others; with another one a round
         `begins`, or goes on. What is taken is under way until `install` or `take_back`. Of limits with other intervals

@@ -69,7 +69,7 @@ class Newcomers:
     def hand_over(
         self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
     ) -> tuple[bool, int]:
-        """Put forward what may be reported now, for a batch of at most `cells_max` cells, with those that are `waiting`.
+        """Put forward what may be reported now, in a batch of at most `cells_max` cells, with those that are `waiting`.
 
         Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
         is for a node that leaves: it says all it knows.

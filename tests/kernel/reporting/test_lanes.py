@@ -259,7 +259,7 @@ def test_both_kernels_take_cells_in_one_order(steps: list[tuple[int, int]]) -> N
     )
 )
 def test_both_kernels_make_the_same_batches(steps: list[tuple[str, int, int]]) -> None:
-    """Of whatever asks to be reported, in a hurry or not, at the beginning of a round, later in it, or ahead of time."""
+    """Of whatever asks to be reported, at the beginning of a round, later in it, or ahead of time."""
     crowd = Crowd(3)
     shard, cells = agenda.ShardFields(), [crowd.known(table, 50) for table in crowd.tables]
     shard.begin()

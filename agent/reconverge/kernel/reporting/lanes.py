@@ -38,8 +38,8 @@ class Lanes:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """Which queue of cells with something new this is: a cell is `dirty` with the number of the one it waits in. 0 is
-        another queue."""
+        """Which queue of cells with something new this is: a cell is `dirty` with the number of the one that it waits
+        in. 0 is any other queue."""
         self._lanes: dict[Limited, deque[Cell]] = {}
         """By limit; none of them is empty."""
         self._cycle: list[Limited] = []
