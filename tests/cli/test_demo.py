@@ -65,6 +65,17 @@ def test_the_crowd_is_told_window_by_window(shown: tuple[Path, Result]) -> None:
     assert all(window["asked"] > crowd["quota"] for window in crowd["windows"][1:-1])
 
 
+def test_what_is_admitted_in_a_usual_window_stands_beside_what_can_be(shown: tuple[Path, Result]) -> None:
+    """Four limiters with a whole part each miss about four of 60, and balanced hardly more; one limiter misses one."""
+    crowd = figures(shown[1])["crowd"]
+    assert isinstance(crowd, dict)
+    usual = crowd["usual_window"]["healthy"]
+
+    assert 59 == usual["one for all"]
+    assert usual["a part each"] <= 56
+    assert usual["a part each"] - 2 <= usual["balanced"] <= usual["one for all"]
+
+
 def test_the_picture_is_a_png_of_a_sensible_size(shown: tuple[Path, Result]) -> None:
     """Large enough to be read, and not the size of a poster."""
     header = (shown[0] / "reconverge-demo" / "admitted.png").read_bytes()[:24]

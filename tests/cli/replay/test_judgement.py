@@ -111,6 +111,18 @@ def test_a_key_that_was_new_to_nodes_may_exceed_by_the_whole_limit_on_each() -> 
     assert judgement.bound_pct == judgement.known_bound_pct + 200.0
 
 
+def test_what_a_new_key_may_cost_is_said_in_words_and_stands_in_no_table() -> None:
+    """It is a figure of a moment that most keys never have, and a reader would stumble over it."""
+    judgement = judged([(1.0, 10), (1.0, 10), (12.0, 5)], policy="balanced", cold=(0, 1))
+    declared = f"{judgement.bound_pct:g} %"
+
+    assert (
+        f"by itself until the hub's first answer: at worst 100 % above the limit ({declared} declared)"
+        in verdict_on(judgement)
+    )
+    assert declared not in [text for row in figures_rows([judgement]) for text in row]
+
+
 def test_a_window_after_the_new_one_is_judged_as_known_in_fixed_windows() -> None:
     """What a new key was given does not excuse later windows, where counts begin at zero."""
     judgement = judged([(1.0, 1)] * 20 + [(12.0, 1)] * 20, policy="balanced", cold=tuple(range(20)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median_low
+from typing import Final
 
 from rich.table import Table
 
@@ -11,8 +13,15 @@ from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.fleet import Outcome
 from reconverge.cli.replay.judgement import arrivals_of
 from reconverge.clock import SECOND_NS
+from reconverge.limit.limit import Limit
 from reconverge.policies import POLICIES
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import Decided, ideal_admissions
+
+CENTRAL: Final = "one for all"
+PARTED: Final = "a part each"
+"""Limiters beside the policies, for comparison. A sliding window of whole requests is never quite filled: the last one fits
+when nothing is left of the window before, which is at its end. So one limiter misses about one, and as many limiters as
+there are nodes, each with a whole part of the limit, miss about one each: the floor for nodes that decide alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,10 @@ class _Window:
     asked: int
     admitted: tuple[int, ...]
     """By policy."""
+    central: int
+    """By one limiter that all requests ask."""
+    parted: int
+    """By limiters that have an equal part of the limit each, one on each node."""
 
 
 class Crowd:
@@ -37,6 +50,8 @@ class Crowd:
             [one for one in arrivals_of(outcome, number) if one.key == key]
             for number in range(len(outcome.setup.policies))
         ]
+        self._central = _admitted(outcome.setup.limit, arrivals[0])
+        self._parted = _admitted_in_parts(outcome.setup.limit, arrivals[0], outcome.setup.nodes)
         self._windows = self._by_window(arrivals)
         limit = outcome.setup.limit
         self._bounds = [
@@ -58,22 +73,36 @@ class Crowd:
             asked = sum(one.epoch == epoch for one in arrivals[0])
             admitted = tuple(sum(one.allowed for one in each if one.epoch == epoch) for each in arrivals)
             phase = min(max(int((moment_s + window_s / 2) // self._phase_s), 0), len(self._phases) - 1)
-            windows.append(_Window(moment_s, phase, asked, admitted))
+            floors = self._central.get(epoch, 0), self._parted.get(epoch, 0)
+            windows.append(_Window(moment_s, phase, asked, admitted, *floors))
         return windows
 
     def worst(self, policy_number: int, phase: int) -> int:
         """The most that a window of this phase admitted."""
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
+    def usual(self, phase: int) -> dict[str, int]:
+        """What the median window of this phase admitted, of limiters that need no hub and by policy."""
+        windows = [window for window in self._windows if window.phase == phase]
+        return {
+            CENTRAL: median_low(window.central for window in windows),
+            PARTED: median_low(window.parted for window in windows),
+        } | {
+            name: median_low(window.admitted[number] for window in windows)
+            for number, name in enumerate(self._setup.policies)
+        }
+
     def table(self) -> Table:
-        """The fullest window of each phase."""
-        table = Table(box=None, padding=(0, 2), title="the crowd's fullest window, in requests", title_justify="left")
-        table.add_column("")
-        for name in ("limit", *self._setup.policies):
+        """The fullest window of each phase, and the usual one."""
+        table = Table(box=None, padding=(0, 1), title="the crowd's windows, in requests", title_justify="left")
+        table.add_column("", no_wrap=True)
+        for name in ("limit", CENTRAL, PARTED, *self._setup.policies):
             table.add_column(name, justify="right")
         for phase, name in enumerate(self._phases):
+            quota = str(self._setup.limit.quota)
             fullest = [str(self.worst(number, phase)) for number in range(len(self._setup.policies))]
-            table.add_row(name, str(self._setup.limit.quota), *fullest)
+            table.add_row(f"{name}: usual", quota, *map(str, self.usual(phase).values()))
+            table.add_row(f"{name}: fullest", quota, "", "", *fullest)
         return table
 
     def verdict(self) -> str:
@@ -94,6 +123,7 @@ class Crowd:
                 name: {phase: self.worst(number, at) for at, phase in enumerate(self._phases)}
                 for number, name in enumerate(self._setup.policies)
             },
+            "usual_window": {name: self.usual(at) for at, name in enumerate(self._phases)},
             "windows": [
                 {
                     "t_s": round(window.moment_s, 3),
@@ -118,3 +148,19 @@ class Crowd:
             ],
             cuts=[(cut.start_s, cut.end_s, self._phases[1]) for cut in self._setup.cuts],
         )
+
+
+def _admitted(limit: Limit, arrivals: list[Decided]) -> dict[int, int]:
+    """What one limiter that all these requests ask admits, by window."""
+    ideal, _ = ideal_admissions(limit, arrivals, settle_after_ns=0)
+    return {epoch: cost for (_, epoch), cost in ideal.items()}
+
+
+def _admitted_in_parts(limit: Limit, arrivals: list[Decided], nodes: int) -> dict[int, int]:
+    """What limiters admit of which each node has one, with an equal part of the limit."""
+    admitted: dict[int, int] = {}
+    for node in range(nodes):
+        part = replace(limit, quota=limit.quota // nodes + (node < limit.quota % nodes))
+        for epoch, cost in _admitted(part, [one for one in arrivals if one.node == node]).items():
+            admitted[epoch] = admitted.get(epoch, 0) + cost
+    return admitted

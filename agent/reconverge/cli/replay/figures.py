@@ -57,10 +57,10 @@ def verdict_on(judgement: Judgement) -> str:
             f"kept its bound in every window: at worst {judgement.known_over_admission_max_pct:g} % above the limit "
             f"for a known key ({judgement.known_bound_pct:g} % declared)"
         )
-        if judgement.over_admission_max_pct > judgement.known_over_admission_max_pct:
+        if judgement.bound_pct > judgement.known_bound_pct:
             bound += (
-                f", and {judgement.over_admission_max_pct:g} % in the first round trip of a new one "
-                f"({judgement.bound_pct:g} % declared)"
+                f"; of a new key each process may admit a first part by itself until the hub's first answer: "
+                f"at worst {judgement.over_admission_max_pct:g} % above the limit ({judgement.bound_pct:g} % declared)"
             )
     if judgement.hub_total_equals_admitted:
         return f"{judgement.policy}: {bound}; nothing lost, nothing doubled."
@@ -88,7 +88,6 @@ _ROWS: Final[_Rows] = (
     ("worst window of a known key", lambda each: f"{each.known_over_admission_max_pct:g} %"),
     ("declared bound there", lambda each: _declared(each, each.known_bound_pct)),
     ("worst window of any key", lambda each: f"{each.over_admission_max_pct:g} %"),
-    ("declared bound there", lambda each: _declared(each, each.bound_pct)),
     ("mean of all windows", lambda each: f"{each.over_admission_mean_pct:g} %"),
     ("under-admission, by window", lambda each: f"{each.under_admission_pct:g} %"),
     ("refused falsely, over the run", lambda each: f"{each.falsely_refused_pct:g} %"),
