@@ -19,9 +19,10 @@ from reconverge.simulation.truth import Decided, ideal_admissions
 
 CENTRAL: Final = "one for all"
 PARTED: Final = "a part each"
-"""Limiters beside the policies, for comparison. A sliding window of whole requests is never quite filled: the last one fits
-when nothing is left of the window before, which is at its end. So one limiter misses about one, and as many limiters as
-there are nodes, each with a whole part of the limit, miss about one each: the floor for nodes that decide alone."""
+"""Limiters beside the policies, for comparison. A sliding window of whole requests is never quite filled: the last one
+fits when nothing is left of the window before, which is at its end. So one limiter misses about one, and as many
+limiters as there are nodes, each with a whole part of the limit, miss about one each: the floor for nodes that decide
+alone."""
 
 
 @dataclass(frozen=True, slots=True)
