@@ -35,7 +35,7 @@ OF_THE_INTERPRETER: Final = "_thread"
 """The module of its locks. Those of green threads come from elsewhere."""
 
 _known: Final[set[weakref.ref[Any]]] = set()
-_whole: Final[dict[int, weakref.ref[Any]]] = {}
+_whole: Final[dict[weakref.ref[Any], None]] = {}
 """In the order in which they were made, which is the one in which each fork takes them."""
 _taken: Final[dict[int, list[Any]]] = {}
 """By thread, what it has taken for the fork that it is about to make."""
@@ -60,17 +60,17 @@ def new_future() -> Future[Any]:
 def known(lock: Any, *, whole: bool = False) -> Any:
     """The same lock, which forked children find free from now on if it is one of the interpreter's."""
     if type(lock).__module__ == OF_THE_INTERPRETER:
+        # Methods of C forget a lock that has gone: a signal handler that raises could interrupt a function of Python.
         _known.add(weakref.ref(lock, _known.discard))
         if whole:
-            number = id(lock)
-            _whole[number] = weakref.ref(lock, lambda _: _whole.pop(number, None))
+            _whole[weakref.ref(lock, _whole.pop)] = None
     return lock
 
 
 def _before_fork() -> None:
     until_ns = SystemClock.monotonic_ns() + round(WHOLE_WAIT_S * SECOND_NS)
     taken = _taken.setdefault(threading.get_ident(), [])
-    for reference in list(_whole.values()):
+    for reference in list(_whole):
         lock = reference()
         if lock is not None and lock.acquire(timeout=max(0.0, (until_ns - SystemClock.monotonic_ns()) / SECOND_NS)):
             taken.append(lock)
