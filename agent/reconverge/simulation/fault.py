@@ -118,6 +118,17 @@ def restarts(faults: Iterable[Fault]) -> int:
     return sum(len(fault.nodes) for fault in faults if fault.kind in ENDS)
 
 
+def kept_down(faults: Iterable[Fault], node: int, now_ns: int) -> bool:
+    """Whether a node that has ended is not to be started yet."""
+    return any(fault.kind in ENDS and fault.active(now_ns) and node in fault.nodes for fault in faults)
+
+
+def offset_ns(faults: Iterable[Fault], node: int) -> int:
+    """How far a node's wall clock is ahead from the start."""
+    offsets_s = [fault.amount for fault in faults if fault.kind is Kind.OFFSET and node in fault.nodes]
+    return sum(round(offset_s * SECOND_NS) for offset_s in offsets_s)
+
+
 def _times(text: str, window_ns: int) -> tuple[int, int]:
     match = _TIMES.fullmatch(text)
     if match is None:

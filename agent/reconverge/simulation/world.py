@@ -24,7 +24,7 @@ from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.asker import Asker
 from reconverge.simulation.changing import limit_at
-from reconverge.simulation.fault import ENDS, Direction, Fault, Kind
+from reconverge.simulation.fault import ENDS, Direction, Fault, Kind, kept_down, offset_ns
 from reconverge.simulation.fleet import Fleet, Member, NodeClock
 from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
 from reconverge.simulation.judging.leases import Leases, UnderWay
@@ -74,7 +74,7 @@ class World:
         """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
         self._accounts = Accounts()
         self._leases = Leases()
-        self.nodes = [Member(index, NodeClock(self, self._offset_ns(index))) for index in range(fleet.nodes)]
+        self.nodes = [Member(index, NodeClock(self, offset_ns(faults, index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
         for fault in faults:
@@ -355,17 +355,11 @@ class World:
 
     def _come_back(self, node: Member) -> None:
         """Start another process in the place of one that has ended, or that has not got its last words through."""
-        if not self._kept_down(node):
+        if not kept_down(self._faults, node.index, self.now_ns):
             if node.stopping:
                 self._end(node)
             if not node.alive:
                 self._start(node)
-
-    def _kept_down(self, node: Member) -> bool:
-        """Whether another end of the same node is not over yet."""
-        return any(
-            fault.kind in ENDS and fault.active(self.now_ns) and node.index in fault.nodes for fault in self._faults
-        )
 
     def _active(self, kind: Kind) -> Fault | None:
         for fault in self._faults:
@@ -388,14 +382,6 @@ class World:
         factor = slow.amount if slow is not None else 1.0
         spread = 1 - LATENCY_SPREAD + 2 * LATENCY_SPREAD * self._random.random()
         return max(1, int(self.fleet.round_trip_ns / 2 * factor * spread))
-
-    def _offset_ns(self, index: int) -> int:
-        """How far this node's wall clock is ahead from the start."""
-        return sum(
-            round(fault.amount * SECOND_NS)
-            for fault in self._faults
-            if fault.kind is Kind.OFFSET and index in fault.nodes
-        )
 
     def _count_message(self) -> None:
         window = self.now_ns // self.fleet.limit.window_ns
