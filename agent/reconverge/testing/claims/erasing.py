@@ -28,7 +28,7 @@ from reconverge.testing.claims.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, S
 from reconverge.testing.claims.trial import Trial, claim
 
 BY_USER = limit("calls/customer.user")
-TODAY = Period(DAY, 20_000)
+HOUR_US = 3600 * SECOND_US
 ADA_CALLS = UsageKey("ada", "calls", "")
 BOB_CALLS = UsageKey("bob", "calls", "")
 SECRET = b"of the fleet"
@@ -71,18 +71,23 @@ def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
     return usage, eraser
 
 
-async def tells(hub: UsageLedger, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Have an account say what it has counted today, of keys that are all of one shard."""
-    rows = [UsageRow(TODAY, key, Counts(cost, cost, 0)) for key, cost in said]
+def today(scene: Scene) -> Period:
+    """The day that it is by the hub's clock: a hub counts no usage of a day that is long over."""
+    return Period(DAY, scene.hub_us() // (24 * HOUR_US))
+
+
+async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
+    """Have an account say what it has counted in a day, of keys that are all of one shard."""
+    rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
 
     assert recorded.merged
 
 
-async def used(hub: UsageLedger) -> dict[UsageKey, int]:
-    """What was used today, by key."""
-    pages = [await hub.totals(TODAY, shard, page) for shard in range(hub.shards) for page in range(PAGES)]
+async def used(hub: UsageLedger, day: Period) -> dict[UsageKey, int]:
+    """What was used in a day, by key."""
+    pages = [await hub.totals(day, shard, page) for shard in range(hub.shards) for page in range(PAGES)]
     return {row.key: row.counts.cost for page in pages for row in page}
 
 
@@ -230,17 +235,17 @@ class ErasingClaims(Trial):
     @claim
     async def test_usage_is_erased_with_its_events(self, scene: Scene) -> None:
         """Totals, what accounts have said, and events that are issued and not confirmed; those of others stay."""
-        hub, (usage, _) = operator(self, scene), ledger(scene)
-        await tells(usage, "one", 1, (ADA_CALLS, 5))
-        await tells(usage, "two", 1, (BOB_CALLS, 7))
+        hub, (usage, _), day = operator(self, scene), ledger(scene), today(scene)
+        await tells(usage, day, "one", 1, (ADA_CALLS, 5))
+        await tells(usage, day, "two", 1, (BOB_CALLS, 7))
         shard = shard_of("ada", usage.shards)
         for page in range(PAGES):
-            await usage.issue(TODAY, shard, page)
+            await usage.issue(day, shard, page)
 
         assert (0, 0, 4) == await erases(hub)
 
-        assert {BOB_CALLS: 7} == await used(usage)
-        issued = [event for page in range(PAGES) for event in await usage.issue(TODAY, shard, page)]
+        assert {BOB_CALLS: 7} == await used(usage, day)
+        issued = [event for page in range(PAGES) for event in await usage.issue(day, shard, page)]
         assert ADA_CALLS not in [event.key for event in issued]
         assert (0, 0, 0) == await erases(hub)
 
@@ -250,29 +255,29 @@ class ErasingClaims(Trial):
         hub, (usage, _) = operator(self, scene), ledger(scene)
         if not isinstance(usage, AddressLedger):
             raise SkipTest("the hub merges no addresses")
-        shard, sketch = shard_of("ada", usage.shards), b"\x07\x03"
-        for hour in (500_000, 500_001):
+        shard, sketch, now = shard_of("ada", usage.shards), b"\x07\x03", scene.hub_us() // HOUR_US
+        for hour in (now - 1, now):
             await usage.note_addresses(AddressReport(hour, shard, SECRET, {"ada": sketch, "adam": sketch}))
         await erases(hub)
 
-        for hour in (500_000, 500_001):
+        for hour in (now - 1, now):
             assert ["adam"] == list(await usage.address_sketches(hour, shard, SECRET))
 
     @claim
     async def test_an_account_takes_back_what_it_has_told(self, scene: Scene) -> None:
         """What other accounts have said of a row stays; a row of which none has said anything is gone."""
-        hub, eraser = ledger(scene)
+        (hub, eraser), day = ledger(scene), today(scene)
         shard = shard_of("ada", hub.shards)
         other = UsageKey("ada", "other", "")
-        await tells(hub, "one", 1, (ADA_CALLS, 5), (other, 2))
-        await tells(hub, "two", 1, (ADA_CALLS, 8))
+        await tells(hub, day, "one", 1, (ADA_CALLS, 5), (other, 2))
+        await tells(hub, day, "two", 1, (ADA_CALLS, 8))
 
         for _ in range(2):
-            await eraser.retract("one", shard, [(TODAY, ADA_CALLS), (TODAY, other), (TODAY, UsageKey("ada", "x", ""))])
+            await eraser.retract("one", shard, [(day, key) for key in (ADA_CALLS, other, UsageKey("ada", "x", ""))])
 
-        assert {ADA_CALLS: 8} == await used(hub)
-        await tells(hub, "one", 2, (ADA_CALLS, 1))
-        assert {ADA_CALLS: 9} == await used(hub)
+        assert {ADA_CALLS: 8} == await used(hub, day)
+        await tells(hub, day, "one", 2, (ADA_CALLS, 1))
+        assert {ADA_CALLS: 9} == await used(hub, day)
 
     @claim
     async def test_erasing_counts_from_the_moment_of_erasure(self, scene: Scene) -> None:
