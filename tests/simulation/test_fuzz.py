@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from reconverge.hub.report import Answer, Batch
+from reconverge.hub.report import Answer, Batch, CellAnswer
 from reconverge.kernel import Cell, Table
 from reconverge.kernel.algorithms.paced import Terms
 from reconverge.kernel.table import table
@@ -69,6 +69,19 @@ def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(ledger, "_within", lambda amount, _sum, _room: amount)
 
     assert any(try_case(draw_case(SAFETY, seed)) for seed in range(10, 50))
+
+
+def test_a_hub_that_calls_too_much_free_is_found_before_anything_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants answers that call two more free than there is; no node admits anything by that."""
+    answer_of = ledger.Cell.answer
+
+    def generous(cell: ledger.Cell, rule: ledger.Rule, node: str, entry: ledger.Entry, lent: int = 0) -> CellAnswer:
+        answer = answer_of(cell, rule, node, entry, lent)
+        return answer._replace(free=answer.free + 2)
+
+    monkeypatch.setattr(ledger.Cell, "answer", generous)
+
+    assert any("more than there is" in problem for problem in _problems(SAFETY))
 
 
 def test_lines_that_are_not_lowered_with_the_quota_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

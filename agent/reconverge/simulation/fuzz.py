@@ -15,12 +15,14 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.limit.limit import Limit
+from reconverge.policies import STRICT
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.changing import on_one_plan, stretches
-from reconverge.simulation.fault import ENDS, restarts
+from reconverge.simulation.fault import ENDS, Fault, Kind, restarts
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.in_progress.cases import try_slots
+from reconverge.simulation.judging.called_free import is_plain, too_free
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.truth import Decided, History, broken_windows, number_of
 from reconverge.simulation.world import World
@@ -42,6 +44,8 @@ def try_case(case: Case) -> list[str]:
     arrivals = [arrival for arrival in drawn if arrival.moment_ns < asked_until_ns]
     history = world.run(arrivals, until_ns=arrivals[-1].moment_ns if arrivals else 0)
     problems = _exceeded(case, world.begin_ns, history, nodes=fleet.nodes + restarts(faults))
+    if _is_judged_by_answers(case, faults):
+        problems += too_free(fleet.limit, history.decided, history.called_free)
     over_ns = max(world.now_ns, world.faults_end_ns())  # the last requests may have asked
     world.pass_until(max(over_ns, case.settled_ns))
     world.pass_until(world.now_ns + agreement_ns(fleet))
@@ -55,6 +59,14 @@ def try_case(case: Case) -> list[str]:
         world.pass_until(world.now_ns + agreement_ns(fleet))
         problems += world.disagreements()
     return problems
+
+
+def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
+    """Whether what each answer calls free can be told from the charges alone."""
+    fleet = case.experiment.fleet
+    changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
+    lost = any(fault.kind is Kind.LOSE_DATA for fault in faults)
+    return case.policy is STRICT and is_plain(fleet.limit) and not (changes or lost)
 
 
 def _exceeded(case: Case, begin_ns: int, history: History, *, nodes: int) -> list[str]:

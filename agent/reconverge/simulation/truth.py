@@ -63,6 +63,16 @@ class Decided(NamedTuple):
         return self.hub_ns - self.waited_ns
 
 
+class CalledFree(NamedTuple):
+    """What an answer of the hub has called free, and how many requests had been decided by then."""
+
+    decided: int
+    hub_ns: int
+    key: str
+    epoch: int
+    free: int
+
+
 @dataclass(slots=True)
 class History:
     """What happened in a run."""
@@ -75,6 +85,8 @@ class History:
     """The windows of the first that the hub has told of, by key; of interest where they begin with the first hit."""
     waited_for_ns: dict[str, int]
     """When a request about a key began to wait first, by the hub's clock; it may have been cancelled since."""
+    called_free: list[CalledFree]
+    """What the hub has called free of the first, answer by answer."""
 
     @property
     def decided(self) -> list[Decided]:

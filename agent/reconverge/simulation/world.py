@@ -29,7 +29,7 @@ from reconverge.simulation.fleet import Fleet, Member, NodeClock
 from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
 from reconverge.simulation.judging.leases import Leases, UnderWay
 from reconverge.simulation.pattern import Arrival
-from reconverge.simulation.truth import Decided, History, number_of
+from reconverge.simulation.truth import CalledFree, Decided, History, number_of
 
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
@@ -68,6 +68,7 @@ class World:
         self._limits = tuple(fleet.quotas.values())
         self._decided: list[list[Decided]] = [[] for _ in self._limits]
         self.waited_for_ns: dict[str, int] = {}
+        self._called_free: list[CalledFree] = []
         self.askers: dict[Asker, None] = {}
         """The requests that wait for an answer."""
         self.chance = Random(f"asks {seed}")
@@ -102,7 +103,7 @@ class World:
         self.pass_until(until_ns)
         while self.askers:  # each has a moment at which it goes without an answer
             self.pass_until(max(asker.due_ns for asker in self.askers))
-        return History(self._decided, self.messages, self._hub_windows, self.waited_for_ns)
+        return History(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember what was decided just now about a request."""
@@ -258,8 +259,7 @@ class World:
             node.woken = True
 
         node.kernel.wake = wake
-        # Processes do not start in step.
-        self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))
+        self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))  # not in step with others
 
     def _speak(self, node: Member) -> None:
         """Send what the node has to say, if anything."""
@@ -292,6 +292,9 @@ class World:
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             if cell.epoch >= 0:
                 self._hub_windows[report.key].add(cell.epoch)
+            if batch.limits[report.limit].name == LIMIT_NAME:
+                place = len(self._decided[0]), self.begin_ns + self.now_ns, report.key, cell.epoch
+                self._called_free.append(CalledFree(*place, cell.free))
         if not self._lost(node, Direction.REPLIES):
             self._push(self.now_ns + self._latency_ns(), ANSWERED, node.index, (batch, answer))
 
@@ -330,8 +333,7 @@ class World:
             for index in what.nodes:
                 self.nodes[index].clock.ahead_ns += round(what.amount * SECOND_NS)
         else:
-            for index in what.nodes:
-                node = self.nodes[index]
+            for node in (self.nodes[index] for index in what.nodes):
                 if what.kind is Kind.STOP:
                     self._stop(node)
                 else:
