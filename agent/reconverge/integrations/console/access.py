@@ -38,8 +38,8 @@ NO_SESSION: Final = "behind-authentication"
 """What that holds where there is no session."""
 SESSION_S: Final = 12 * 3600
 """For so long a person stays signed in: a working day."""
-COOKIES_CHARACTERS_MAX: Final = 8192
-"""Of one `Cookie` field. Browsers send no more than 4096 for each of a few cookies."""
+COOKIES_CHARACTERS_MAX: Final = 65_536
+"""Of one `Cookie` field, as much as servers let through: a long cookie of another application may stand before ours."""
 COOKIES_MAX: Final = 8
 """So many cookies of that name are looked at: each is compared with all tokens, and another host may set some."""
 _COOKIE: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
