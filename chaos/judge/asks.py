@@ -16,8 +16,9 @@ WAITED_AGAIN: Final = "waited again"
 UNASKED: Final = "unasked"
 
 WITHIN_NS: Final = round(WITHIN_S * SECOND_NS)
-HELD_UP: Final = 2
-"""So often the machine may hold up a request: before it is woken, and before it is done."""
+HELD_UP: Final = 3
+"""So often the machine may hold up a request: while it waits, which is not the hub's time (`limiter/patience.py`),
+before it is woken, and before it is done."""
 GRAIN_NS: Final = 10 * MILLISECOND_NS
 """Loops round to milliseconds, and go through what is due one after the other."""
 ASKED_MIN: Final = 10
