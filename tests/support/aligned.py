@@ -8,7 +8,7 @@ from math import inf
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel.cell import Cell, floats
+from reconverge.kernel.cell import Cell, floats, keeps_no_line
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.simulation.judging.first_hits import Opened, fleet_windows
 from reconverge_sync.memory import MemoryHub
@@ -199,6 +199,9 @@ def usable(cell: Cell, window: int) -> int:
     """
     if floats(cell):
         return max(0, cell.line - cell.used) if cell.epoch == window else 0  # beside what it has in use, as that fades
+    if keeps_no_line(cell) and cell.table.meter.bucket:
+        used = cell.charged + cell.used - cell.counted - cell.confirmed[1]
+        return max(0, cell.line - used)  # what is left of a grant; the level is at the hub
     if not cell.table.meter.aligned or cell.epoch == window:
         return cell.line
     if cell.table.limit.align != FIRST_HIT or window < 0:

@@ -293,8 +293,12 @@ class Entry:
             self.previous = 0
 
     def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
-        """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts."""
-        held = self.line + self.overdraft if rule.bounded else 0
+        """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts.
+
+        Of a window it counts no more when no charge of that moment does, however late the hub looks.
+        """
+        counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
+        held = self.line + self.overdraft if counts else 0
         if rule.slots:
             self.current = self.line = 0
         elif rule.bucket:

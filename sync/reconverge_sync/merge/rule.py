@@ -80,7 +80,7 @@ from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
 from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, Floating, NodeRecord, Rule
 from reconverge_sync.merge.loans import Identity, Lending
-from reconverge_sync.merge.windows import place_epoch, same_window
+from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
 """A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
@@ -306,7 +306,7 @@ class Shard:
             cell.first, cell.reserved = "", 0  # nothing is saved up for it from itself
         answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
-        self._forget_if_empty(identity, batch.node, rule, hub_us, scans)
+        self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
         return answer
 
     def _answer(
@@ -349,10 +349,14 @@ class Shard:
             cell.withhold(rule.withheld, hub_us)
         return cell
 
-    def _forget_if_empty(self, identity: Identity, node: str, rule: Rule, hub_us: int, scans: Scans) -> None:
+    def _forget_if_empty(
+        self, identity: Identity, batch: Batch, report: CellReport, rule: Rule, hub_us: int, scans: Scans
+    ) -> None:
         """Drop a cell at once with which nothing would be lost; one that the node may not look at any more stays."""
         cell = self.cells[identity]
-        if node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
+        if batch.node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
+            return
+        if is_ahead(batch.limits[report.limit], rule, cell.epoch, hub_us):
             return
         scans.left -= len(cell.entries)
         if not cell.entries and identity not in self.lending.credits:

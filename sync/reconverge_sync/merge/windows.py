@@ -10,7 +10,8 @@ window that they are in; and from the first hit, in which case the number of a w
 # inside Redis knows no time zones.
 #
 # - Windows of one length are `time // length`. The hub's clock decides. A node that is slightly ahead is followed into
-#   the next window, because its counts belong there; one that is behind is not followed back.
+#   the next window, because its counts belong there; one that is behind is not followed back. So the cell stays until
+#   that window has opened by the hub's clock, too: begun anew, it would deal out the one before once more.
 # - A calendar's windows have no common length (a day has 23 to 25 hours), so the node's report says which window it is
 #   in and when that opens and closes. The hub believes that if its own clock is in that window; else it takes the
 #   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves none on.
@@ -58,6 +59,13 @@ def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None
     else:
         epoch = limit.window + 1 if known is None else max(limit.window + 1, known)
     return told if told == epoch + 1 else epoch
+
+
+def is_ahead(limit: LimitReport, rule: Rule, epoch: int, hub_us: int) -> bool:
+    """Whether a cell has followed a node into a window that has yet to open by the hub's clock."""
+    if rule.slots or rule.first_hit:
+        return False
+    return epoch > (calendar_epoch(limit, hub_us, -1, None) if limit.closes_us > 0 else hub_us // limit.window_us)
 
 
 def first_hit_epoch(limit: LimitReport, hub_us: int, told: int, known: int, *, asked: bool) -> int:

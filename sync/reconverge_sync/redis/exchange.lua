@@ -449,7 +449,8 @@ local function drained_milli(passed_us, line, declared)
 end
 
 local function depart(idle_us)
-  local held = rule.overshoot_milli >= 0 and entry_line + entry_overdraft or 0
+  local counts = rule.overshoot_milli >= 0 and (bucket or hub_us - idle_us <= rule.counts_for_us)
+  local held = counts and entry_line + entry_overdraft or 0
   if rule.slots then
     entry_current, entry_line = 0, 0
   elseif bucket then
@@ -1168,7 +1169,11 @@ end
 local function forgettable()
   if cell_lines ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
   if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
-  if rule.first_hit and abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
+  if rule.first_hit then
+    if abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
+  elseif cell_epoch > (rule.elsewhere and calendar_epoch(-1) or rule.epoch) then
+    return false -- it has followed a node into a window that has yet to open
+  end
   return cell_reset_us == 0 or hub_us - cell_reset_us > rule.counts_for_us
 end
 
