@@ -142,3 +142,10 @@ def test_what_a_dead_node_held_counts_in_no_window_after_its_lease(kind: str) ->
     ):
         for asking in (0, 1):
             assert [] == lived(limit_of(kind, 3, 2.0), STRICT, story, asking=asking)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "gcra", "interval"])
+def test_what_a_dead_node_was_granted_for_asks_drains_though_nobody_reports(kind: str) -> None:
+    """From the end of its lease on, as nothing else drains it."""
+    for asking in (0, 1):
+        assert [] == lived(limit_of(kind, 2, 2.0), STRICT, ("asks 0", "asks 1", "dies 0", "evicts 0"), asking=asking)

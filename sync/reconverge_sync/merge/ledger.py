@@ -27,9 +27,9 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its line and
 # by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket drains by the
 # rest. So what departs has drained by its line until it departs, and not by its debt: the hub's bucket has had that
-# part. What the hub's bucket did not need since the last merge (`Cell.spare_milli`) is unused, and drains entries
-# without any line, whose nodes can have charged nothing since. Two nodes of one limit may declare different bursts;
-# what drains is then reckoned by the smaller part of each.
+# part. What the hub's bucket did not need since the last merge (`Cell.spare_milli`) is unused, and drains what departs
+# from the moment on at which its node could charge nothing any more: its vouchers drain by nothing else. Two nodes of
+# one limit may declare different bursts; what drains is then reckoned by the smaller part of each.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
 # as use does (`Cell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the hub
@@ -384,6 +384,8 @@ class Cell:
     """What has drained of the hub's own bucket beyond whole thousandths; as of `filled_us`."""
     spare_milli: int = 0
     """What more could have drained between the last two merges than was in the hub's own bucket."""
+    spare_share: int = 0
+    """By what part of the capacity it drained meanwhile."""
     unit: int = 1
     """What a request costs that asks, by the mean of late; see `merge/asking.py`."""
 
@@ -456,7 +458,7 @@ class Cell:
         share = max(0, min(self.capacity, rule.own) - self.lines_of_nodes)
         passed_us = float(max(0, rule.refilled_us(self.filled_us, hub_us)))
         drained = self.carry_milli + passed_us * rule.quota * share / rule.capacity / rule.window_us * 1000
-        self.spare_milli, self.carry_milli = floor(drained), 0.0
+        self.spare_milli, self.carry_milli, self.spare_share = floor(drained), 0.0, share
         if pool is None:
             return
         self._take_pool(pool, rule)
@@ -464,11 +466,16 @@ class Cell:
         self.carry_milli = drained - floor(drained)
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
 
-    def drain_by_spare(self, entry: Entry) -> None:
-        """Let an entry without any line, which no node has changed since the last merge, drain by what is unused."""
-        spent_milli = min(self.spare_milli, entry.previous)
+    def drain_by_spare(self, entry: Entry, rule: Rule, hub_us: int, since_us: int) -> None:
+        """Let an entry of a bucket that has departed drain by what is unused since its node could charge nothing."""
+        if not rule.bucket:
+            return
+        passed_us = float(max(0, rule.refilled_us(since_us, hub_us)))
+        drained = passed_us * rule.quota * self.spare_share / rule.capacity / rule.window_us * 1000
+        spent_milli = min(self.spare_milli, floor(drained), entry.previous)
         entry.previous -= spent_milli
         self.spare_milli -= spent_milli
+        entry.line = ceil(entry.previous / 1000)
 
     @property
     def pooled_milli(self) -> int:

@@ -433,9 +433,9 @@ class Shard:
             if outlived or (left and not rule.slots):
                 # A departed node may have used its line until its lease expired; one without a line has used nothing.
                 held = entry.line > 0 or entry.overdraft > 0
-                if rule.bucket and not held:
-                    cell.drain_by_spare(entry)
-                entry.depart(rule, cell, hub_us, seen_us + lease_us if held else entry.seen_us)
+                idle_us = seen_us + lease_us if held else entry.seen_us
+                entry.depart(rule, cell, hub_us, idle_us)
+                cell.drain_by_spare(entry, rule, hub_us, idle_us)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue

@@ -137,7 +137,7 @@ local entry_vouchers = 0
 -- Of an ask for what is kept at the hub: whether it is one, of a small quota, what waits, and what was granted.
 local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- Of a bucket: what the cell has of vouchers, and the hub's own bucket, which is the entry of the departed.
--- `spare` is what more could have drained of it since the last merge than was in it.
+-- `spare` is what more could have drained of it since the last merge than was in it; `rule.spare_share`, by what part.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
 local cell_unit = 1 -- what a request costs that asks, by the mean of late
 local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
@@ -570,7 +570,7 @@ local function drain_pool(key)
   local share = max(0, min(cell_capacity, rule_capacity) - lines)
   local passed_us = max(0, refilled(cell_filled_us, hub_us))
   local drained = cell_carry_milli + passed_us * rule.quota * share / rule.capacity / window_us * 1000
-  spare_milli, cell_carry_milli = floor(drained), 0
+  spare_milli, cell_carry_milli, rule.spare_share = floor(drained), 0, share
   if not pooled then return end
   spare_milli = max(0, floor(drained) - pool_previous)
   cell_carry_milli = drained - floor(drained)
@@ -1016,11 +1016,15 @@ local function scan_others(key, fields)
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         local held = entry_line > 0 or entry_overdraft > 0
-        if bucket and not held then
-          local spent_milli = min(spare_milli, entry_previous)
+        local idle_us = held and seen_us + lease_us or entry_seen_us
+        depart(idle_us)
+        if bucket then
+          local passed_us = max(0, refilled(idle_us, hub_us))
+          local drained = passed_us * rule.quota * rule.spare_share / rule.capacity / window_us * 1000
+          local spent_milli = min(spare_milli, floor(drained), entry_previous)
           entry_previous, spare_milli = entry_previous - spent_milli, spare_milli - spent_milli
+          entry_line = ceil(entry_previous / 1000)
         end
-        depart(held and seen_us + lease_us or entry_seen_us)
         fold()
         gone[#gone + 1] = name
       else
