@@ -334,32 +334,35 @@ FAULTS = (
 )
 
 
+def _actions_of_node(i: int, limit: Limit) -> list[tuple[str, Action]]:
+    many = limit.capacity // limit.unit + 1
+    found: list[tuple[str, Action]] = [
+        (f"hits {i}", lambda world: (world.hits(i, many), world.exchanges(i))),
+        (f"dear hits {i}", lambda world: (world.hits(i, 2, DEAR), world.exchanges(i))),
+        (f"exchanges {i}", lambda world: world.exchanges(i)),
+        (f"settles {i}", lambda world: world.settles(i)),
+        (f"leaves {i}", lambda world: world.leaves(i)),
+        (f"dies {i}", lambda world: world.dies(i)),
+        (f"is cut {i}", lambda world: world.is_cut(i)),
+        (f"loses request {i}", lambda world: (world.loses_request(i), world.hits(i, many))),
+        (f"loses answer {i}", lambda world: (world.loses_answer(i), world.hits(i, many))),
+        (f"lowers {i}", lambda world: world.lowers(i)),
+        (f"raises {i}", lambda world: world.declares(i, world.limit)),
+        (f"evicts {i}", lambda world: world.evicts(i)),
+    ]
+    if limit.algorithm not in PACED:
+        found += [
+            (f"asks {i}", lambda world: (world.asks(i, 2), world.passes(INTERVAL_NS))),
+            (f"asks all {i}", lambda world: (world.asks(i, many), world.passes(INTERVAL_NS))),
+            (f"asks dear {i}", lambda world: (world.asks(i, 1, DEAR), world.passes(INTERVAL_NS))),
+            (f"cancels {i}", lambda world: (world.asks(i, 2, cancelled=True), world.passes(INTERVAL_NS))),
+        ]
+    return found
+
+
 def actions_of(limit: Limit) -> dict[str, Action]:
     """All that can happen."""
-    many = limit.capacity // limit.unit + 1
-    found: list[tuple[str, Action]] = []
-    for i in (0, 1):
-        found += [
-            (f"hits {i}", lambda world, i=i: (world.hits(i, many), world.exchanges(i))),
-            (f"dear hits {i}", lambda world, i=i: (world.hits(i, 2, DEAR), world.exchanges(i))),
-            (f"exchanges {i}", lambda world, i=i: world.exchanges(i)),
-            (f"settles {i}", lambda world, i=i: world.settles(i)),
-            (f"leaves {i}", lambda world, i=i: world.leaves(i)),
-            (f"dies {i}", lambda world, i=i: world.dies(i)),
-            (f"is cut {i}", lambda world, i=i: world.is_cut(i)),
-            (f"loses request {i}", lambda world, i=i: (world.loses_request(i), world.hits(i, many))),
-            (f"loses answer {i}", lambda world, i=i: (world.loses_answer(i), world.hits(i, many))),
-            (f"lowers {i}", lambda world, i=i: world.lowers(i)),
-            (f"raises {i}", lambda world, i=i: world.declares(i, world.limit)),
-            (f"evicts {i}", lambda world, i=i: world.evicts(i)),
-        ]
-        if limit.algorithm not in PACED:
-            found += [
-                (f"asks {i}", lambda world, i=i: (world.asks(i, 2), world.passes(INTERVAL_NS))),
-                (f"asks all {i}", lambda world, i=i: (world.asks(i, many), world.passes(INTERVAL_NS))),
-                (f"asks dear {i}", lambda world, i=i: (world.asks(i, 1, DEAR), world.passes(INTERVAL_NS))),
-                (f"cancels {i}", lambda world, i=i: (world.asks(i, 2, cancelled=True), world.passes(INTERVAL_NS))),
-            ]
+    found = [*_actions_of_node(0, limit), *_actions_of_node(1, limit)]
     found += [
         ("late ones arrive", SmallWorld.late_ones_arrive),
         ("rests", lambda world: world.rests(0.5)),
