@@ -174,20 +174,32 @@ class SmallWorld:
         self._exchange(self.nodes[index])
         self.passes(INTERVAL_NS)
 
-    def loses_request(self, index: int) -> None:
-        """A batch does not arrive, for now."""
+    def hits_and_exchanges(self, index: int, times: int, cost: int = 1) -> None:
+        """Requests are decided from memory, and then their node exchanges."""
+        self.hits(index, times, cost)
+        self.exchanges(index)
+
+    def asks_for_an_interval(self, index: int, times: int, cost: int = 1, *, cancelled: bool = False) -> None:
+        """Requests ask, and an interval passes."""
+        self.asks(index, times, cost, cancelled=cancelled)
+        self.passes(INTERVAL_NS)
+
+    def loses_request(self, index: int, times: int) -> None:
+        """A batch does not arrive, for now, and requests come."""
         node = self.nodes[index]
         node.sends()
         self._give_up(node)
+        self.hits(index, times)
 
-    def loses_answer(self, index: int) -> None:
-        """A batch arrives, and its answer does not."""
+    def loses_answer(self, index: int, times: int) -> None:
+        """A batch arrives, and its answer does not, and requests come."""
         node = self.nodes[index]
         if self._may_speak(node):
             if node.sends() is not None:
                 self.witness_needed = False
             node.reaches(self.hub)
             self._give_up(node)
+        self.hits(index, times)
 
     def _give_up(self, node: Node) -> None:
         batch = node.gives_up()
@@ -337,25 +349,25 @@ FAULTS = (
 def _actions_of_node(i: int, limit: Limit) -> list[tuple[str, Action]]:
     many = limit.capacity // limit.unit + 1
     found: list[tuple[str, Action]] = [
-        (f"hits {i}", lambda world: (world.hits(i, many), world.exchanges(i))),
-        (f"dear hits {i}", lambda world: (world.hits(i, 2, DEAR), world.exchanges(i))),
+        (f"hits {i}", lambda world: world.hits_and_exchanges(i, many)),
+        (f"dear hits {i}", lambda world: world.hits_and_exchanges(i, 2, DEAR)),
         (f"exchanges {i}", lambda world: world.exchanges(i)),
         (f"settles {i}", lambda world: world.settles(i)),
         (f"leaves {i}", lambda world: world.leaves(i)),
         (f"dies {i}", lambda world: world.dies(i)),
         (f"is cut {i}", lambda world: world.is_cut(i)),
-        (f"loses request {i}", lambda world: (world.loses_request(i), world.hits(i, many))),
-        (f"loses answer {i}", lambda world: (world.loses_answer(i), world.hits(i, many))),
+        (f"loses request {i}", lambda world: world.loses_request(i, many)),
+        (f"loses answer {i}", lambda world: world.loses_answer(i, many)),
         (f"lowers {i}", lambda world: world.lowers(i)),
         (f"raises {i}", lambda world: world.declares(i, world.limit)),
         (f"evicts {i}", lambda world: world.evicts(i)),
     ]
     if limit.algorithm not in PACED:
         found += [
-            (f"asks {i}", lambda world: (world.asks(i, 2), world.passes(INTERVAL_NS))),
-            (f"asks all {i}", lambda world: (world.asks(i, many), world.passes(INTERVAL_NS))),
-            (f"asks dear {i}", lambda world: (world.asks(i, 1, DEAR), world.passes(INTERVAL_NS))),
-            (f"cancels {i}", lambda world: (world.asks(i, 2, cancelled=True), world.passes(INTERVAL_NS))),
+            (f"asks {i}", lambda world: world.asks_for_an_interval(i, 2)),
+            (f"asks all {i}", lambda world: world.asks_for_an_interval(i, many)),
+            (f"asks dear {i}", lambda world: world.asks_for_an_interval(i, 1, DEAR)),
+            (f"cancels {i}", lambda world: world.asks_for_an_interval(i, 2, cancelled=True)),
         ]
     return found
 
