@@ -23,6 +23,7 @@ from tests.support.servers import RedisServer
 
 SLOTS = Limit(5, algorithm="concurrency")
 KINDS = [Limit(5, 60, algorithm=algorithm) for algorithm in ALGORITHMS] + [SLOTS]
+LYING_AT_THE_HUB = [limit for limit in KINDS if limit.algorithm not in {"sliding-log", "sliding-slices"}]
 TWENTY = 20
 
 
@@ -54,9 +55,9 @@ class Burst(Scene):
                     self.comes()
                     left -= 1
                 self.clock.advance_ns(MILLISECOND_NS // 100)
-            for ask in self.asked:
-                if ask.waits and self.random.random() < 0.5:
-                    ask.goes_on()
+                for ask in self.asked:
+                    if ask.waits and self.random.random() < 0.3:
+                        ask.goes_on()
 
     @property
     def admitted(self) -> int:
@@ -81,6 +82,29 @@ def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) 
     scene.exchanges()
     ask.goes_on()
     assert ask.allowed
+    assert scene.nothing_waits()
+
+
+@pytest.mark.parametrize("limit", LYING_AT_THE_HUB, ids=str)
+def test_a_report_that_is_under_way_changes_nothing_of_what_the_last_answer_has_granted(limit: Limit) -> None:
+    """That was all that waited then; more waits by now, of which the hub has yet to hear."""
+    scene = Scene(limit, nodes=1)
+    node, late = scene.nodes[0], scene.asks()
+    scene.exchanges()
+    assert scene.settles()  # while it has yet to look
+    scene.clock.advance_ns(MILLISECOND_NS)
+    others = [scene.asks() for _ in range(2)]
+    node.sends()
+    scene.clock.advance_ns(MILLISECOND_NS)
+
+    late.goes_on()
+    assert late.waits
+
+    node.reaches(scene.hub)
+    node.hears()
+    for ask in (*others, late):
+        ask.goes_on()
+    assert [True] * 3 == [ask.allowed for ask in (*others, late)]
     assert scene.nothing_waits()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconverge.clock import MILLISECOND_NS
 from reconverge.kernel import TURN_NS
 from reconverge.limiter.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
@@ -38,6 +39,55 @@ def test_what_passes_while_the_loop_stands_still_is_not_the_hubs_time(late_ns: i
     ask.goes_on()
     assert not ask.allowed
     assert {"refused": 1} == scene.results(0)
+
+
+@pytest.mark.parametrize("late_ns", [WITHIN_NS // 2, 4 * WITHIN_NS])
+def test_the_hub_has_all_its_time_for_each_answer(late_ns: int) -> None:
+    """Other requests have charged what was granted for one that looks late, so it asks time and again."""
+    scene = Scene(FIVE, nodes=1)
+    ask = scene.asks()
+    for _ in range(3):
+        scene.exchanges()
+        assert scene.settles()
+        scene.clock.advance_ns(late_ns)
+        ask.goes_on()
+        assert ask.waits
+
+    scene.exchanges()
+    ask.goes_on()
+    assert ask.allowed
+
+
+def test_a_hub_that_falls_silent_is_waited_for_once_more_at_most() -> None:
+    """Its last answer does not count twice."""
+    scene = Scene(FIVE, nodes=1)
+    node, clock = scene.nodes[0], scene.clock
+    ask = scene.asks()
+    scene.exchanges()
+    assert scene.settles()
+    clock.advance_ns(MILLISECOND_NS)
+    ask.goes_on()
+    node.sends()
+    for _ in range(WITHIN_NS // TURN_NS + 1):
+        assert ask.waits
+        node.syncer.note_turn(clock.monotonic_ns())
+        clock.advance_ns(TURN_NS)
+        ask.goes_on()
+
+    assert {"timeout": 1} == scene.results(0)
+
+
+def test_a_request_that_waits_for_too_long_is_decided_from_memory() -> None:
+    """However often the hub has granted what it asks for."""
+    scene = Scene(FIVE, nodes=1)
+    ask = scene.asks()
+    scene.exchanges()
+    assert scene.settles()
+    scene.clock.advance_ns(LOST_MAX_NS + WITHIN_NS)
+
+    ask.goes_on()
+    assert not ask.allowed
+    assert {"timeout": 1} == scene.results(0)
 
 
 @pytest.mark.parametrize("taken", [True, False], ids=["sent", "waiting"])

@@ -241,6 +241,7 @@ class Cell(Headroom):
         "counted",
         "credit",
         "demand",
+        "denied",
         "dirty",
         "doubted",
         "due_ns",
@@ -384,6 +385,8 @@ class Cell(Headroom):
         self.wanted = 0
         """What would have been `charged` if all had been that waited when the last report was made; 0 if nothing
         waited."""
+        self.denied = False
+        """Whether the hub granted less than that with the last answer."""
 
         # What is asked of this node.
         self.counted = 0

@@ -195,7 +195,7 @@ class Asking:
             if asked_ns is None:
                 self._results["capped"].add()
                 return self._decide(request, Rule.MEMORY)
-            patience = Patience(shards, request.within_ns, began_ns)
+            patience = Patience(shards, request.within_ns, began_ns, asked_ns)
             while (sleep_ns := patience.sleep_ns(self.now_ns())) > 0:
                 yield sleep_ns
                 for shard in shards:

@@ -209,7 +209,7 @@ class Jointly:
             for each in waits:
                 self._begin(each, waker, began_ns)
             within_ns = min(each.member.request.within_ns for each in waits)
-            patience = Patience([shard for each in waits for shard in each.shards], within_ns, began_ns)
+            patience = Patience([shard for each in waits for shard in each.shards], within_ns, began_ns, self._now_ns())
             while any(each.rule is None for each in waits):
                 sleep_ns = patience.sleep_ns(self._now_ns())
                 if not sleep_ns or any(shard.in_vain for each in waits if each.rule is None for shard in each.shards):

@@ -10,6 +10,11 @@
 # its batch is taken, and while a batch is under way whatever its turns are late. That time does not count, up to
 # LOST_MAX_NS. The loop or thread of the request itself may stand still as it likes: it looks at what has been answered
 # before it looks at the time.
+#
+# What waits after that was not refused: another request has charged what was granted, and the hub is asked again. It
+# has all its time for each answer (`asked_ns` is from when a report carries the request), or a request would be left to
+# memory for looking late at a grant that is gone. Each such answer admits a request of the key, so there are few; and
+# LOST_MAX_NS bounds all of it.
 
 from __future__ import annotations
 
@@ -20,8 +25,8 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.kernel import ShardState
 
 LOST_MAX_NS: Final = SECOND_NS
-"""So long a request waits for its own process at most, beside the time that it waits for the hub: a process that stands
-still for longer is late with all its responses, and memory decides."""
+"""So long a request waits at most beside the time that the hub has for one answer: a process that stands still for
+longer is late with all its responses, and memory decides."""
 LOOK_NS: Final = MILLISECOND_NS
 """Between two looks at least, while the process stands still."""
 
@@ -29,15 +34,29 @@ LOOK_NS: Final = MILLISECOND_NS
 class Patience:
     """How long one request goes on waiting."""
 
-    def __init__(self, shards: Sequence[ShardState], within_ns: int, now_ns: int) -> None:
+    def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
+        """It asks of `shards` since `asked_ns`, and waits since `began_ns`."""
         self._within_ns = within_ns
+        self._until_ns = began_ns + within_ns + LOST_MAX_NS
+        self._shards = shards
+        self._asked_ns = asked_ns
+        self._begin(began_ns)
+
+    def _begin(self, now_ns: int) -> None:
+        """The hub has all its time."""
         self._began_ns = now_ns
-        self._shards = [(shard, shard.stood_by(now_ns)) for shard in shards]
+        self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 
     def sleep_ns(self, now_ns: int) -> int:
         """For how long to sleep now; 0 when the hub has not answered in time."""
-        lost_ns = max(shard.stood_by(now_ns) - before_ns for shard, before_ns in self._shards)
-        left_ns = self._within_ns - (now_ns - self._began_ns) + min(lost_ns, LOST_MAX_NS)
+        answered_ns = min(shard.acked_ns for shard in self._shards)
+        if answered_ns >= self._asked_ns:
+            self._asked_ns = answered_ns + 1
+            self._begin(now_ns)
+        lost_ns = max(
+            shard.stood_by(now_ns) - before_ns for shard, before_ns in zip(self._shards, self._stood_ns, strict=True)
+        )
+        left_ns = min(self._within_ns - (now_ns - self._began_ns) + lost_ns, self._until_ns - now_ns)
         if left_ns <= 0:
             return 0
         return max(left_ns, LOOK_NS) if lost_ns > 0 else left_ns

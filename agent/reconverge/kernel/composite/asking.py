@@ -22,7 +22,7 @@ How a request waits meanwhile: `limiter/asking.py`.
 #
 # An answer is about an amount, and not about a request: what it grants is charged by the first that comes, and that may
 # be one that had not joined when the report was made. If the hub has granted all that waited, it has refused nothing,
-# so a request that finds it spent asks again. Only if it has granted less, there is too little (`_granted_all`).
+# so a request that finds it spent asks again. Only if it has granted less, there is too little (`Cell.denied`).
 #
 # A hub that has lost its data grants nothing until all nodes have spoken, and knows less than they do: what it answers
 # in that time settles nothing, and memory decides. Nor does the answer of a hub that is full, and keeps nothing of the
@@ -362,21 +362,11 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
         # What was granted for the window of the report says nothing of the one after it.
         of_one_window = table.meter.aligned or (cell.at_hub and not table.meter.bucket)
         void = of_one_window and cell.confirmed[0] != cell.epoch
-        if not void and not _granted_all(table, cell, now_ns):
+        if not void and (cell.denied or _is_no_use(table, cell, now_ns)):
             return Word.ANSWERED
     # What another request has made dirty meanwhile may be reported with the next regular exchange, which is too late.
     leaves = cell.urgent and shard.asking_ns < NEVER_NS
     return Word.AWAITED if leaves or under_way else Word.MISSED
-
-
-def _granted_all(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Whether the hub has granted all that waited when the last report was made: so it has refused nothing."""
-    if _is_no_use(table, cell, now_ns):
-        return False
-    table.edges.advance(cell, now_ns)
-    measure(cell)
-    # What is charged of a grant is missing from the headroom afterwards, so the sum stays as the hub has answered.
-    return cell.charged + table.meter.headroom(cell, now_ns) >= cell.wanted
 
 
 def _leave(cell: Cell, cost: int) -> None:

@@ -488,6 +488,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         cell->until_ns = now_ns; /* the lease that begins with this answer is noted after it */
     }
     i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
+    cell->denied = cell->charged + headroom < cell->wanted;
     cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;
     if (goes_back) {

@@ -195,7 +195,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub)
+    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub) X(denied)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;

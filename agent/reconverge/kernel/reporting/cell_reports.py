@@ -264,6 +264,9 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         # The lease that begins with this answer is noted after it: the fast path must not outlast it.
         cell.until_ns = now_ns
     headroom = table.meter.headroom(cell, now_ns)
+    # Now, and not when a request looks: the next report gives back what is left, and other requests wait by then. What
+    # was charged of a grant since the report is missing from the headroom, so the sum is as the hub has answered.
+    cell.denied = cell.charged + headroom < cell.wanted
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
     _promise_follow_up(cell, report, headroom, now_ns)
