@@ -27,6 +27,8 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from redis import Redis
+
 from bench.child import answer, in_a_process
 from bench.servers import ServerMeter, redis_on_loopback
 from reconverge import Agent, Limit, Limiter
@@ -44,8 +46,11 @@ KEYS: Final = 20
 WINDOWS: Final = 10
 AGENTS_MAX: Final = 8
 """In one process; with more, what is measured is how processes wait for a processor."""
-STARTING_S: Final = 4.0
-"""By then all processes have begun; beside each that computes, so much later."""
+STARTING_S: Final = 1.0
+"""Between the moment at which all processes are ready and the first request."""
+READY: Final = "bench:ready"
+EDGE: Final = "bench:edge"
+POLL_S: Final = 0.01
 WARMING: Final = 2
 """Windows before those that count: a hub whose past is not known grants nothing at first."""
 SPREAD_S: Final = 0.002
@@ -103,8 +108,10 @@ class Found:
     admitted: int
     over: int
     """Requests that were admitted beyond what a central limiter would have, of keys that all agents know."""
+    unanswered: int
+    """Requests in doubt that were left to memory, as the hub had not answered in time: `strict` refuses them."""
     guessed: int
-    """Admissions that were not certain: what was left to memory, as the hub had not answered in time."""
+    """Admissions that were not certain: of these, what memory admitted."""
     most_over: int
     """By so much was the limit exceeded at worst in the window of a key that all agents know."""
     broken: int
@@ -133,26 +140,39 @@ class Found:
 Asked = tuple[int, int, str, int, int, bool, bool, int, bool, bool]
 """When by the hub's clock, the node, the key, the window, the quota, whether it was admitted, whether the node had
 heard of the key, how long it took, whether it waited, and whether the answer was certain."""
+Unanswered = dict[str, int]
+"""By quota, how many requests in doubt were left to memory since the windows that count began."""
 
 
 def measured(load: Load) -> list[Found]:
     """Run a fleet, and judge what it did."""
     with redis_on_loopback() as port, ThreadPoolExecutor(len(load.processes)) as threads, busy(load.busy):
-        edge_s = math.ceil((time.time() + STARTING_S * (1 + load.busy)) / WINDOW_S) * WINDOW_S
         first, tasks = 0, []
         for agents in load.processes:
-            tasks.append({"port": port, "edge_s": edge_s, "first": first, "agents": agents, "load": asdict(load)})
+            tasks.append({"port": port, "first": first, "agents": agents, "load": asdict(load)})
             first += agents
         meter = ServerMeter(port)
-        asked: list[Asked] = [
-            tuple(one) for part in threads.map(lambda task: in_a_process(MODULE, task), tasks) for one in part
-        ]
+        parts: list[tuple[list[Asked], Unanswered]] = [*threads.map(lambda task: in_a_process(MODULE, task), tasks)]
+        asked: list[Asked] = [tuple(one) for part, _ in parts for one in part]
+        edge_s = edge_of_all(port, 0)
         cpu_us = meter.spent_us() / max(1, sum(one[5] for one in asked))
     first_epoch = round(edge_s / WINDOW_S) + WARMING
-    return [judged(load, quota, [one for one in asked if one[4] == quota], first_epoch, cpu_us) for quota in QUOTAS]
+    return [
+        judged(
+            load,
+            quota,
+            [one for one in asked if one[4] == quota],
+            first_epoch,
+            cpu_us,
+            unanswered=sum(each[str(quota)] for _, each in parts),
+        )
+        for quota in QUOTAS
+    ]
 
 
-def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu_us: float) -> Found:
+def judged(
+    load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu_us: float, *, unanswered: int
+) -> Found:
     """Compare with a central limiter, window by window, from that one on."""
     limit = load.limit(quota)
     decided = [
@@ -182,6 +202,7 @@ def judged(load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu
         short=sum(max(0, central.get(place, 0) - admitted[place]) for place in places),
         admitted=sum(admitted[place] for place in places),
         over=sum(max(0, admitted[place] - central.get(place, 0)) for place in places),
+        unanswered=unanswered,
         guessed=sum(allowed and not certain for _, _, _, _, _, allowed, *_, certain in asked),
         most_over=max((over for place, over in excess.items() if not bounds.cold(place)), default=0),
         broken=len(bounds.broken(excess)),
@@ -226,12 +247,23 @@ def busy(count: int) -> Iterator[None]:
 # -------------------------------------------------------------------- in a process of the fleet
 
 
-def live(port: int, edge_s: float, first: int, agents: int, load: dict[str, Any]) -> list[Asked]:
+def live(port: int, first: int, agents: int, load: dict[str, Any]) -> tuple[list[Asked], Unanswered]:
     """What became of the requests to the agents of this process."""
-    return asyncio.run(_live(port, edge_s, range(first, first + agents), Load(**load)))
+    fleet = Load(**load)
+    return asyncio.run(_live(port, edge_of_all(port, len(fleet.processes)), range(first, first + agents), fleet))
 
 
-async def _live(port: int, edge_s: float, nodes: range, load: Load) -> list[Asked]:
+def edge_of_all(port: int, processes: int) -> float:
+    """When the first window begins: an edge after all processes are ready, or the busy ones would ask too late."""
+    with Redis(port=port, decode_responses=True) as redis:
+        if processes and redis.incr(READY) == processes:
+            redis.set(EDGE, math.ceil((time.time() + STARTING_S) / WINDOW_S) * WINDOW_S)
+        while (edge_s := redis.get(EDGE)) is None:
+            time.sleep(POLL_S)
+        return float(str(edge_s))
+
+
+async def _live(port: int, edge_s: float, nodes: range, load: Load) -> tuple[list[Asked], Unanswered]:
     async with AsyncExitStack() as stack:
         limiters: dict[tuple[int, int], Limiter] = {}
         for node in nodes:
@@ -240,12 +272,24 @@ async def _live(port: int, edge_s: float, nodes: range, load: Load) -> list[Aske
                 limit = load.limit(quota)
                 limiters[node, quota] = agent.limit(f"q{quota}", limit, policy=load.policy)
         asked: list[Asked] = []
+        before: Unanswered = {}
         async with asyncio.TaskGroup() as group:
             for moment_s, node, quota, key in requests(load):
+                if moment_s >= WARMING * WINDOW_S and not before:
+                    before = left_to_memory(limiters)
                 if node in nodes:
                     await asyncio.sleep(edge_s + moment_s - time.time())
                     group.create_task(_ask(limiters[node, quota], node, quota, key, load, asked))
-        return asked
+        return asked, {quota: count - before.get(quota, 0) for quota, count in left_to_memory(limiters).items()}
+
+
+def left_to_memory(limiters: dict[tuple[int, int], Limiter]) -> Unanswered:
+    """How many requests in doubt the hub has not answered by now."""
+    counts: Counter[str] = Counter({str(quota): 0 for quota in QUOTAS})
+    for (_, quota), limiter in limiters.items():
+        results = limiter.enforcement.on.asking.stats.results
+        counts[str(quota)] += sum(count for result, count in results.items() if result not in {"admitted", "refused"})
+    return dict(counts)
 
 
 async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, asked: list[Asked]) -> None:
@@ -312,7 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size |= {"cost": options.cost, "busy": options.busy}
     print(
         "| nodes | policy | limit | windows | exact | refused falsely | admitted beyond | most above the limit "
-        "| bounds broken | waited | of these longer than the hub has | admitted by memory | p50, p99 of a wait (ms) "
+        "| bounds broken | waited | of these longer than the hub has | left to memory, and admitted "
+        "| p50, p99 of a wait (ms) "
         "| new keys exact | admitted of a new key | bursts whole | refused of bursts "
         "| CPU of Redis per admitted request (µs) |\n" + "|---" * 18 + "|",
         flush=True,
@@ -332,7 +377,7 @@ def row(found: Found) -> str:
         f"| {100 * found.exact / max(1, found.windows):.1f} % | {100 * found.short / max(1, central):.2f} % "
         f"| {100 * found.over / max(1, central):.2f} % "
         f"| {found.most_over} | {found.broken} | {100 * found.waited:.0f} % | {100 * found.late:.1f} % "
-        f"| {found.guessed} | {found.p50_ms:.1f}, {found.p99_ms:.1f} "
+        f"| {found.unanswered}, {found.guessed} | {found.p50_ms:.1f}, {found.p99_ms:.1f} "
         f"| {found.new_exact} of {load.new_keys} | {found.new_least} to {found.new_most} "
         f"| {found.bursts_whole} of {load.bursts} | {found.bursts_refused} of {load.bursts * found.quota} "
         f"| {found.redis_us:.0f} |"
