@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,6 +28,8 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 NOW_S = 1_750_000_000.0
+PATIENT_S = 5.0
+"""So long that no request is left to memory because the machine is busy."""
 PLANS: dict[str, Any] = {
     "free": {"limits": {"requests": "50/second"}},
     "standard": {"limits": {"requests": "500/second"}},
@@ -271,6 +274,26 @@ def test_asking_decides_as_a_hit_does_on_a_node_without_a_hub() -> None:
     assert "b" == answers[-1].refused_by
     assert last.allowed
     assert one.ask_blocking("acme").allowed
+
+
+def test_threads_that_ask_for_exactly_what_a_contract_allows_are_all_admitted(
+    redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """Of one new customer after the other, by each limit of the contract; and none is admitted beyond."""
+    limits = {"hourly": "20/hour", "daily": "20/day"}
+    contracts = Contracts(make_agent(redis_server.url), {"plans": {"p": {"limits": limits}}, "unknown": "p"})
+    start = threading.Barrier(20)
+
+    def ask(_: int) -> list[bool]:
+        answers = []
+        for number in range(10):
+            start.wait()
+            answers.append(contracts.ask_blocking(f"c{number}", within=PATIENT_S).allowed)
+        return answers
+
+    with ThreadPoolExecutor(20) as threads:
+        assert [20] * 10 == [sum(of_one) for of_one in zip(*threads.map(ask, range(20)), strict=True)]
+    assert not any(contracts.ask_blocking(f"c{number}", within=PATIENT_S).allowed for number in range(10))
 
 
 def fleet_of(make_agent: MakeAgent, url: str, nodes: int, plans: dict[str, Any]) -> list[Contracts]:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import aiohttp.web
@@ -124,6 +125,33 @@ def test_what_another_worker_has_used_up_is_refused(admits: Admits, used_up: str
             found.append(admits(agent, settings))
 
     assert [False, True] == found
+
+
+@pytest.mark.parametrize("serving", [test_grpc.on_threads, test_grpc.in_a_loop])
+def test_calls_that_come_at_once_and_fit_exactly_are_all_admitted_by_grpc(
+    serving: test_grpc.Serves, redis_server: RedisServer
+) -> None:
+    """Of one new client after the other, as many as the server has threads; and of the next ones none."""
+    calls = test_grpc.THREADS
+    by_client = test_grpc.by_metadata("x-client")
+    start = Barrier(calls)
+
+    def call(_: int) -> list[str]:
+        found = []
+        for number in range(5):
+            start.wait()
+            found += test_grpc.codes(address, "unary_unary", metadata=(("x-client", f"client {number}"),))
+        return found
+
+    with (
+        Agent(redis_server.url) as agent,
+        serving(f"{calls}/day", agent=agent, key_func=by_client, in_doubt=PATIENT) as address,
+        ThreadPoolExecutor(calls) as threads,
+    ):
+        burst, more = (zip(*threads.map(call, range(calls)), strict=True) for _ in range(2))
+
+        assert [{"OK"}] * 5 == [set(of_one) for of_one in burst]
+        assert [{"RESOURCE_EXHAUSTED"}] * 5 == [set(of_one) for of_one in more]
 
 
 @pytest.mark.parametrize("get", [test_django.sync_get, test_django.async_get], ids=["wsgi", "asgi"])
