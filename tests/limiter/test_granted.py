@@ -23,7 +23,6 @@ from tests.support.servers import RedisServer
 
 SLOTS = Limit(5, algorithm="concurrency")
 KINDS = [Limit(5, 60, algorithm=algorithm) for algorithm in ALGORITHMS] + [SLOTS]
-LYING_AT_THE_HUB = [limit for limit in KINDS if limit.algorithm not in {"sliding-log", "sliding-slices"}]
 TWENTY = 20
 
 
@@ -85,7 +84,7 @@ def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) 
     assert scene.nothing_waits()
 
 
-@pytest.mark.parametrize("limit", LYING_AT_THE_HUB, ids=str)
+@pytest.mark.parametrize("limit", KINDS, ids=str)
 def test_a_report_that_is_under_way_changes_nothing_of_what_the_last_answer_has_granted(limit: Limit) -> None:
     """That was all that waited then; more waits by now, of which the hub has yet to hear."""
     scene = Scene(limit, nodes=1)

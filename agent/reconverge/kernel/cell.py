@@ -502,9 +502,10 @@ def floats(cell: Cell) -> bool:
 def keeps_no_line(cell: Cell) -> bool:
     """Whether what is free stays at the hub, and this node has no line of it that it could keep.
 
-    Of a fixed window it may keep what it has in use, with which the window ends.
+    Of a fixed window it may keep what it has in use, with which the window ends; of charges with dates, too, until it
+    reports that they have expired.
     """
-    return cell.at_hub and not cell.table.meter.aligned
+    return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 
 
 def low_water(table: Limited, headroom: int) -> int:

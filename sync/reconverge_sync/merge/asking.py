@@ -28,6 +28,10 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add up the
 # same in any order.
 #
+# What has a date counts whole until it expires, so nothing of it is stranded in parts, and what is granted to an ask is a
+# line, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then that is its
+# line still, which is too careful and never wrong.
+#
 # The hub's own bucket. What is in a bucket drains on its node by the node's line. Once all nodes have used some, each
 # has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the hub is
 # there: the entry of the departed holds it, and it drains by all that no node has as a line. A node that reports pours
@@ -106,7 +110,7 @@ def stays_at_hub(
     cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
 ) -> bool:
     """Whether what is free of a key stays at the hub, as far as a node is concerned that has asked about it."""
-    if not report.asks or nodes < 2 or not rule.bounded or rule.dated:
+    if not report.asks or nodes < 2 or not rule.bounded:
         return False
     # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does
     # not is worse off than either. What is refused asks no more than once in an interval.

@@ -857,7 +857,7 @@ local function stays_at_hub()
   local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP = 8, 32, 2, 16, 4, 16, 3
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
   if batch.sequence <= JOINING then nodes = max(nodes, 2) end
-  if nodes < 2 or rule.overshoot_milli < 0 or dated then return false end
+  if nodes < 2 or rule.overshoot_milli < 0 then return false end
   if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
   small = cell_capacity < SMALL * nodes * cell_unit
   if small or (bucket and cell_capacity < SMALL_BUCKET * nodes * cell_unit) then return true end

@@ -21,7 +21,8 @@ from reconverge_sync.merge.ledger import Entry
 from tests.support.kernel.talker import Talker, World, reported
 from tests.support.node import INTERVAL_NS
 
-ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket"]
+DATED = ["sliding-log", "sliding-slices"]
+ALGORITHMS = ["fixed-window", "sliding-window", "token-bucket", *DATED]
 POLICIES = [STRICT, BALANCED]
 WINDOW_S = 60
 
@@ -184,10 +185,9 @@ def test_a_key_that_would_be_asked_about_too_often_has_lines(algorithm: str, dea
     assert cell_of(bob).at_hub is not dear
 
 
-@pytest.mark.parametrize("algorithm", ["leaky-bucket", "sliding-log"])
-def test_other_algorithms_have_lines_as_ever(algorithm: str) -> None:
-    """A pace is a part of the rate, which goes with a line, and the hub knows no dates."""
-    world = world_of(algorithm)
+def test_a_paced_limit_has_lines_as_ever() -> None:
+    """A pace is a part of the rate, which goes with a line."""
+    world = world_of("leaky-bucket")
     node = world.nodes[0]
 
     assert 1 == asks(world, node, 1)
@@ -216,6 +216,39 @@ def test_parts_of_a_request_that_fade_on_several_nodes_are_of_use_to_one() -> No
     world.passes(WINDOW_S / 29)  # now a fifth of the last window's five has faded
 
     assert [1, 0, 0, 0] == [asks(world, node, 1) for node in world.nodes]
+
+
+@pytest.mark.parametrize("algorithm", DATED)
+def test_what_expires_on_several_nodes_is_of_use_to_one(algorithm: str) -> None:
+    """Each says so in an interval, as the hub knows no dates; until then it may use that itself."""
+    world = world_of(algorithm)
+    for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True):
+        assert count == asks(world, node, *[1] * count)
+    for node in world.nodes:
+        speaks(world, node)
+    ada, bob, *_ = world.nodes
+    world.passes(WINDOW_S * 1.1)
+    assert 1 == asks(world, ada, 1)
+    for node in world.nodes:
+        speaks(world, node)
+
+    assert 4 == asks(world, bob, 1, 1, 1, 1, 1)
+    assert 0 == sum(asks(world, node, 1) for node in world.nodes)
+
+
+@pytest.mark.parametrize("algorithm", DATED)
+def test_a_node_says_that_something_has_expired(algorithm: str) -> None:
+    """Though nothing is asked of it meanwhile."""
+    world = world_of(algorithm)
+    ada, bob, *_ = world.nodes
+    assert 5 == asks(world, ada, 1, 1, 1, 1, 1)
+    speaks(world, ada)
+    for _ in range(40 * WINDOW_S * SECOND_NS // INTERVAL_NS // 30):
+        if ada.due_in_ns < INTERVAL_NS:
+            ada.exchanges_with(world.hub)
+        world.passes(ns=INTERVAL_NS)
+
+    assert 5 == asks(world, bob, 1, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -549,7 +582,7 @@ def test_nodes_that_ask_about_a_bucket_take_turns_beside_lines_that_are_used_up(
     assert min(admitted.values()) >= 40
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each not in DATED])
 def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
     """Neither is one of a request that has asked: nothing can be free before a moment that the hub has told."""
     world = world_of(algorithm)

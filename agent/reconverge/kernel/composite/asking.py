@@ -36,7 +36,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from reconverge.clock import NEVER_NS, SECOND_NS
-from reconverge.kernel.cell import Cell, Shard, closes_ns, measure, note_ask, usable_line
+from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_line
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
@@ -360,7 +360,7 @@ def _word_on(cell: Cell, since_ns: int, now_ns: int) -> Word:
         if not cell.heard or _learns(shard, table, now_ns):
             return Word.UNSETTLED
         # What was granted for the window of the report says nothing of the one after it.
-        of_one_window = table.meter.aligned or (cell.at_hub and not table.meter.bucket)
+        of_one_window = table.meter.aligned or floats(cell)
         void = of_one_window and cell.confirmed[0] != cell.epoch
         if not void and (cell.denied or _is_no_use(table, cell, now_ns)):
             return Word.ANSWERED

@@ -364,8 +364,8 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
             quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
         due_ns = now_ns + max(interval_ns, min(quiet_ns, leaves_ns - now_ns))
         if table.dated is not None and cell.used > 0:
-            # What expires all at once should not lie idle for as long again.
-            returned = min(cell.used, ceil(_surplus_min(cell)))
+            # What expires all at once should not lie idle for as long again, and nothing that others ask the hub for.
+            returned = min(cell.used, 1 if cell.at_hub else ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     if table.meter.slots and cell.used > 0 and not (tight and not alone):
         # What lasts has to be told of before the hub forgets it, and no more often than once in a lease.
