@@ -153,7 +153,7 @@ def measured(load: Load) -> list[Found]:
             first += agents
         meter = ServerMeter(port)
         parts: list[tuple[list[Asked], Unanswered]] = [*threads.map(lambda task: in_a_process(MODULE, task), tasks)]
-        asked: list[Asked] = [tuple(one) for part, _ in parts for one in part]
+        asked = [one for part, _ in parts for one in part]
         edge_s = edge_of_all(port, 0)
         cpu_us = meter.spent_us() / max(1, sum(one[5] for one in asked))
     first_epoch = round(edge_s / WINDOW_S) + WARMING

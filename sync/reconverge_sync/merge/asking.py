@@ -28,9 +28,9 @@ Part of the merge rule, so `exchange.lua` says the same to Redis.
 # too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add up the
 # same in any order.
 #
-# What has a date counts whole until it expires, so nothing of it is stranded in parts, and what is granted to an ask is a
-# line, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then that is its
-# line still, which is too careful and never wrong.
+# What has a date counts whole until it expires, so nothing of it is stranded in parts, and what is granted to an ask is
+# a line, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then that is
+# its line still, which is too careful and never wrong.
 #
 # The hub's own bucket. What is in a bucket drains on its node by the node's line. Once all nodes have used some, each
 # has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the hub is

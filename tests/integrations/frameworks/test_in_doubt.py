@@ -31,6 +31,7 @@ from reconverge.integrations import wsgi as of_wsgi
 from reconverge.integrations.config import load
 from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.django.settings import configured as what_is_said
+from reconverge.integrations.grpc.interceptors import by_metadata
 from tests.integrations.frameworks import test_django, test_grpc
 from tests.support.agents import until_near
 from tests.support.applications.asking import ADA, BOB, HERE, asgi_answer, ask_asgi, ask_wsgi, http_scope
@@ -133,7 +134,7 @@ def test_calls_that_come_at_once_and_fit_exactly_are_all_admitted_by_grpc(
 ) -> None:
     """Of one new client after the other, as many as the server has threads; and of the next ones none."""
     calls = test_grpc.THREADS
-    by_client = test_grpc.by_metadata("x-client")
+    by_client = by_metadata("x-client")
     start = Barrier(calls)
 
     def call(_: int) -> list[str]:
