@@ -54,9 +54,9 @@ def test_a_snapshot_says_what_a_stack_admits_and_which_layer_sheds() -> None:
         layer.would_refuse,
     )
     assert {"limit": 2.0, "in_flight": 2.0} == layer.readings
-    for admission in held:
-        admission.finish()
-    del stack, held, admission, refused
+    while held:
+        held.pop().finish()
+    del stack, refused
     assert told("says-all", load_of("web-1", START_S, {})) is None
 
 
