@@ -5,6 +5,7 @@ Method: examples on a node without a hub, and two nodes that share a hub, for ea
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -231,11 +232,14 @@ def steps_of(what: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # finalizers of what other tests have left are steps as well
     sys.settrace(trace)
     try:
         what()
     finally:
         sys.settrace(before)
+        gc.enable()
     return steps
 
 
