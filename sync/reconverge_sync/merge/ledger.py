@@ -209,6 +209,10 @@ class Rule:
         part = float(line) * self.own / self.capacity / max(self.own, declared, 1)
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
+    def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
+        """How much drains meanwhile by what is no node's line, in thousandths."""
+        return float(max(0, passed_us)) * self.quota * share / self.capacity / self.window_us * 1000
+
 
 @dataclass(slots=True)
 class Entry:
@@ -456,8 +460,7 @@ class Cell:
         """
         pool = self.entries.get(DEPARTED)
         share = max(0, min(self.capacity, rule.own) - self.lines_of_nodes)
-        passed_us = float(max(0, rule.refilled_us(self.filled_us, hub_us)))
-        drained = self.carry_milli + passed_us * rule.quota * share / rule.capacity / rule.window_us * 1000
+        drained = self.carry_milli + rule.drained_by_hub_milli(rule.refilled_us(self.filled_us, hub_us), share)
         self.spare_milli, self.carry_milli, self.spare_share = floor(drained), 0.0, share
         if pool is None:
             return
@@ -470,8 +473,7 @@ class Cell:
         """Let an entry of a bucket that has departed drain by what is unused since its node could charge nothing."""
         if not rule.bucket:
             return
-        passed_us = float(max(0, rule.refilled_us(since_us, hub_us)))
-        drained = passed_us * rule.quota * self.spare_share / rule.capacity / rule.window_us * 1000
+        drained = rule.drained_by_hub_milli(rule.refilled_us(since_us, hub_us), self.spare_share)
         spent_milli = min(self.spare_milli, floor(drained), entry.previous)
         entry.previous -= spent_milli
         self.spare_milli -= spent_milli

@@ -480,7 +480,8 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
     """
     table = cell.table
     if not table.keeps_spare:
-        cell.line, cell.base, cell.overdraft = min(cell.line, used), 0, min(cell.overdraft, max(0, used - cell.line))
+        cell.line, cell.base = min(cell.line, used), 0
+        keep_overdraft_within(cell, 0, used)
         return
     needs = max(cell.fleet_needs, need)
     share = need / needs if needs > 0 else 0.0
