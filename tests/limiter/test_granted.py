@@ -64,6 +64,17 @@ class Burst(Scene):
         return sum(self.at_once) + sum(ask.allowed for ask in self.asked)
 
 
+def asks_again_and_is_admitted(scene: Scene, ask: Ask) -> None:
+    """What was granted is spent, so the request goes on waiting, and the next answer admits it."""
+    ask.goes_on()
+    assert ask.waits
+
+    scene.clock.advance_ns(MILLISECOND_NS)
+    scene.exchanges()
+    ask.goes_on()
+    assert ask.allowed
+
+
 @pytest.mark.parametrize("limit", KINDS, ids=str)
 def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) -> None:
     """The hub has granted all that waited, so it has refused nothing."""
@@ -74,13 +85,7 @@ def test_a_request_whose_grant_another_one_has_charged_asks_again(limit: Limit) 
     while scene.asking[0].fits(scene.asking[0].request("ada", 1, None, WITHIN_NS)):
         assert scene.settles()
 
-    ask.goes_on()
-    assert ask.waits
-
-    scene.clock.advance_ns(MILLISECOND_NS)
-    scene.exchanges()
-    ask.goes_on()
-    assert ask.allowed
+    asks_again_and_is_admitted(scene, ask)
     assert scene.nothing_waits()
 
 
@@ -114,13 +119,7 @@ def test_several_quotas_ask_again_as_one_does() -> None:
     scene.exchanges()
     assert scene.settles()
 
-    ask.goes_on()
-    assert ask.waits
-
-    scene.clock.advance_ns(MILLISECOND_NS)
-    scene.exchanges()
-    ask.goes_on()
-    assert ask.allowed
+    asks_again_and_is_admitted(scene, ask)
 
 
 def test_limits_that_are_charged_together_ask_again_as_one_does() -> None:
