@@ -14,8 +14,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from reconverge.former_names import keep_former_names
-
 if TYPE_CHECKING:
     from reconverge.agent.agent import Agent
     from reconverge.agent.fleet_usage import FleetUsage
@@ -127,6 +125,3 @@ if not TYPE_CHECKING:  # to checkers it would say that there is any name
     def __dir__() -> list[str]:
         """All public names, whether they have been imported yet or not."""
         return sorted({*globals(), *_PLACES})
-
-
-keep_former_names()

@@ -17,8 +17,6 @@ EXCHANGES_MIN: Final = 10
 ASKS_LIMIT: Final = 100_000
 MILLION: Final = 1_000_000
 LEASE_TIMEOUTS_MIN: Final = 3
-REMOVED: Final = {"hints": "was removed; leave it out, and shorten sync_interval if nodes refuse too early"}
-"""Settings of an agent that former versions had, and what to do about them."""
 NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:")
 
 

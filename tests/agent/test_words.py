@@ -58,11 +58,6 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
         InvalidSetting,
         ("in_doubt='later'", "neither 'refuse' nor a time", "'ask:25ms'"),
     ),
-    "a setting of a former version": (
-        lambda: AGENT("memory://", hints="mqtt://ada:hunter2@localhost:1883"),
-        InvalidSetting,
-        ("hints='***'", "was removed", "leave it out", "shorten sync_interval"),
-    ),
     "a misspelt secret is not shown": (
         lambda: AGENT("memory://", settings_secrte="hunter2"),
         InvalidSetting,

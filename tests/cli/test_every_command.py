@@ -260,7 +260,7 @@ def test_saying_the_version_and_the_commands_imports_no_command(words: list[str]
     *_, foreign, own = done.stdout.splitlines()
 
     assert "[]" == foreign
-    assert ["cli", "cli.app", "cli.completion", "errors", "former_names"] == [
+    assert ["cli", "cli.app", "cli.completion", "errors"] == [
         name.removeprefix("reconverge.") for name in ast.literal_eval(own) if name != "reconverge"
     ]
 

@@ -48,7 +48,6 @@ from reconverge.remote_settings.caps import caps_as_said
 from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.process import register
 from reconverge.settings import (
-    REMOVED,
     AgentSettings,
     check_lease,
     check_slot_lease,
@@ -79,7 +78,6 @@ ELSEWHERE: Final = {
 """What is written for a setting of `Agent.limit`, and where it belongs."""
 OF_AGENT: Final = {
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
-    **REMOVED,
 }
 """The same for `Agent`."""
 

@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 from reconverge.errors import InvalidSetting, nearest
 from reconverge.hub.registry import scheme_of
-from reconverge.settings import REMOVED
 
 logger = logging.getLogger("reconverge")
 
@@ -123,16 +122,8 @@ def tell_of_misspelt_variables() -> None:
     for name, meant in misspelt(os.environ).items():
         if name not in _said:
             _said.add(name)
-            advice = _advice(name, meant)
+            advice = f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
             logger.warning("reconverge: the environment variable %s is not known, and has no effect; %s", name, advice)
-
-
-def _advice(name: str, meant: str | None) -> str:
-    """What to do about a variable that is not known."""
-    removed = REMOVED.get(name.removeprefix(PREFIX).lower())
-    if removed is not None:
-        return f"this setting {removed}"
-    return f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(KNOWN))}"
 
 
 def variables_are_read() -> None:

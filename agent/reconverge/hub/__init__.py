@@ -5,7 +5,6 @@ from reconverge.hub.erasing import Erased, Erasure, Erasures
 from reconverge.hub.port import (
     AddressLedger,
     Adoptable,
-    Bulletin,
     ContractHints,
     ContractStore,
     Eraser,
@@ -28,7 +27,6 @@ __all__ = [
     "AddressLedger",
     "Adoptable",
     "Adoption",
-    "Bulletin",
     "ContractHints",
     "ContractStore",
     "Erased",

@@ -77,9 +77,6 @@ class SettingsStore(Protocol):
         ...
 
 
-Bulletin = SettingsStore  # its former name, which goes with version 1.0
-
-
 @runtime_checkable
 class ContractStore(Protocol):
     """A hub that keeps the contracts of its namespace: an index, and pages; not every hub need be one.

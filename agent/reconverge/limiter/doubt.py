@@ -11,7 +11,7 @@ from reconverge.limiter.asking import WITHIN_MAX_S
 REFUSE: Final = "refuse"
 """Do not ask: in doubt, memory decides by the policy."""
 ASK: Final = "ask:25ms"
-_TIME: Final = re.compile(r"(?P<word>[a-z]+):(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
+_TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 
 
 def within_s(in_doubt: object) -> float:
@@ -21,19 +21,12 @@ def within_s(in_doubt: object) -> float:
     """
     if in_doubt == REFUSE:
         return 0.0
-    asked_s = said_s("ask", in_doubt)
-    if asked_s is None:
+    match = _TIME.fullmatch(in_doubt) if isinstance(in_doubt, str) else None
+    if match is None:
         raise InvalidSetting("in_doubt", in_doubt, f"is neither {REFUSE!r} nor a time to ask within, such as {ASK!r}")
+    asked_s = float(match["number"]) / (1000 if match["unit"] == "ms" else 1)
     if not 0 < asked_s <= WITHIN_MAX_S:
         raise InvalidSetting(
             "in_doubt", in_doubt, f"is not between 0 and {WITHIN_MAX_S:g} s, the longest that a request may wait"
         )
     return asked_s
-
-
-def said_s(word: str, setting: object) -> float | None:
-    """The seconds that a setting such as "ask:25ms" or "ask:1.5 s" names behind its word; None if it does not."""
-    match = _TIME.fullmatch(setting) if isinstance(setting, str) else None
-    if match is None or match["word"] != word:
-        return None
-    return float(match["number"]) / (1000 if match["unit"] == "ms" else 1)

@@ -382,9 +382,3 @@ def _words(part: str | bytes) -> list[bytes]:
     if not isinstance(part, str | bytes):
         raise InvalidSetting("settings_secret", "***", f"is neither text nor bytes, but {type(part).__name__}")
     return [part] if isinstance(part, bytes) else [word.encode(errors="surrogatepass") for word in part.split()]
-
-
-# Former names, which documents have shown; they go with version 1.0.
-Orders = FleetSettings
-LimitOrder = LimitOverride
-InvalidOrders = InvalidFleetSettings

@@ -41,11 +41,6 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("line 2", "limits.login.limt: there is no such setting", "did you mean 'limit'?"),
     ),
     "a misspelt setting": ("a.toml", "sync_intervall = 1\n", ("did you mean 'sync_interval'?",)),
-    "a setting of a former version": (
-        "a.toml",
-        "namespace = 'shop'\nhints = 'mqtt://localhost:1883'\n",
-        ("line 2", "hints: was removed; leave it out", "shorten sync_interval"),
-    ),
     "no limit": ("a.toml", "[limits.login]\npolicy = 'strict'\n", ("is missing; write limit = '100/minute'",)),
     "a switch that YAML takes for a truth": (
         "a.yaml",

@@ -604,8 +604,6 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         (lambda: Rule(limits="1/minute", cost=True), "cost=True"),
         (lambda: Rule(limits="1/minute", missing="ignore"), "missing='ignore'"),
         (lambda: Rule(limits="1/minute", status=500), "status=500"),
-        (lambda: Rule(limits="1/minute", cold="wait"), "cold='wait'"),
-        (lambda: Rule(limits="1/minute", cold="wait:11s"), "is longer than 10 s"),
         (lambda: Rule(limits="1/minute", methods="GET"), "methods='GET'"),
         (lambda: Rule(limits="1/minute", methods=[5]), "is not a list of strings"),  # type: ignore[list-item]
         (lambda: Rule(limits="1/minute", name=5), "name=5"),  # type: ignore[arg-type]

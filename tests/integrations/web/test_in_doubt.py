@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -401,37 +398,3 @@ def test_what_is_no_time_to_ask_within_is_an_error(give: Callable[[Any], object]
         give(in_doubt)
 
     assert "in_doubt" == raised.value.name
-
-
-@pytest.mark.parametrize(
-    ("cold", "in_doubt", "within_s"),
-    [
-        ("decide", "refuse", 0.0),
-        ("wait:10ms", "ask:10ms", 0.01),
-        ("wait:0.5s", "ask:0.5s", 0.5),
-        ("wait:0s", "refuse", 0),
-    ],
-)
-def test_cold_is_a_former_word_for_it(cold: str, in_doubt: str, within_s: float) -> None:
-    """Of rules and of guards. The warning says what to write, and names the line of the caller."""
-    with pytest.warns(DeprecationWarning, match="cold=") as of_guard:
-        by_guard = Guard("memory://", cold=cold).declare("1/minute")
-    with pytest.warns(DeprecationWarning, match="cold=") as of_rule:
-        rule = Rule(limits="1/minute", cold=cold)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        by_rule = Guard("memory://").declare(replace(rule, name="other"))
-
-    assert [within_s] * 2 == [by_guard.within_s, by_rule.within_s]
-    for (told,) in (of_guard.list, of_rule.list):
-        assert f"cold={cold!r} is deprecated: write in_doubt={in_doubt!r}" == str(told.message)
-        assert Path(__file__).name == Path(told.filename).name
-
-
-@pytest.mark.parametrize(
-    "give", [lambda **said: Rule(limits="1/minute", **said), lambda **said: Guard("memory://", **said)]
-)
-def test_both_words_at_once_are_an_error(give: Callable[..., object]) -> None:
-    """As one of them would have no effect."""
-    with pytest.raises(InvalidSetting, match=r"cold='wait:10ms'.*in_doubt='refuse'.*leave it out"):
-        give(cold="wait:10ms", in_doubt="refuse")

@@ -10,7 +10,6 @@ from typing import Any, Final, cast
 
 from reconverge.clock import in_seconds
 from reconverge.errors import asked, shown
-from reconverge.settings import REMOVED
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
@@ -69,8 +68,6 @@ def problem_of(
     """
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:
-        if len(path) == 1 and path[0] in REMOVED:
-            return REMOVED[str(path[0])]
         if len(path) > 1 and path[-1] in agents:
             return f"is a setting of the agent, and none of a limit; write it above [limits]; known: {', '.join(known)}"
         return f"there is no such setting; known: {', '.join(known)}{asked(path[-1], known)}"

@@ -27,7 +27,6 @@ from reconverge.errors import CostExceedsQuota, InvalidSetting
 from reconverge.integrations.web.bound_rule import Claim, Declared, Found, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
-from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.holding import HeldSlot, slot_for
 from reconverge.integrations.web.metering import Metering, check_contracts, checked_meter
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
@@ -56,6 +55,7 @@ from reconverge.integrations.web.rules import (
 from reconverge.integrations.web.straight import Straight, straight_for
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
+from reconverge.limiter.doubt import within_s
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.reservation import Reservation
@@ -102,7 +102,7 @@ class Guard:
             memory.
         status: of refusals, 429 or 503.
         in_doubt: what becomes of a request that memory cannot settle, see `Rule.in_doubt`; by default what the agent
-            says, which is "ask:25ms" unless it is told otherwise. `cold` is the former word.
+            says, which is "ask:25ms" unless it is told otherwise.
         on_breach: see `Rule.on_breach`, for rules without.
         passes: exceptions of key functions and the like that are meant for the framework, and not failures.
         meter: counts what each identity is charged, by limit and route, with all that is given back or settled later;
@@ -127,7 +127,6 @@ class Guard:
         fail: str = OPEN,
         status: int = 429,
         in_doubt: str | None = None,
-        cold: str | None = None,
         on_breach: Callable[..., Any] | None = None,
         passes: tuple[type[BaseException], ...] = (),
         meter: Meter | None = None,
@@ -138,7 +137,8 @@ class Guard:
         if on_breach is not None and not callable(on_breach):
             raise InvalidSetting("on_breach", on_breach, "is not a function")
         check_takes("on_breach", on_breach, "the outcome")
-        in_doubt = checked_in_doubt(in_doubt, cold)
+        if in_doubt is not None:
+            within_s(in_doubt)
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         if self.agent.requires_hub:
             self.agent.start()  # now, as the application starts: a decision would not wait for the hub

@@ -33,7 +33,6 @@ class CommonSettings(TypedDict, total=False):
     fail: str
     status: int
     in_doubt: str | None
-    cold: str | None
     on_breach: Callable[..., Any] | None
     passes: tuple[type[BaseException], ...]
     meter: Meter | None

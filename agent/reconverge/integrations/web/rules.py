@@ -12,7 +12,6 @@ from reconverge.arguments import told
 from reconverge.clock import Seconds, in_seconds
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, nearest, shown
-from reconverge.integrations.web.former_cold import checked_in_doubt
 from reconverge.integrations.web.holding import check_queue
 from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
 from reconverge.integrations.web.request.request import METHOD_CHARACTERS_MAX, Response
@@ -20,6 +19,7 @@ from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.limiter.bans import NAME_ROOM, ban_terms
+from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
@@ -102,8 +102,6 @@ class Rule:
     """With `block_for`: so many certain refusals in a time ("20/minute") ban a key."""
     block_for: Seconds | str | None = None
     """For how long a ban refuses its key on all nodes: "10 minutes", or a number of seconds."""
-    cold: str | None = None
-    """The former word for `in_doubt`: "wait:10ms" is "ask:10ms", and "decide" is "refuse"."""
     shadow: bool = False
     """Decide and count, but never refuse and never show."""
     override_defaults: bool = True
@@ -114,9 +112,8 @@ class Rule:
             checked_missing(self.missing)
         if self.status is not None:
             checked_status(self.status)
-        # One word from here on; a rule that is made of this one is neither warned of again, nor contradicts itself.
-        object.__setattr__(self, "in_doubt", checked_in_doubt(self.in_doubt, self.cold))
-        object.__setattr__(self, "cold", None)
+        if self.in_doubt is not None:
+            within_s(self.in_doubt)
         said = self.cost
         if isinstance(said, bool) or not (callable(said) or (said if isinstance(said, str) else _is_whole(said))):
             raise InvalidSetting("cost", said, "is no whole number of zero or more, no kind of request and no function")
@@ -219,7 +216,6 @@ class UnscopedSettings(TypedDict, total=False):
     order: str | None
     block_after: str | None
     block_for: Seconds | str | None
-    cold: str | None
     shadow: bool
     override_defaults: bool
 
