@@ -34,8 +34,7 @@ from reconverge.limit import Limit
 from reconverge.policies import BALANCED
 from reconverge_sync.codec import decode_answer, encode_batch
 from reconverge_sync.embedded.supervisor import find_redis_server
-from reconverge_sync.redis.hub import RedisHub, _bulks_of_keys
-from reconverge_sync.redis.resp import bulk, bulks, packed, sends_packed
+from reconverge_sync.redis.hub import RedisHub, _keys
 
 FULL: Final = CELLS_MAX - CELLS_MAX // PROMISED_SHARE
 """So many cells that have something to say fit into a batch, while others have been promised another look."""
@@ -237,23 +236,18 @@ async def cost_of_client(path: Path) -> dict[str, float]:
     await node.exchange_all(hub)
     clock.advance_ns(INTERVAL_NS * 11 // 10)
     batch = await node.exchange_all(hub)
-    keys = _bulks_of_keys("client", batch)
+    keys = _keys("client", batch)
     shared, rows = encode_batch(batch, "0" * 16, certainly_new=False)
     # Nothing but an answer of the same size comes back from the floor.
     size = 16 + 16 + 72 * CLIENT_CELLS
-    connection = sends_packed(redis.asyncio.Redis(unix_socket_path=str(path), protocol=2))
+    connection = redis.asyncio.Redis(unix_socket_path=str(path), protocol=2)
     sha: Any = await connection.script_load(f"return string.rep('\\0', {size})")
     header = SCHEMA_VERSION.to_bytes(2, "little") + bytes([0, 4]) + CLIENT_CELLS.to_bytes(4, "little")
     answer = header + bytes(size - len(header) - 16) + b"0" * 16
 
-    number_of_keys = bulk(b"%d" % (3 + CLIENT_CELLS))
-    command = packed(
-        5 + 3 + CLIENT_CELLS, bulks((b"EVALSHA", sha.encode())), number_of_keys, keys, bulks((shared, rows))
-    )
-
     async def floor() -> None:
         for _ in range(CLIENT_BATCHES):
-            await connection.execute_command("EVALSHA", command)
+            await connection.execute_command("EVALSHA", sha, len(keys), *keys, shared, rows)
 
     async def whole() -> None:
         for number in range(CLIENT_BATCHES):
@@ -269,7 +263,7 @@ async def cost_of_client(path: Path) -> dict[str, float]:
 
     async def naming() -> None:
         for _ in range(CLIENT_BATCHES):
-            _bulks_of_keys("client", batch)
+            _keys("client", batch)
 
     costs: dict[str, float] = {}
     for part in (encoding, naming, decoding, floor, whole):

@@ -37,7 +37,6 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import rule
 from reconverge_sync.redis import hub as redis_hub
 from reconverge_sync.redis.hub import SCRIPT, RedisHub, _keys
-from reconverge_sync.redis.resp import bulks
 from tests.support.aligned import ToyCalendar
 from tests.support.effort import tried
 from tests.support.servers import RedisServer
@@ -303,8 +302,8 @@ def _reading_at_most(entries: int) -> Iterator[None]:
     sha = sha1(script, usedforsecurity=False).hexdigest()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rule, "SCANNED_MAX", entries)
-        patched.setattr(redis_hub, "_BY_SHA", bulks((b"EVALSHA", sha.encode())))
-        patched.setattr(redis_hub, "_BY_TEXT", bulks((b"EVAL", script)))
+        patched.setattr(redis_hub, "SCRIPT_SHA", sha)
+        patched.setattr(redis_hub, "SCRIPT", script)
         yield
 
 

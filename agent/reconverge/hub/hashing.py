@@ -120,11 +120,10 @@ class _HashedRows(_HashedReports):
         assert cells is not None
         return cells.rows()
 
-    def bulks(self, prefixes: Sequence[bytes]) -> bytes:
-        """See `Rows.bulks`."""
+    def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
+        """See `Rows.names`."""
         hashed = self._hasher.hashed
-        keys = [prefixes[cell.limit] + hashed(cell.key).encode() for cell in self._cells]
-        return b"".join([b"$%d\r\n%b\r\n" % (len(key), key) for key in keys])
+        return [prefixes[cell.limit] + hashed(cell.key).encode() for cell in self._cells]
 
 
 class HashedHub:

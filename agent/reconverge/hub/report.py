@@ -184,8 +184,8 @@ class Rows(Protocol):
         """The rows one after the other: the narrow ones if all amounts fit into them, or else the wide ones."""
         ...
 
-    def bulks(self, prefixes: Sequence[bytes]) -> bytes:
-        """The key of each after the prefix of its limit, in UTF-8, as arguments of a command travel to a Redis."""
+    def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
+        """The key of each in UTF-8, after the prefix of its limit."""
         ...
 
 

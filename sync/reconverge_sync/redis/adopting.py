@@ -9,7 +9,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge_sync.merge.adopting import data_of, refusal
 from reconverge_sync.merge.rule import ADOPTED_US
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
 ADOPT: Final = script("adopt")

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX, SNAPSHOTS_MAX, check_snapshot
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 WATCH: Final = script("now", "watch")
 LEAVE: Final = script("now", "leave_snapshot")

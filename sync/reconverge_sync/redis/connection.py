@@ -16,7 +16,6 @@ from reconverge.hub.registry import redacted
 from reconverge_sync.client.tls import SharedContext
 from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
 from reconverge_sync.redis.diagnosis.advice import Address
-from reconverge_sync.redis.resp import sends_packed
 
 DEFAULT_PORT: Final = 6379
 CONNECT_SHARE: Final = 0.5
@@ -150,18 +149,16 @@ class Connection:
         if self.places:
             host, port = place or self.places[0]
             where = {"host": host, "port": port}
-        client = sends_packed(
-            redis.asyncio.Redis(
-                **{**self._options, **where, **other},
-                retry=Retry(NoBackoff(), 0),
-                retry_on_error=[],
-                socket_timeout=timeout_s,
-                socket_connect_timeout=timeout_s * CONNECT_SHARE,
-                health_check_interval=0,
-                max_connections=connections_max,
-                protocol=2,
-                **_ANONYMOUS,
-            )
+        client = redis.asyncio.Redis(
+            **{**self._options, **where, **other},
+            retry=Retry(NoBackoff(), 0),
+            retry_on_error=[],
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s * CONNECT_SHARE,
+            health_check_interval=0,
+            max_connections=connections_max,
+            protocol=2,
+            **_ANONYMOUS,
         )
         if self._tls is not None:
             pool: Any = client.connection_pool

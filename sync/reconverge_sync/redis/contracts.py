@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 SWAP: Final = script("swap_index")
 PUT: Final = script("put_page")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from reconverge.errors import HubUnavailable
 from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
 from reconverge_sync.merge.erasing import KEPT_US
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 ORDER: Final = script("now", "order_erasure")
 READ_ORDERS: Final = script("now", "read_erasures")

@@ -56,15 +56,13 @@ from reconverge_sync.redis.erasing import drop_cells, erase_step, give_orders, r
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
-from reconverge_sync.redis.resp import bulk, bulks, packed, script
+from reconverge_sync.redis.scripts import script
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage
 
 SCRIPT: Final = script("exchange")
 SCRIPT_SHA: Final = sha1(SCRIPT, usedforsecurity=False).hexdigest()
-_BY_SHA: Final = bulks((b"EVALSHA", SCRIPT_SHA.encode()))
-_BY_TEXT: Final = bulks((b"EVAL", SCRIPT))
 MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
@@ -166,9 +164,8 @@ class RedisHub:
         arguments = [shared, rows]
         if self._clock is not None:
             arguments.append(b"%d" % (self._clock.wall_ns() // MICROSECOND_NS))
-        keys = len(_SHARED_KEYS) + len(batch.cells)
-        parts = (bulk(b"%d" % keys), _bulks_of_keys(namespace, batch), bulks(arguments))
-        return decode_answer(await self._run(batch.shard, keys + len(arguments), *parts))
+        keys = _keys(namespace, batch)
+        return decode_answer(await self._run(batch.shard, len(keys), *keys, *arguments))
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
@@ -372,15 +369,15 @@ class RedisHub:
         if servers is not None:
             await servers.close()
 
-    async def _run(self, shard: int, arguments: int, *parts: bytes) -> object:
-        """Run the script with so many keys and arguments; their number comes first among the parts."""
+    async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
+        """Run the script with so many keys and the arguments after them."""
         try:
-            return await self._call("EVALSHA", packed(3 + arguments, _BY_SHA, *parts), shard=shard)
+            return await self._call("EVALSHA", SCRIPT_SHA, keys, *keys_and_arguments, shard=shard)
         except HubUnavailable as error:
             if not isinstance(error.__cause__, NoScriptError):
                 raise
         # The server has forgotten the script, or never had it; nothing was applied, and EVAL makes it known again.
-        return await self._call("EVAL", packed(3 + arguments, _BY_TEXT, *parts), shard=shard)
+        return await self._call("EVAL", SCRIPT, keys, *keys_and_arguments, shard=shard)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
         problem: HubUnavailable | None = None
@@ -418,16 +415,12 @@ def _prefix(namespace: str, shard: int) -> str:
 
 
 def _keys(namespace: str, batch: Batch) -> list[bytes]:
-    prefixes = _prefixes(namespace, batch)
-    return _shared_keys(namespace, batch) + [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
-
-
-def _bulks_of_keys(namespace: str, batch: Batch) -> bytes:
-    """The same, as they travel."""
-    cells = rows_of(batch.cells)
-    if cells is not None:
-        return bulks(_shared_keys(namespace, batch)) + cells.bulks(_prefixes(namespace, batch))
-    return bulks(_keys(namespace, batch))
+    cells, prefixes = rows_of(batch.cells), _prefixes(namespace, batch)
+    if cells is None:
+        names = [prefixes[cell.limit] + cell.key.encode() for cell in batch.cells]
+    else:
+        names = cells.names(prefixes)
+    return _shared_keys(namespace, batch) + names
 
 
 def _shared_keys(namespace: str, batch: Batch) -> list[bytes]:

@@ -13,7 +13,7 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
 """With this the name of each cell begins."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from reconverge.errors import HubUnavailable
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 POST: Final = script("post_settings")
 READ: Final = script("read_settings")

@@ -16,7 +16,7 @@ from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
 from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, NodeRecord
 from reconverge_sync.merge.loans import Credit, Identity, Lending
 from reconverge_sync.merge.rule import Shard
-from reconverge_sync.redis.resp import script
+from reconverge_sync.redis.scripts import script
 
 READ_KEYS: Final = script("now", "read_keys")
 SUMS: Final = b"g"

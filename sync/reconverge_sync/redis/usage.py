@@ -50,7 +50,7 @@ from reconverge.hub.usage import (
     period_end_s,
 )
 from reconverge_sync.merge.addresses import RANK_MAX
-from reconverge_sync.redis.resp import Script, script_of
+from reconverge_sync.redis.scripts import Script, script_of
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP, Limit
 from reconverge.policies import AVAILABLE, BALANCED
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.redis.hub import _bulks_of_keys
+from reconverge_sync.redis.hub import _keys
 from tests.support.kernel.talker import Talker
 from tests.support.node import START_S
 
@@ -50,7 +50,7 @@ def test_a_batch_travels_alike_whoever_writes_it(algorithm: str, scale: int, ask
     assert isinstance(batch.cells, Rows)
     assert not isinstance(plain.cells, Rows)
     assert encode_batch(plain, "new", certainly_new=True) == encode_batch(batch, "new", certainly_new=True)
-    assert _bulks_of_keys("shop", plain) == _bulks_of_keys("shop", batch)
+    assert _keys("shop", plain) == _keys("shop", batch)
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["narrow", "wide"])

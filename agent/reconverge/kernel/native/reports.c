@@ -224,76 +224,52 @@ Reports_rows(PyObject *object, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
-/* "$length\r\n", where there is room for it. */
-static char *
-put_length(char *to, Py_ssize_t length)
-{
-    char digits[20];
-    int count = 0;
-    do {
-        digits[count++] = (char)('0' + length % 10);
-        length /= 10;
-    } while (length > 0);
-    *to++ = '$';
-    while (count > 0) {
-        *to++ = digits[--count];
-    }
-    return put(to, "\r\n", 2);
-}
-
-#define BULK_FRAME 25 /* the most that stands around a key */
-
-/* The prefix of a cell's key, and its key; NULL with an error. */
-static const char *
-name_of(const Reports *reports, Py_ssize_t at, PyObject *prefixes, PyObject **prefix, Py_ssize_t *length)
+/* The key of a cell after the prefix of its limit; NULL with an error. */
+static PyObject *
+name_of(const Reports *reports, Py_ssize_t at, PyObject *prefixes)
 {
     i64 limit = reports->rows[at].limit;
-    *prefix = limit < PySequence_Fast_GET_SIZE(prefixes) ? PySequence_Fast_GET_ITEM(prefixes, limit) : NULL;
-    if (*prefix == NULL || !PyBytes_Check(*prefix)) {
+    PyObject *prefix = limit < PySequence_Fast_GET_SIZE(prefixes) ? PySequence_Fast_GET_ITEM(prefixes, limit) : NULL;
+    if (prefix == NULL || !PyBytes_Check(prefix)) {
         PyErr_SetString(PyExc_ValueError, "there is a prefix of bytes for each limit");
         return NULL;
     }
-    return PyUnicode_AsUTF8AndSize(reports->cells[at]->key, length);
+    Py_ssize_t length;
+    const char *key = PyUnicode_AsUTF8AndSize(reports->cells[at]->key, &length);
+    PyObject *name = key == NULL ? NULL : PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(prefix) + length);
+    if (name != NULL) {
+        put(put(PyBytes_AS_STRING(name), PyBytes_AS_STRING(prefix), (size_t)PyBytes_GET_SIZE(prefix)), key,
+            (size_t)length);
+    }
+    return name;
 }
 
 static PyObject *
-bulks_of(const Reports *reports, PyObject *prefixes)
+names_of(const Reports *reports, PyObject *prefixes)
 {
-    Py_ssize_t most = 0, length;
-    PyObject *prefix;
-    for (Py_ssize_t at = 0; at < reports->count; at++) {
-        if (name_of(reports, at, prefixes, &prefix, &length) == NULL) {
-            return NULL;
+    PyObject *names = PyList_New(reports->count);
+    for (Py_ssize_t at = 0; names != NULL && at < reports->count; at++) {
+        PyObject *name = name_of(reports, at, prefixes);
+        if (name == NULL) {
+            Py_CLEAR(names);
+        } else {
+            PyList_SET_ITEM(names, at, name);
         }
-        most += PyBytes_GET_SIZE(prefix) + length + BULK_FRAME;
     }
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, most);
-    if (bytes == NULL) {
-        return NULL;
-    }
-    char *to = PyBytes_AS_STRING(bytes);
-    for (Py_ssize_t at = 0; at < reports->count; at++) {
-        const char *key = name_of(reports, at, prefixes, &prefix, &length); /* which did not fail before */
-        to = put_length(to, PyBytes_GET_SIZE(prefix) + length);
-        to = put(to, PyBytes_AS_STRING(prefix), (size_t)PyBytes_GET_SIZE(prefix));
-        to = put(to, key, (size_t)length);
-        to = put(to, "\r\n", 2);
-    }
-    _PyBytes_Resize(&bytes, to - PyBytes_AS_STRING(bytes));
-    return bytes;
+    return names;
 }
 
 static PyObject *
-Reports_bulks(PyObject *object, PyObject *given)
+Reports_names(PyObject *object, PyObject *given)
 {
     PyObject *prefixes = PySequence_Fast(given, "prefixes are a sequence of bytes");
-    PyObject *bytes = prefixes == NULL ? NULL : bulks_of((Reports *)object, prefixes);
+    PyObject *names = prefixes == NULL ? NULL : names_of((Reports *)object, prefixes);
     Py_XDECREF(prefixes);
-    return bytes;
+    return names;
 }
 
 static PyMethodDef Reports_methods[] = {
-    {"bulks", Reports_bulks, METH_O, PyDoc_STR("The key of each after the prefix of its limit, as they travel.")},
+    {"names", Reports_names, METH_O, PyDoc_STR("The key of each in UTF-8, after the prefix of its limit.")},
     {"rows", Reports_rows, METH_NOARGS, PyDoc_STR("The reports without their keys, as they travel.")},
     {NULL},
 };
