@@ -47,6 +47,15 @@ def test_newcomers_are_admitted_beside_made_up_keys(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
+def test_a_newcomer_is_admitted_beside_keys_of_the_largest_quota(algorithm: str) -> None:
+    """Its buckets do not fit into what the compiled kernel counts in itself, and are decided in Python."""
+    node = full_of(Limit(10**12, 0.001, algorithm), 2, made_up=2)
+
+    assert node.admits(key="newcomer")
+    assert 0 == node.agent.stats().limits["limit"].overflowed
+
+
+@pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_honest_keys_are_served_though_there_are_half_as_many_more_than_there_is_room_for(algorithm: str) -> None:
     """Each asks once, of two a day."""
     node = Lone("2/day", algorithm=algorithm, keys_max=1000)

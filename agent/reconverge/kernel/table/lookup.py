@@ -183,6 +183,11 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
     return int(drop(table, cell))
 
 
+def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
+    """What would be remembered of a cell if it left: -1 if nothing, NEVER_NS if it must stay. For the compiled kernel."""
+    return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
+
+
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
     """Whether there is nothing to remember about a cell of a node without a hub, which is brought to `now_ns`."""
     used = used_now(cell, now_ns)

@@ -16,7 +16,7 @@ from reconverge.kernel.algorithms.bucket import Bucket
 from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
 from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop
-from reconverge.kernel.table.lookup import is_unused
+from reconverge.kernel.table.lookup import use_if_left
 from reconverge.kernel.table.state import LimitState
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 
@@ -103,4 +103,4 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
 
 
 if COMPILED:
-    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, is_unused)
+    cast("Any", native).use(CellReport, report_or_drop, hear, look_again_at, rebase, use_if_left)

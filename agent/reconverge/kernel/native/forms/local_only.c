@@ -169,13 +169,16 @@ lone_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
 
 /* The same in Python, which holds the lock itself then: see `next_fit`. */
 static int
-leaves_in_python(Cell *cell, i64 now_ns, bool keep)
+leaves_in_python(Cell *cell, i64 now_ns, bool keep, i64 *used)
 {
     Py_INCREF(cell);
     PyObject *answer = PyObject_CallFunction(python.leaves, "OLi", cell, (long long)now_ns, (int)keep);
-    int gone = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    if (gone > 0 && place_of(cell) == NULL) {
-        gone = 0; /* another call has seen to it meanwhile */
+    i64 left = answer == NULL ? -1 : PyLong_AsLongLong(answer);
+    int gone = left >= 0 ? 0 : PyErr_Occurred() ? -1 : 1;
+    if (place_of(cell) == NULL) {
+        gone = at_most(gone, 0); /* another call has seen to it meanwhile */
+    } else if (left >= 0) {
+        *used = left;
     }
     Py_XDECREF(answer);
     Py_DECREF(cell);
@@ -191,7 +194,7 @@ whole_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
         return -1;
     }
     if (!fits(store, cell)) {
-        return leaves_in_python(cell, now_ns, keep);
+        return leaves_in_python(cell, now_ns, keep, used);
     }
     if (advance(store, cell, now_ns) < 0) {
         return -1;
