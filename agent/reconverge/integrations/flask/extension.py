@@ -260,7 +260,6 @@ class Limits:
         settings.setdefault("name", f"shared.{scope}")
         return self.limit(limit_value, scope=scope, **settings)
 
-    @told({"view": "is missing; write @limits.exempt without parentheses"})
     def exempt(self, view: Any) -> Any:
         """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
         if isinstance(view, flask.Blueprint):

@@ -38,7 +38,7 @@ SPENT: Final = "spent"
 """The application says itself what a request has used, with `Outcome.spend`."""
 
 
-@told({"limits": "is missing; write Rule(limits='5/minute')"})
+@told()
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One thing that is limited.

@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from reconverge.arguments import told
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.web.request.request import Request
@@ -118,7 +117,6 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
     return _named(by_network, by_ip_network, ipv6_prefix)
 
 
-@told({"name": "is missing; write by_header('x-api-key')"})
 def by_header(name: str) -> KeyFunction:
     """By the value of a header field, such as an API key. A client that invents values has as many keys as it likes.
 
@@ -174,7 +172,6 @@ def by_method(request: Request) -> str:
     return request.method if request.method in METHODS else NOWHERE
 
 
-@told({"name": "is missing; write by_path_parameter('tenant')"})
 def by_path_parameter(name: str) -> KeyFunction:
     """By a value in the path, such as `tenant` in `/{tenant}/items`."""
     _check_text("name", name)
