@@ -184,7 +184,7 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """What would be remembered of a cell if it left: -1 if nothing, NEVER_NS if it must stay. For the compiled kernel."""
+    """What a cell has used that would be remembered: -1 if nothing, NEVER_NS if it must stay. Asked by C."""
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
 
