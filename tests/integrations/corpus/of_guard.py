@@ -1,0 +1,95 @@
+"""Requests made of values, decided by a guard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, Final
+from uuid import UUID
+
+from reconverge.integrations import PlainRequest, Rule, by_header, by_ip, by_route, by_user
+from tests.integrations.corpus.drawing import ODD, Draw, Stand, seen_in
+
+KEYS: Final[Sequence[object]] = (
+    *["ada"] * 8,
+    "bob",
+    "",
+    None,
+    "a|b",
+    "a\\b",
+    "reconverge:address:192.0.2.9",
+    "\x00",
+    "key\nwith lines",
+    "ключ",
+    "x" * 600,
+    "é" * 200,
+    "\ud800",
+    "~nobody",
+    "~hashed:00",
+    7,
+    0,
+    -3,
+    True,
+    UUID(int=5),
+    b"bytes",
+    1.5,
+    date(2026, 1, 1),
+    ["a"],
+)
+"""What key functions return: texts of all kinds, numbers, and what is no key."""
+
+
+def _fails(_request: object) -> str:
+    raise LookupError("a mistake of the application")
+
+
+def by_item(request: Any) -> object:
+    """The key that the case has put into the request, whatever its type."""
+    return request.raw
+
+
+async def by_item_slowly(request: Any) -> object:
+    """The same, which has to be awaited."""
+    await asyncio.sleep(0)
+    return request.raw
+
+
+KEY_FUNCTIONS: Final[Sequence[Any]] = (by_ip, by_user, by_header("x-key"), by_route, by_item, by_item, _fails)
+PATHS: Final = (["/items"], ["/items/{number}"], ["/*"], ["/items", "/fails"])
+MORE: Final = {**ODD, "paths": PATHS, "key_func": (by_item_slowly,)}
+
+
+class Asked(PlainRequest):
+    """A request of whose path `/fails` a router cannot be asked."""
+
+    def seek_templates(self) -> Sequence[str]:
+        """As a router that fails."""
+        if self.path == "/fails%":
+            raise LookupError("a mistake of a router")
+        return self.templates
+
+
+def run(draw: Draw) -> list[Any]:
+    """What becomes of one case, step by step."""
+    stand = Stand({name: value for name, value in draw.settings().items() if name != "trusted_proxies"})
+    rules = [stand.guard.declare(Rule(**rule)) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
+    stand.limiters = [rule._limiter for rule in rules if rule._limiter is not None]
+    said: list[Any] = []
+    for _ in range(draw.randrange(4, 12)):
+        stand.meanwhile(draw.meanwhile())
+        request = Asked(
+            path=draw.one(("/items", "/items", "/items/7", "/other", "/ITEMS//", "/fails%")),
+            method=draw.one(("GET", "GET", "POST", "HEAD", "BREW", "OPTIONS")),
+            route=draw.one(("", "/items", "/items/{a|b}")),
+            client=draw.one((None, "192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "no address")),
+            user=draw.one((None, "ada", 7)),
+            headers=draw.one(({}, {"x-key": "ada"}, {"x-key": ""}, {"x-key": "a|b"})),
+            raw=draw.one(KEYS),
+        )
+        outcome = asyncio.run(stand.guard.check_async(request, rules))
+        said.append(seen_in(outcome))
+        if draw.random() < 0.2:
+            outcome.take_back()
+            said.append(stand.counted()[2])
+    return [*said, stand.counted()]
