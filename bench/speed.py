@@ -60,9 +60,7 @@ that is around the decision, and in an application that does something between t
   in ASGI and 35 in FastAPI, and a floor that is smaller than that is known no better.
 - What stands in the way of what is not met: of exchanges [decision 132](../decisions/0132-what-an-exchange-costs.md)
   and [141](../decisions/0141-between-requests-an-exchange-is-cold.md), of requests
-  [137](../decisions/0137-find-the-key-in-the-scope-itself.md),
-  [139](../decisions/0139-find-the-key-in-the-environment-of-wsgi.md) and
-  [140](../decisions/0140-a-dependency-of-fastapi-decides-by-the-scope.md).
+  [126](../decisions/0126-rules-are-compiled-into-one-pipeline.md).
 
 """
 

@@ -92,9 +92,9 @@ class _Timed(RedisHub):
             self.last = batch
         return await super().exchange(batch)
 
-    async def _run(self, shard: int, arguments: int, *parts: bytes) -> object:
+    async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
         begun_ns = time.perf_counter_ns()
-        found = await super()._run(shard, arguments, *parts)
+        found = await super()._run(shard, keys, *keys_and_arguments)
         self.took_ms.append((time.perf_counter_ns() - begun_ns) / 1e6)
         return found
 

@@ -98,9 +98,9 @@ class _Watched(RedisHub):
         self.spent_ns["decode"] += time.thread_time_ns() - self._answered_ns
         return found
 
-    async def _run(self, shard: int, arguments: int, *parts: bytes) -> object:
+    async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
         self._sent_ns = time.thread_time_ns()
-        found = await super()._run(shard, arguments, *parts)
+        found = await super()._run(shard, keys, *keys_and_arguments)
         self._answered_ns = time.thread_time_ns()
         self.spent_ns["EVALSHA by redis-py"] += self._answered_ns - self._sent_ns
         return found

@@ -6,21 +6,19 @@ This is to WSGI what `asgi/scope_keys.py` is to ASGI.
 # Theory of operation.
 #
 # Most limits ask for an API key in a header, for the client's address, or for what a function without parameters says.
-# For these an object that stands for the request would be made, asked one thing, and thrown away. So where a single
-# rule is about all requests and goes the straight way (`web/straight.py`), its key is found in the environment.
+# For these an object that stands for the request would be made, asked one thing, and thrown away. So where the key
+# functions of a pipeline's rules are of these kinds, the keys are found in the environment.
 #
-# What is found is what the key function finds: whatever the straight way leaves to the guard, the guard goes on with
-# that, and the key function is not asked again. Where proxies are believed, an address depends on header fields, and
-# the key function is asked as ever.
+# What is found is what the key function finds. Where proxies are believed, an address depends on header fields, and the
+# key function is asked as ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias, cast
 
 from reconverge.integrations.web.bound_rule import Declared
-from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.request.addresses import (
     ADDRESS_CHARACTERS_MAX,
     Addresses,
@@ -36,7 +34,6 @@ from reconverge.integrations.web.request.keys import (
     identity_of,
     source_of,
 )
-from reconverge.integrations.web.straight import Deciding
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], Any]
 UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
@@ -94,19 +91,15 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
     return find
 
 
-def by_environment(
-    guard: Guard, rules: Sequence[Declared], user_in: Finder = authenticated_by_server
-) -> Deciding | None:
-    """What decides by the environment alone, if there is one rule of which all else is known; else None.
+def in_environment(
+    declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
+) -> tuple[Finder, Finder | None] | None:
+    """What finds the key of a rule in an environment, and the part of it for its scope; None if that has to be asked.
 
-    `user_in` finds the user whose request it is. What is returned is not to be asked while requests are let pass
-    before, or nothing is decided at all.
+    `user_in` finds the user whose request it is. For rules that are about all requests.
     """
-    straight = guard.straight_about_all(rules)
-    if straight is None:
-        return None
-    declared = straight.declared
-    find, part = finder_for(declared.key_function, guard.addresses, user_in), declared.part_of_key
+    find = finder_for(declared.key_function, addresses, user_in)
+    part: Any = declared.part_of_key
     if find is None or (part is not None and declared.fixed_scope is None):  # a route is found in a request alone
         return None
-    return straight.deciding(find, part)
+    return find, part

@@ -10,18 +10,18 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
-from reconverge.integrations.environment_keys import authenticated_by_server, by_environment, name_in_environment
+from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
 from reconverge.integrations.web.bound_rule import Declared, Found
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
+from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
-from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
 
 Environment: TypeAlias = dict[str, Any]
@@ -126,14 +126,15 @@ class RateLimitMiddleware:
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
-        self._by_environment = None if self._unmatched.wanted else by_environment(self.guard, self._rules)
+        pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_environment)
+        self._decide = None if pipeline is None else pipeline.decide
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
-        outcome: Outcome | Found | None = None
+        outcome: Outcome | list[Found] | None = None
         guard = self.guard
-        if self._by_environment is not None and guard.enabled and not guard.filters:
-            outcome = self._by_environment(environment)
+        if self._decide is not None and guard.enabled and not guard.filters:
+            outcome = self._decide(environment)
             if type(outcome) is Admitted:  # as below; most requests go no further
                 environment[OUTCOME] = outcome
                 return self.app(environment, adding(start_response, outcome))
@@ -168,7 +169,7 @@ def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
     """
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-        fields = None if says_when_to_retry(headers) else outcome.straight.fields(outcome.decision, refused=False)
+        fields = None if says_when_to_retry(headers) else outcome.pipeline.fields(outcome.decisions)
         if fields is None:
             return Starting(start_response, outcome)(status, headers, exc_info)
         headers = [*headers, *fields]  # which are lists, so they stand beside others of their names

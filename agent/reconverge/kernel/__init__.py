@@ -9,7 +9,7 @@ from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.asking import AskGate, Rule, Settled, Word
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
-from reconverge.kernel.composite.joint import Claimed, Joint, Part, hit_at_once, settle_jointly
+from reconverge.kernel.composite.joint import Claimed, Joint, Part, cells_of, hit_all, hit_at_once, settle_jointly
 from reconverge.kernel.composite.many import Many, many_of
 from reconverge.kernel.composite.shared import ShareLimit
 from reconverge.kernel.decision import Usage
@@ -78,9 +78,11 @@ __all__ = [
     "Verdict",
     "Word",
     "WouldRefuse",
+    "cells_of",
     "first_odd_cell",
     "for_any_node",
     "gate_of",
+    "hit_all",
     "hit_at_once",
     "in_a_decision",
     "lease_left_ns",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from reconverge.kernel import (
     Cell,
@@ -28,6 +28,8 @@ from reconverge.kernel import (
     Settled,
     ShardState,
     Word,
+    cells_of,
+    hit_all,
     hit_at_once,
     settle_jointly,
 )
@@ -128,6 +130,15 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
     """
     claims = [Claimed(limiter.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
+
+
+hit_cells: Final = hit_all
+"""`hit_together` of `certain`, and of each limit what `cells_if_joint` returns, the key and the cost."""
+
+
+def cells_if_joint(limiter: Limiter) -> object:
+    """What `hit_cells` takes for a limit; None for one that takes a closer look."""
+    return cells_of(limiter.enforcement.table) if limiter.bans is None and not limiter.has_slots else None
 
 
 @dataclass(slots=True)

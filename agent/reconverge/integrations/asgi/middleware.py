@@ -12,7 +12,7 @@ from typing import Any, Final, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import root_of, route_of, router_in, routes_of, templates_for
-from reconverge.integrations.asgi.scope_keys import by_scope
+from reconverge.integrations.asgi.scope_keys import in_scope
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
     App,
@@ -30,11 +30,11 @@ from reconverge.integrations.web.bound_rule import Found
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
+from reconverge.integrations.web.pipeline import Admitted, Refused
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
-from reconverge.integrations.web.straight import Admitted, Refused
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
@@ -197,14 +197,16 @@ class RateLimitMiddleware:
         self._unmatched = UnmatchedRules([*self._rules, *self._messages], self.guard.failed)
         if self.guard.meter is not None:  # whose routes are found by the router below
             self._find_router()
-        self._by_scope = None if self._unmatched.wanted else by_scope(self.guard, self._rules)
+        pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_scope)
+        self._decide = None if pipeline is None else pipeline.decide
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
-        kind, outcome = scope["type"], None
-        if kind == "http" and self._by_scope is not None and self.guard.enabled and not self.guard.filters:
-            outcome = self._by_scope(scope)
-            if isinstance(outcome, Admitted):  # as below; most requests go no further
+        kind = scope["type"]
+        outcome: Outcome | list[Found] | None = None
+        if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
+            outcome = self._decide(scope)
+            if type(outcome) is Admitted:  # as below; most requests go no further
                 scope[OUTCOME] = outcome
                 await self.app(scope, receive, adding(send, outcome))
                 return
@@ -217,7 +219,7 @@ class RateLimitMiddleware:
         else:
             await self.app(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | Found | None) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[Found] | None) -> None:
         """Serve a request; `outcome` is what was decided or found already."""
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)

@@ -4,24 +4,21 @@
 #
 # Most middlewares have one limit, by an API key in a header or by the client's address. For these an object that stands
 # for the request is made, asked one thing, and thrown away; together with what that calls, this cost more than the
-# decision, its outcome and the response fields. So where a single rule is about all requests and goes the straight way
-# (`web/straight.py`), and its key function is one of ours that looks at one thing, that is found in the scope. So is
-# the part of the key that tells routes apart.
+# decision, its outcome and the response fields. So where the key functions of a pipeline's rules are ours and look at
+# one thing, that is found in the scope. So is the part of the key that tells routes apart.
 #
-# What is found is what the key function finds, and a mistake in the scope raises what it raises there: whatever the
-# straight way leaves to the guard, the guard goes on with that, and the key function is not asked. Where proxies are
-# believed, an address depends on header fields, and the key function is asked as ever.
+# What is found is what the key function finds, and a mistake in the scope raises what it raises there. Where proxies
+# are believed, an address depends on header fields, and the key function is asked as ever.
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from reconverge.integrations.asgi.routes import route_of
 from reconverge.integrations.asgi.sending import field_name
 from reconverge.integrations.web.bound_rule import Declared
-from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.request.addresses import (
     ADDRESS_CHARACTERS_MAX,
     Addresses,
@@ -37,7 +34,6 @@ from reconverge.integrations.web.request.keys import (
     identity_of,
     source_of,
 )
-from reconverge.integrations.web.straight import Deciding
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
@@ -66,8 +62,10 @@ def _route(scope: Mapping[str, Any]) -> str:
 def _in_header(wanted: bytes) -> Finder:
     def find(scope: Mapping[str, Any]) -> str | None:
         """As `AsgiRequest.single_header` does."""
-        found = None
-        for name, value in scope["headers"]:
+        found, headers = None, scope["headers"]
+        if headers.__class__ is not list:
+            headers = _kept(scope)
+        for name, value in headers:
             if name == wanted:
                 if found is not None and value != found:
                     return None
@@ -75,6 +73,14 @@ def _in_header(wanted: bytes) -> Finder:
         return None if found is None else found.decode("latin-1")
 
     return find
+
+
+def _kept(scope: Mapping[str, Any]) -> Sequence[Any]:
+    """The header fields of a request, which stay where they are found: an iterable may be used up by one look."""
+    headers = scope["headers"]
+    if not isinstance(headers, Sequence):
+        headers = cast("dict[str, Any]", scope)["headers"] = list(headers)
+    return cast("Sequence[Any]", headers)
 
 
 @cache
@@ -94,20 +100,16 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
     return find
 
 
-def by_scope(guard: Guard, rules: Sequence[Declared], find: Finder | None = None) -> Deciding | None:
-    """What decides by the scope alone, if there is one rule of which all else is known; else None.
+def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
+    """What finds the key of a rule in a scope, and the part of it for the route or scope; None if that has to be asked.
 
-    `find` finds the key, where the key function itself does not say what it looks at. What is returned is not to
-    be asked while requests are let pass before, or nothing is decided at all.
+    For rules that are about all requests.
     """
-    straight = guard.straight_about_all(rules)
-    if straight is None:
-        return None
-    declared = straight.declared
-    find = find or finder_for(declared.key_function, guard.addresses)
-    if find is None:
-        return None
-    part: Callable[[Any], Any] | None = declared.part_of_key
-    if part is not None and declared.fixed_scope is None:
-        part = _route
-    return straight.deciding(find, part)
+    find = finder_for(declared.key_function, addresses)
+    return None if find is None else (find, part_in_scope(declared))
+
+
+def part_in_scope(declared: Declared) -> Finder | None:
+    """What finds the part of the key."""
+    part: Any = declared.part_of_key
+    return _route if part is not None and declared.fixed_scope is None else part

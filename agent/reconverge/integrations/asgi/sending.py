@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.outcome import Outcome, fields_together, go_on
+from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
-from reconverge.integrations.web.straight import Admitted
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -49,7 +49,7 @@ def adding(send: Send, outcome: Admitted) -> Send:
                 if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
                     break
             else:
-                fields = outcome.straight.encoded(outcome.decision)
+                fields = outcome.pipeline.encoded(outcome.decisions)
             if fields is None:
                 headers = with_fields_of(outcome, headers)
             else:
@@ -212,12 +212,12 @@ async def _no_more() -> None:
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
     """Header fields with those of a single outcome, as `merged` returns them."""
+    refused = False
     for name, _ in headers:
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
-            refused, fields = True, outcome.encoded_beside(refused=True)
+            refused = True
             break
-    else:
-        refused, fields = False, outcome.straight.encoded(outcome.decision)
+    fields = outcome.pipeline.encoded(outcome.decisions, refused=refused)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields
 
 

@@ -22,17 +22,17 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
-from reconverge.integrations.asgi.scope_keys import by_scope
+from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
 from reconverge.integrations.web.bound_rule import Declared, Found, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
+from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, identity_of, name_of_function
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
-from reconverge.integrations.web.straight import Admitted
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
@@ -304,7 +304,9 @@ class _Asked:
         self._guard = guard
         self._declared = declared
         self._rules = [declared]
-        self._by_scope = by_scope(guard, self._rules, None if key is None else key.in_scope)
+        finders = in_scope if key is None else lambda rule, _: (key.in_scope, part_in_scope(rule))
+        pipeline = guard.pipeline(self._rules, finders)
+        self._decide = None if pipeline is None else pipeline.decide
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
         """What routes depend on."""
@@ -319,10 +321,10 @@ class _Asked:
 
         FastAPI asks this very function: what it takes is what FastAPI fills in.
         """
-        guard, decide = self._guard, self._by_scope
+        guard, decide = self._guard, self._decide
 
         async def check(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
-            found = None
+            found: Outcome | list[Found] | None = None
             if decide is not None and guard.enabled and not guard.filters:
                 scope: Any = connection.scope
                 found = decide(scope)
@@ -337,7 +339,7 @@ class _Asked:
         return check
 
     async def _check(
-        self, connection: HTTPConnection, response: Response | None, outcome: Outcome | Found | None
+        self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[Found] | None
     ) -> Outcome:
         """Decide, and say so; `outcome` is what was decided or found already."""
         scope: Any = connection.scope

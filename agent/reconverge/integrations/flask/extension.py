@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 from reconverge.agent.agent import Agent
 from reconverge.arguments import told
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.integrations.environment_keys import by_environment
+from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
     APPLICATION,
     DEFAULT,
@@ -35,13 +35,13 @@ from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.keys import KeyFunction, by_ip, waits
 from reconverge.integrations.web.request.request import FAILED
 from reconverge.integrations.web.request.request import Response as Ended
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, checked_flag
-from reconverge.integrations.web.straight import Admitted, Deciding
 from reconverge.integrations.web.unmatched import UnmatchedRules
 from reconverge.integrations.wsgi import (
     Environment,
@@ -102,8 +102,8 @@ class _Mark:
     exempt: bool = False
     checks: Callable[..., Any] | None = None
     """The function that checks them, when it is called."""
-    decide: Deciding | None = None
-    """What decides by the environment of a request alone, if that can tell all that the only rule asks."""
+    decide: Decide | None = None
+    """What decides by the environment of a request alone, if that can tell all that the rules ask."""
 
     @property
     def overrides_defaults(self) -> bool:
@@ -298,10 +298,10 @@ class Limits:
         before = _mark_of(view)
         if before is not None and before.checks is view:
             before.rules.append(declared)
-            before.decide = None
+            before.decide = self._decides(before.rules)
             return view
         mark = _Mark([declared], exempt=before is not None and before.exempt)
-        mark.decide = by_environment(self.guard, mark.rules, user_now)
+        mark.decide = self._decides(mark.rules)
         awaited = not inspect.isroutine(view) or inspect.iscoroutinefunction(view)
         guard, request_now = self.guard, current_request
 
@@ -325,6 +325,10 @@ class Limits:
         mark.checks = limited
         setattr(limited, MARK, mark)
         return cast("View", limited)
+
+    def _decides(self, rules: Sequence[Declared]) -> Decide | None:
+        pipeline = self.guard.pipeline(rules, functools.partial(in_environment, user_in=user_now))
+        return None if pipeline is None else pipeline.decide
 
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
@@ -373,9 +377,9 @@ class Limits:
             request = FlaskRequest(current_request(), self.guard.addresses)
             self._go_on(self.guard.check(request, rules))
 
-    def _check_further(self, rules: Sequence[Declared], found: Outcome | Found) -> None:
+    def _check_further(self, rules: Sequence[Declared], found: Outcome | list[Found]) -> None:
         """The same, after something was decided or found by the environment."""
-        if isinstance(found, Found):
+        if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
             found = self.guard.check_further_blocking(request, rules, found)
         self._go_on(found)
@@ -418,7 +422,7 @@ class Limits:
             outcome, headers = outcomes[-1], response.headers
             if type(outcome) is not Admitted or len(outcomes) > 1 or says_when_to_retry(headers):
                 return after(response, environment, outcomes)
-            fields = outcome.straight.fields(outcome.decision, refused=False)
+            fields = outcome.pipeline.fields(outcome.decisions)
             if fields is None:
                 return after(response, environment, outcomes)
             for name, value in fields:  # which are lists, so they stand beside others of their names

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
@@ -22,7 +22,6 @@ from reconverge.integrations.web.fields import (
     sf_string,
 )
 from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
-from reconverge.integrations.web.straight import Counting
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
@@ -152,6 +151,13 @@ class _Nothing:
 
 
 _NOTHING: Final = _Nothing()
+
+
+class Counting(Protocol):
+    """What counts by one quota."""
+
+    limit: Limit
+    """The quota, which may change."""
 
 
 class _Prepared:

@@ -176,6 +176,8 @@ class Declared:
         """The methods that the rule is about, in capitals; None if it is about all."""
         self.places = None if rule.paths is None else Places(rule.paths)
         """The paths that the rule is about; None if it is about all."""
+        self.is_about_all = self.methods is None and self.places is None
+        """Whether the rule is about all requests."""
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")

@@ -34,7 +34,11 @@ INTEGER_MAX: Final = 999_999_999_999_999
 """The largest integer of structured fields."""
 FAR_S: Final = 10**9
 """Thirty years; what is further away is not told."""
+FAR_OFF_S: Final = float(FAR_S)
+"""To be compared with a float, which takes half as long as an integer."""
 RETRY_AFTER: Final = "Retry-After"
+POLICY: Final = "RateLimit-Policy"
+SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
 """The unit of a quota that counts what is in progress, as `ietf-11` registers it."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
@@ -73,11 +77,12 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, r
     """
     if not told:
         return []
-    told = told if len(told) == 1 else sorted(told, key=_binding_first)
+    told = told if len(told) == 1 else sorted(told, key=lambda each: _binding_first((None, each.decision)))
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
-            fields += _ietf_11(told, refused=refused)
+            decided = [(Binding(decision.binding, quotas), decision) for decision, quotas in told]
+            fields += fields_11(decided, refused=refused)
         elif dialect == DRAFT_06:
             fields += _draft_06(told)
         else:
@@ -117,36 +122,86 @@ def sf_string(text: str) -> str:
 # -------------------------------------------------------------------- dialects
 
 
-def _ietf_11(told: Sequence[Told], *, refused: bool) -> Fields:
-    policies: dict[str, str] = {}
-    services: list[str] = []
-    refused = refused or any(not decision.allowed for decision, _ in told)
-    for decision, quotas in told:
-        name = decision.binding
-        if name in quotas:
-            policies[name] = policy_11(name, quotas[name])
-        slots = name in quotas and quotas[name].slots
-        services.append(service_11(sf_string(name), decision, refused=refused, slots=slots))
-    for _, quotas in told:
-        for name, limit in quotas.items():
-            policies.setdefault(name, policy_11(name, limit))
-    return [("RateLimit-Policy", ", ".join(policies.values())), ("RateLimit", ", ".join(services))]
+class Policy:
+    """The field in which `ietf-11` has quotas, those that bind before the others; kept as it is sent."""
+
+    __slots__ = ("encoded", "field", "quotas")
+
+    def __init__(self, quotas: Mapping[str, str]) -> None:
+        self.quotas = quotas
+        """What is said of each, by its name."""
+        text = ", ".join(quotas.values())
+        self.field = (POLICY, text)
+        self.encoded = (POLICY.lower().encode(), text.encode())
+        """The same as ASGI has it."""
 
 
-def service_11(name: str, decision: Decision, *, refused: bool, slots: bool = False) -> str:
+class Binding(Policy):
+    """What `ietf-11` says of the quotas of one limit, when one of them binds."""
+
+    __slots__ = ("binding", "name", "service", "slots")
+
+    def __init__(self, name: str, quotas: Mapping[str, Limit]) -> None:
+        self.binding = {name: policy_11(name, quotas[name])} if name in quotas else {}
+        """Of the quota that binds; nothing if it is none of these."""
+        super().__init__({**self.binding, **{each: policy_11(each, quotas[each]) for each in quotas if each != name}})
+        self.name = sf_string(name)
+        """Of the quota that binds."""
+        self.slots = name in quotas and quotas[name].slots
+        self.service = b"%b;r=%%d;t=%%d" % self.name.encode().replace(b"%", b"%%")
+        """What ASGI is sent of most decisions, but for the two numbers."""
+
+
+def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[Policy, str]:
+    """The policy of one decision or several, and the text of the other field.
+
+    `refused` if something else has refused already.
+    """
+    if len(decided) == 1:
+        ((binding, decision),) = decided
+        return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)
+    decided = sorted(decided, key=_binding_first)
+    for _, decision in decided:
+        refused = refused or not decision.allowed
+    services = [service_11(each.name, decision, refused=refused, slots=each.slots) for each, decision in decided]
+    return _of_all(*[binding for binding, _ in decided]), ", ".join(services)
+
+
+@lru_cache(maxsize=1024)
+def _of_all(*bindings: Binding) -> Policy:
+    """The quotas of several limits: those that bind come first."""
+    quotas: dict[str, str] = {}
+    for each in bindings:
+        quotas |= each.binding
+    for each in bindings:
+        for name, text in each.quotas.items():
+            quotas.setdefault(name, text)
+    return Policy(quotas)
+
+
+def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> Fields:
+    """The fields of `ietf-11` for decisions, none if there are none; `refused` if something else has refused."""
+    if not decided:
+        return []
+    policy, service = written_11(decided, refused=refused)
+    return [policy.field, (SERVICE, service)]
+
+
+def service_11(name: str, decision: Decision, *, refused: bool = False, slots: bool = False) -> str:
     """What `ietf-11` says of a decision about the quota of that name, which is a String of structured fields already.
 
     `refused` if the request is, by whatever limit. Of `slots` no moment is told: nothing knows when work ends.
     """
-    # What `_integer` and `_after_s` say, without the calls: most responses have this.
-    remaining = decision.remaining
+    remaining, after_s = decision.remaining, decision.reset_after
+    if 0.0 < after_s < FAR_OFF_S and decision.allowed and not (refused or slots) and 0 <= remaining <= INTEGER_MAX:
+        return f"{name};r={remaining};t={ceil(after_s)}"  # as below: most decisions have this
     if not 0 <= remaining <= INTEGER_MAX:
         remaining = _integer(remaining)
     if slots:
         return f"{name};r={remaining}"
     if decision.allowed:
         # What would have been admitted has nothing to be waited for: Retry-After is never earlier than any `t`.
-        after_s, least_s = decision.reset_after, 0
+        least_s = 0
         if refused or not after_s < FAR_S:
             return f"{name};r={remaining}"
     else:
@@ -202,8 +257,8 @@ def _window_s(limit: Limit) -> int:
     return max(1, _whole(limit.window * share))
 
 
-def _binding_first(told: Told) -> tuple[bool, float, int]:
-    decision = told.decision
+def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
+    _, decision = decided
     return (decision.allowed, -decision.retry_after, decision.remaining)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
@@ -30,6 +30,7 @@ from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects
 from reconverge.integrations.web.holding import HeldSlot, slot_for
 from reconverge.integrations.web.metering import Metering, check_contracts, checked_meter
 from reconverge.integrations.web.outcome import Outcome, Refusal, Ruling
+from reconverge.integrations.web.pipeline import CompiledRule, Find, Pipeline, compile_rule, decide_together
 from reconverge.integrations.web.refusal import refusal_of
 from reconverge.integrations.web.request.addresses import X_FORWARDED_FOR, Addresses
 from reconverge.integrations.web.request.keys import (
@@ -52,7 +53,6 @@ from reconverge.integrations.web.rules import (
     fitting_name,
     name_of,
 )
-from reconverge.integrations.web.straight import Straight, straight_for
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.doubt import within_s
@@ -84,6 +84,10 @@ class GuardStats:
     """Requests that a request filter let pass."""
     failures: dict[str, int]
     """What went wrong in deciding, by the class of the error."""
+
+
+Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
+"""What finds a rule's key, and its part for the route or scope, in what stands for a request; None if nothing can."""
 
 
 class Guard:
@@ -161,8 +165,10 @@ class Guard:
         self._metering = None if meter is None else Metering(meter, self.failed)
         self.filters: list[Asked] = []
         """What lets requests pass that it is true for."""
-        self._straight: dict[Declared, Straight] = {}
-        """Of the rules that have such a path."""
+        self._compiled: dict[Declared, CompiledRule] = {}
+        """The plain rules."""
+        self._pipelines: dict[Declared | tuple[Declared, ...], Pipeline | None] = {}
+        """By the rules that are about a request, of as many as requests have met; None where `_steps` decides."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
         """Whether those limits can decide together, of as many as requests have met."""
         self._names: dict[str, object] = {}
@@ -193,10 +199,10 @@ class Guard:
             chosen = self._new_name(wanted, rule.name_room)
         settings: dict[str, Any] = self._defaults
         declared = Declared(self.agent, rule, name=chosen, key=self._key, **settings)
-        metered = self._metering is not None  # which counts what the general way has decided
-        straight = None if metered else straight_for(self, declared, answered=self._on_breach is not None)
-        if straight is not None:
-            self._straight[declared] = straight
+        metered = self._metering is not None  # which counts what `_steps` has decided
+        compiled = None if metered else compile_rule(declared, answered=self._on_breach is not None)
+        if compiled is not None:
+            self._compiled[declared] = compiled
         return declared
 
     def request_filter(self, function: Any) -> Any:
@@ -213,37 +219,44 @@ class Guard:
 
     # ------------------------------------------------------------ deciding
 
-    def straight_about_all(self, rules: Sequence[Declared]) -> Straight | None:
-        """The straight path of the only rule, if that is about all requests; else None."""
-        straight = self._straight.get(rules[0]) if len(rules) == 1 else None
-        return straight if straight is not None and straight.is_about_all else None
+    def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
+        """What decides about requests that all of these rules are about; None if that takes a closer look each time.
 
-    def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | Found | None:
-        """The outcome, if a single rule is about the request, and has a straight path; else what `check` needs."""
-        if self.filters or not self.enabled:
+        `finders` finds in what stands for a request what a rule finds in the request itself. What is returned is not
+        to be asked while requests are let pass before (`filters`), or nothing is decided at all (`enabled`).
+        """
+        compiled = [self._compiled[rule] for rule in rules if rule in self._compiled]
+        if not compiled or len(compiled) < len(rules) or not decide_together(compiled):
             return None
-        if len(rules) == 1:
-            straight = self._straight.get(rules[0])
-            if straight is None or not (straight.is_about_all or self._only_one_about(request, rules)):
-                return None
-        else:
-            declared = self._only_one_about(request, rules)
-            straight = None if declared is None else self._straight.get(declared)
-        return None if straight is None else straight.decide(request)
+        if finders is None:
+            return Pipeline(self, compiled, [(rule.key_function, rule.part_of_key) for rule in rules])
+        if not all(rule.is_about_all for rule in rules):
+            return None
+        found = [finders(rule, self.addresses) for rule in rules]
+        known = [each for each in found if each is not None]
+        return Pipeline(self, compiled, known) if len(known) == len(rules) else None
+
+    def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[Found]:
+        """The outcome, if a pipeline decides about the request; else what `check_further` goes on with."""
+        if self.filters or not self.enabled:
+            return []
+        only = rules[0] if len(rules) == 1 and rules[0].is_about_all else None
+        about = self._about(request, rules) if only is None else only
+        try:
+            pipeline = self._pipelines[about]
+        except KeyError:
+            if len(self._pipelines) >= TOGETHER_MAX:
+                self._pipelines.clear()
+            pipeline = self._pipelines[about] = self.pipeline(rules if isinstance(about, Declared) else about)
+        return [] if pipeline is None else pipeline.decide(request)
 
     @staticmethod
-    def _only_one_about(request: Request, rules: Sequence[Declared]) -> Declared | None:
-        """The rule that is about the request; None for none or several, and where that cannot be told."""
-        found = None
-        for declared in rules:
-            try:
-                if declared.is_about(request):
-                    if found is not None:
-                        return None
-                    found = declared
-            except Exception:  # of a router that was asked; `check` says what becomes of it
-                return None
-        return found
+    def _about(request: Request, rules: Sequence[Declared]) -> tuple[Declared, ...]:
+        """The rules that are about the request; none where that cannot be told."""
+        try:
+            return tuple([rule for rule in rules if rule.is_about_all or rule.is_about(request)])
+        except Exception:  # of a router that was asked; `_steps` finds out what becomes of it
+            return ()
 
     def check(self, request: Request, rules: Sequence[Declared]) -> Outcome:
         """Decide about a request, without an event loop. Charges all limits, or none if any of them refuses.
@@ -254,8 +267,8 @@ class Guard:
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
-    def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Found | None) -> Outcome:
-        """As `check`, after `at_once` or a straight path has found no outcome."""
+    def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
+        """As `check`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
@@ -271,8 +284,8 @@ class Guard:
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
-    async def check_further(self, request: Request, rules: Sequence[Declared], found: Found | None) -> Outcome:
-        """As `check_async`, after `at_once` has found no outcome."""
+    async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
+        """As `check_async`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
@@ -289,7 +302,7 @@ class Guard:
             steps.close()
 
     def _steps(
-        self, request: Request, rules: Sequence[Declared], found: Found | None, *, blocking: bool
+        self, request: Request, rules: Sequence[Declared], found: Sequence[Found], *, blocking: bool
     ) -> Steps[Outcome]:
         if not self.enabled or not rules:
             return Outcome(self)
@@ -299,7 +312,7 @@ class Guard:
         for declared in rules:
             try:
                 if declared.concerns(request, self._mend):
-                    asked = found if found is not None and found.declared is declared else None
+                    asked = next((each for each in found if each.declared is declared), None)
                     claims += yield from declared.claims(request, self._mend, asked, blocking=blocking)
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, ReconvergeError
-from reconverge.integrations.web.fields import OF_CONTENT, Fields, Told
+from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, Told, fields_11
 from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
@@ -158,6 +158,10 @@ class Outcome:
         """The same, beside what others have decided: `refused` if that is a refusal."""
         return self.guard.fields(self.rulings, refused=refused)
 
+    def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
+        """What `ietf-11` is written of; None where the guard writes the fields, and empty where it writes none."""
+        return None
+
     @property
     def unsettled(self) -> bool:
         """Whether anything depends on the response."""
@@ -220,8 +224,12 @@ def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fi
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
     fields: Fields = []
     for judge in judges.values():
-        rulings = [ruling for outcome in outcomes if outcome.guard is judge for ruling in outcome.rulings]
-        fields += judge.fields(rulings, refused=refused)
+        own = [outcome for outcome in outcomes if outcome.guard is judge]
+        prepared = [outcome.prepared() for outcome in own]
+        if None in prepared:
+            fields += judge.fields([ruling for outcome in own for ruling in outcome.rulings], refused=refused)
+        else:
+            fields += fields_11([pair for each in prepared for pair in each or ()], refused=refused)
     return fields
 
 

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from reconverge.kernel.composite.asking import Rule, Settled, Together, Weighed, groups_of
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
-from reconverge.kernel.engine import COMPILED, Decision, KernelFields, Lock, Reentry, native
+from reconverge.kernel.engine import COMPILED, Decision, KernelFields, Lock, Reentry, Store, native
 
 T = TypeVar("T")
 
@@ -59,16 +59,27 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     look, as where the compiled kernel does not decide. With `certain` only what fits
     into the node's own part of each limit is admitted.
     """
-    if not COMPILED:
-        return None
     arguments: list[object] = [certain]
     for limit, key, cost in claims:
-        table = limit.tables[0]
-        if len(limit.tables) > 1 or not table.compiled:
+        cells = cells_of(limit)
+        if cells is None:
             return None
-        arguments += (table.cells, key, cost)
-    decisions: list[Decision] | int | None = cast("Any", native).hit_all(*arguments)
-    return decisions
+        arguments += (cells, key, cost)
+    return hit_all(*arguments)
+
+
+def cells_of(limit: Decider) -> Store | None:
+    """The keys of a limit with one quota, about which the compiled kernel decides; else None."""
+    table = limit.tables[0]
+    return table.cells if COMPILED and len(limit.tables) == 1 and table.compiled else None
+
+
+def _in_python(*_arguments: object) -> None:
+    """Leave it to `settle_jointly`."""
+
+
+hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native).hit_all if COMPILED else _in_python
+"""`hit_at_once` of `certain`, and of each limit its `cells_of`, the key and the cost."""
 
 
 class Joint(NamedTuple):

@@ -326,6 +326,11 @@ def escaped(text: str) -> str:
     return text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text
 
 
+def unescaped(part: str) -> str:
+    """The text that `escaped` has made a part of a key of."""
+    return part.replace("%7C", "|").replace("%25", "%") if "%" in part else part
+
+
 def plain(key: str) -> str:
     """A key that was found in a request, and cannot be mistaken for one of ours."""
     return hashed(key) if key[0] == OURS else key

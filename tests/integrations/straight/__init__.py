@@ -1,1 +1,0 @@
-"""Ways around what costs much, each held against the general one."""
