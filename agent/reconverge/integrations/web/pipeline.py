@@ -8,11 +8,7 @@ are `Admitted` and `Refused`.
 #
 # What most rules need of a request is known when they are declared: a plain function finds the key, the cost is a
 # number, and nothing depends on the response. So each request goes one way: find the keys, charge all limits in one
-# number, and nothing depends on the response. So each request goes one way: find the keys, charge all limits in one
-# step, and keep the decisions for the response. Rulings, fields and refusals are made when they are
-# step, and keep the decisions for the response. Rulings, fields and refusals are made when they are
-# asked for, because few are.
-# asked for, because few are.
+# step, and keep the decisions. Rulings, fields and refusals are made when they are asked for, because few are.
 #
 # Where the keys are found depends on the protocol, and nothing else does: a finder looks into a scope of ASGI, an
 # environment of WSGI or a request (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
