@@ -15,7 +15,7 @@ import reconverge
 
 ROOT: Final = Path(__file__).parents[2]
 PLACEHOLDER: Final = "ADDRESS-OF-THE-OWNER"
-UNRELEASED: Final = "## Unreleased"
+UNRELEASED: Final = "(unreleased)"
 OWNER: Final = "owner"
 PROJECT: Final = "project"
 
@@ -48,7 +48,7 @@ def missing(root: Path = ROOT) -> list[Missing]:
         (PLACEHOLDER not in security, OWNER, "where a vulnerability is reported to", f"SECURITY.md, {PLACEHOLDER}"),
         (version == reconverge.__version__, PROJECT, same, "pyproject.toml"),
         (not _fragments(root), PROJECT, "what has changed, put into the changelog: towncrier build", "changes/"),
-        (UNRELEASED not in changelog, PROJECT, f"no text that is headed {UNRELEASED!r}", "CHANGELOG.md"),
+        (UNRELEASED not in changelog, PROJECT, f"no heading with {UNRELEASED!r}", "CHANGELOG.md"),
         (bool(re.search(heading, changelog, re.MULTILINE)), PROJECT, f"a heading for {version}, dated", "CHANGELOG.md"),
     ]
     return [Missing(party, what, where) for there, party, what, where in needed if not there]

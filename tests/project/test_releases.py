@@ -146,6 +146,34 @@ def test_what_has_changed_can_be_put_into_the_changelog() -> None:
     assert [] == [target for target in targets if not (ROOT / target).exists()]
 
 
+def sections() -> dict[str, list[str]]:
+    """The entries of the changelog, a line for each, by the heading of their release."""
+    _, *parts = re.split(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    return {
+        heading: re.findall(r"^- .*$", text, re.MULTILINE)
+        for heading, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_the_changelog_has_one_section_for_each_version() -> None:
+    """A version has a date, or is the declared one and unreleased; no other heading stands among them."""
+    versions = [re.fullmatch(r"(\d+\.\d+\.\d+)(?:, \d{4}-\d{2}-\d{2}| \(unreleased\))", each) for each in sections()]
+    named = [found[1] for found in versions if found]
+    unreleased = [each for each in sections() if each.endswith(release.UNRELEASED)]
+
+    assert len(sections()) == len(named) == len(set(named))
+    assert unreleased in ([], [f"{reconverge.__version__} {release.UNRELEASED}"])
+
+
+def test_the_first_release_links_a_page_for_each_thing_that_it_has() -> None:
+    """An entry is one short line, which ends with a link to the page that explains it."""
+    (first,) = [entries for heading, entries in sections().items() if heading.startswith("0.1.0")]
+    linked = re.compile(r".{10,120}: \[[^\]]+\]\((?:docs/[\w/-]+|README)\.md(?:#[\w-]+)?\)\.")
+
+    assert 40 <= len(first) <= 80
+    assert [] == [entry for entry in first if not linked.fullmatch(entry)]
+
+
 @pytest.fixture
 def complete(tmp_path: Path) -> Path:
     """A project that lacks nothing."""
@@ -173,7 +201,7 @@ def test_a_complete_project_lacks_nothing(complete: Path) -> None:
         ("SECURITY.md", "security@example.org", release.PLACEHOLDER, "owner: where a vulnerability is reported"),
         ("pyproject.toml", f'version = "{reconverge.__version__}"', 'version = "9.9"', "project: the same version"),
         ("CHANGELOG.md", ", 2026-12-01", "", "project: a heading for"),
-        ("CHANGELOG.md", "# Changelog", "# Changelog\n\n## Unreleased", "project: no text that is headed"),
+        ("CHANGELOG.md", "# Changelog", "# Changelog\n\n## 9.9 (unreleased)", "project: no heading with"),
         ("changes/README.md", "", "", "project: what has changed, put into the changelog"),
     ],
 )
