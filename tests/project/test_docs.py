@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 README_LINES_MAX = 160
 """A first screen, and what has to stand beside it; all else is for the documents."""
+FIRST_SCREEN_LINES = 30
 INSTALLING = (ROOT / "docs" / "start" / "installing.md").read_text()
 SETTINGS = (ROOT / "docs" / "reference" / "settings.md").read_text()
 COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
@@ -63,9 +64,14 @@ def files_of_the_project() -> list[Path]:
 
 FILES = files_of_the_project()
 DOCUMENTS = sorted(
-    path for path in FILES if path.suffix == ".md" and (path.parent != ROOT / "changes" or path.stem == "README")
+    path
+    for path in FILES
+    if path.suffix == ".md"
+    and (path.parent != ROOT / "changes" or path.stem == "README")
+    and path.parent != ROOT / ".github"
 )
-"""What is read where it lies; a fragment of the changelog is read there, and tested with it in `test_releases.py`."""
+"""What is read where it lies; a fragment of the changelog is read there, and tested with it in `test_releases.py`. The
+template for pull requests is tested in `test_repository.py`."""
 SOURCES = sorted(
     path for path in FILES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ("agent", "sync")
 )
@@ -257,13 +263,21 @@ def test_the_readme_is_short() -> None:
     assert README.count("\n") <= README_LINES_MAX
 
 
-def test_the_readme_says_what_a_line_is_where_it_first_says_line() -> None:
-    """The first *line* of the README is followed by what it means, and stands before the table of bounds."""
+def test_the_first_screen_of_the_readme_shows_how_to_see_it_and_how_to_test_it() -> None:
+    """`make demo` and `make test` stand within the first screen, before the first heading below the title."""
+    screen = "".join(README.partition("\n## ")[0].splitlines(keepends=True)[:FIRST_SCREEN_LINES])
+
+    assert {"demo", "test"} <= set(re.findall(r"^\$ make ([a-z-]+)", screen, re.MULTILINE))
+
+
+def test_the_readme_explains_a_line_where_it_first_names_one() -> None:
+    """The first *line* of the README ends the sentence that defines it, before the table of bounds."""
     first = re.search(r"\blines?\b", prose(ROOT / "README.md"))
 
     assert first is not None
-    assert prose(ROOT / "README.md")[first.start() - 1 :].startswith(
-        "*line*: the part of a limit that it may use up alone"
+    assert re.search(
+        r"each process holds a part of every limit and spends it without asking: its \*$",
+        prose(ROOT / "README.md")[: first.start()],
     )
 
 
