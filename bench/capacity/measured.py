@@ -1,7 +1,7 @@
 """What a fleet costs its hub: CPU, bytes and memory of a Redis against nodes, keys and interval; and a model of it.
 
 Run as `python -m bench.capacity`. Time is virtual: only what was spent is measured, and an interval takes no longer
-than its exchanges. `--adopt` has `reconverge tune` and docs/operate/capacity.md go by what was found.
+than its exchanges. `--adopt` has `reconverge tune` and docs/operate/tuning.md go by what was found.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ COLD: Final = {
 }
 COLD_PCT_MAX: Final = 10.0
 DATA: Final = ROOT / "agent" / "reconverge" / "simulation" / "capacity.json"
-DOCUMENT: Final = ROOT / "docs" / "operate" / "capacity.md"
+DOCUMENT: Final = ROOT / "docs" / "operate" / "tuning.md"
 
 
 def measure(*, quick: bool) -> dict[str, Any]:

@@ -12,18 +12,21 @@ END: Final = "<!-- So far. -->\n"
 
 
 def with_tables(document: str, found: dict[str, Any]) -> str:
-    """The document with these tables in place of those that it had."""
+    """The document with these prices in place of those that it had."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables(found)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{_joined(found, [])}\n{END}{after}"
 
 
 def tables(found: dict[str, Any]) -> str:
     """The model, the points to which it was fitted, and cold keys beside hot ones."""
+    return _joined(found, [*_points(found["points"]), ""])
+
+
+def _joined(found: dict[str, Any], points: list[str]) -> str:
     about = {**found["about"], "packages": {}}
     where = in_a_sentence(about).replace("; no peers", "")
-    lines = [where, "", *_model(found["model"]), "", *_points(found["points"]), "", *_cold(found["cold"])]
-    return "\n".join(lines) + "\n"
+    return "\n".join([where, "", *_model(found["model"]), "", *points, *_cold(found["cold"])]) + "\n"
 
 
 def _model(lines: list[dict[str, Any]]) -> Iterator[str]:

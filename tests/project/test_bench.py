@@ -17,8 +17,8 @@ import pytest
 from bench import speed
 from bench.__main__ import kept, main
 from bench.capacity import pieces
-from bench.capacity.measured import DATA, GRID
-from bench.capacity.page import tables
+from bench.capacity.measured import DATA, DOCUMENT, GRID
+from bench.capacity.page import tables, with_tables
 from bench.child import Missing
 from bench.decisions import felt
 from bench.decisions.decisions import FLOOR
@@ -236,3 +236,12 @@ def test_a_short_run_tells_what_a_fleet_costs(compiled_kernel: None, tmp_path: P
     assert all(point["spent"]["cells"] > 0 for point in found["points"])
     assert (tmp_path / "chart-of-capacity.png").read_bytes().startswith(b"\x89PNG")
     assert before == DATA.read_bytes()
+
+
+def test_the_page_for_users_has_the_prices_that_were_measured_last() -> None:
+    """The page of the sync interval holds the model that the kept results make, and not the points behind it."""
+    found = json.loads((ROOT / "bench" / "results" / "capacity.json").read_text())
+    page = DOCUMENT.read_text()
+
+    assert with_tables(page, found) == page
+    assert tables(found) not in page

@@ -1,1 +1,1 @@
-"""Other projects' own tests, run on storages of ours; see docs/guide/drop-in.md."""
+"""Other projects' own tests, run on storages of ours; see docs/guide/migration.md."""
