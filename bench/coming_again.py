@@ -2,8 +2,8 @@
 
     python -m bench.coming_again [--quick]
 
-Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused, waits for as long
-as the response says, and asks once. The application is served by gunicorn; each request goes over a connection of its
+Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused, waits
+for as long as the response says, and asks once. The application is served by gunicorn; each request goes over a connection of its
 own, so any worker may take it.
 """
 

@@ -2,7 +2,8 @@
 
     python -m bench.web.drop_in [--quick]
 
-Prints the tables that docs/guide/migration.md sums up. Needs the packages of the extra `bench`, and `wrk` for the applications.
+Prints the tables that docs/guide/migration.md sums up. Needs the packages of the extra `bench`, and `wrk` for the
+applications.
 """
 
 from __future__ import annotations
