@@ -2,9 +2,9 @@
 
     python -m bench.coming_again [--quick]
 
-Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused, waits
-for as long as the response says, and asks once. The application is served by gunicorn; each request goes over a connection of its
-own, so any worker may take it.
+Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused,
+waits for as long as the response says, and asks once. The application is served by gunicorn; each request goes over a
+connection of its own, so any worker may take it.
 """
 
 from __future__ import annotations
