@@ -44,23 +44,21 @@ MEASURES: Final[tuple[Callable[..., Iterator[Row]], ...]] = (
 THEORY: Final = """\
 # Speed where it is felt
 
-A decision takes less than the increment of a dictionary. What a user feels is another thing: a request pays for all
-that is around the decision, and in an application that does something between two of them nothing is in the caches.
+A decision takes less than the increment of a dictionary. A user feels more: a request also pays for what is around the
+decision, and an application that does something between two decisions has emptied the caches.
 
-- *Before* is what it was when these aims were set, on two cores on another day.
-- A *floor* is the least that something like it costs, measured in the same run. On a busy machine the floor is dear as
-  well, so compare with it. For requests to an application that is called directly it is a middleware that counts keys
-  in a dictionary; under a server two constant response fields, or a dependency that does nothing; for one `allow`
-  between other work a dictionary, asked likewise; for the exchange see
-  [the benchmark](../../bench/capacity/pieces.py).
-- *In floors* is how many times the floor it takes: the aim beside the floor in the run by which it was set, where such
-  a floor is known, and what was found beside the floor of this run. *Met* in floors is an aim that is missed only
-  because all of this machine is slower: between two decisions more of its caches is emptied, for one thing.
-- What is added under a server also depends on the process: two of the same program differ by up to 12 µs for a request
-  in ASGI and 35 in FastAPI, and a floor that is smaller than that is known no better.
-- What stands in the way of what is not met: of exchanges [decision 132](../decisions/0132-what-an-exchange-costs.md)
+- *Before* was measured when these aims were set, on two cores on another day.
+- A *floor* is the least that something like it costs in the same run: a middleware that counts keys in a dictionary,
+  under a server two constant response fields or a dependency that does nothing, for one `allow` a dictionary, for the
+  exchange [the benchmark](../../bench/capacity/pieces.py). On a busy machine the floor is dear as well, so compare
+  with it.
+- *In floors* is how many times the floor it takes. An aim *met in floors* is missed only as this machine is slower.
+- Two processes of the same program differ by up to 12 µs for a request in ASGI and 35 in FastAPI.
+- What is in the way of the aims: of exchanges [decision 132](../decisions/0132-what-an-exchange-costs.md)
   and [141](../decisions/0141-between-requests-an-exchange-is-cold.md), of requests
   [126](../decisions/0126-rules-are-compiled-into-one-pipeline.md).
+
+How it is measured, and what else is: [measurements](../../bench/README.md).
 
 """
 
