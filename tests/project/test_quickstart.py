@@ -1,6 +1,6 @@
 """Goal: the newcomer's path works by copy and paste from a fresh clone.
 
-It leads from the README to a limited endpoint, a small limit that is exact on two workers, a tuned interval, a fault.
+It leads from the README to a limited endpoint, a small limit that is exact on two workers, a fault.
 
 Method: commands, programs and what comes out of them are taken from the pages. They run in a clone of this checkout, in
 an environment of its own, beside a real Redis, with a real uvicorn of two workers. Three things are not as on a machine
@@ -175,11 +175,10 @@ def test_the_six_lines_of_the_readme_welcome_ada(clone: Clone, redis_server: Red
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [0, 1], ids=["as it is", "tuned"])
-def test_a_small_limit_is_exact_on_two_workers(clone: Clone, redis_server: RedisServer, step: int) -> None:
-    """Both programs of the quickstart admit what the page says, whichever worker answers, or at a tuned interval."""
-    program = blocks(QUICKSTART, "python")[step]
-    loop, said = [(line, answer) for line, answer in commands().items() if line.startswith("for ")][step]
+def test_a_small_limit_is_exact_on_two_workers(clone: Clone, redis_server: RedisServer) -> None:
+    """The program of the quickstart admits what the page promises, on both workers together."""
+    (program,) = blocks(QUICKSTART, "python")
+    ((loop, said),) = [(line, answer) for line, answer in commands().items() if line.startswith("for ")]
 
     with clone.served(program, redis_server) as address:
         answers = clone.types(loop.replace(f"localhost:{PORT}", address)).split()
@@ -204,17 +203,6 @@ def test_a_refusal_tells_what_the_page_says(clone: Clone, redis_server: RedisSer
 
 
 @pytest.mark.slow
-def test_the_interval_that_tune_finds_is_the_one_of_the_program(clone: Clone) -> None:
-    """`tune` says what the page says that it says, and the second program has the interval that the page tells."""
-    (said,) = re.findall(r"Its last lines begin with `(Use sync_interval=\d+)`", QUICKSTART)
-
-    told = " ".join(clone.types(command("reconverge tune")).split())
-
-    assert f" {said} " in told
-    assert f"{said.removeprefix('Use ')})" in blocks(QUICKSTART, "python")[1]
-
-
-@pytest.mark.slow
 def test_the_fault_is_survived(clone: Clone) -> None:
     """The scenario of the page ends as the page says: its promises are kept."""
     (name, verdict) = re.findall(
@@ -229,6 +217,6 @@ def test_the_fault_is_survived(clone: Clone) -> None:
 
 def test_the_page_has_no_command_that_is_not_run_here() -> None:
     """Each command of the quickstart is run, but for the two that make the environment."""
-    beginnings = ("pip install", "uvicorn", "for ", "curl", "reconverge tune", "make chaos")
+    beginnings = ("pip install", "uvicorn", "for ", "curl", "make chaos")
 
     assert set(ENVIRONMENT) == {line for line in commands() if not line.startswith(beginnings)}
