@@ -104,6 +104,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.getfixturevalue("redis_server").url
         return
     cluster: RedisCluster = request.getfixturevalue("shared_cluster")
+    cluster.flush()
     yield cluster.url
     cluster.flush()
 
@@ -146,6 +147,7 @@ def test_the_last_contracts_hold_while_the_hub_is_away(redis_server: RedisServer
         contracts = Contracts(agent, {"plans": {"p": {"limits": {"requests": "1/hour"}}}, "unknown": "p"})
         reader = follow_hub(contracts, secret=SECRET, file=file)
         eventually(lambda: reader.stats().version == 1, "the first version")
+        eventually(file.exists, "that it is kept")  # which is done after it is obeyed, on a thread
 
         assert 1 == contracts.version
     away = Agent("redis://127.0.0.1:1/0", namespace="shop")

@@ -302,4 +302,8 @@ class _Listening:
                 pause_s = FORBIDDEN_S if error.kind in FORBIDDEN else min(most_s, least_s * 2 ** min(failures, 20))
             finally:
                 await self._hints.close()
-            await asyncio.sleep(pause_s)
+            await self._rest(pause_s)
+
+    async def _rest(self, seconds: float) -> None:
+        """Do nothing for so long, before connecting again."""
+        await asyncio.sleep(seconds)
