@@ -9,7 +9,7 @@ from chaos.names import SECRET, TOLD, hash_of
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
 from tests.support.certificates import tls_options
-from tests.support.redis_cluster import SLOTS, RedisCluster, SlotMove
+from tests.support.redis_cluster import QUICK_MS, SLOTS, RedisCluster, SlotMove
 from tests.support.servers import wait_until
 
 MASTERS: Final = 3
@@ -37,7 +37,7 @@ class Cluster:
         self._guard = guard
         options = () if guard is None else redis_users(ClusterHub.__doc__ or "")
         tls = () if guard is None else (*tls_options(guard.certificates), "--tls-cluster", "yes")
-        self._cluster = RedisCluster(*options, masters=MASTERS, tls=tls)
+        self._cluster = RedisCluster(*options, masters=MASTERS, tls=tls, failed_after_ms=QUICK_MS)
         self.servers = self._cluster.servers
 
     @property

@@ -11,7 +11,7 @@ from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import tls_options
 from tests.support.redis_cluster import bulk_strings
-from tests.support.redis_sentinel import SERVICE, RedisService
+from tests.support.redis_sentinel import QUICK_MS, SERVICE, RedisService
 from tests.support.servers import wait_until
 
 FAILOVER_S: Final = 30.0
@@ -25,12 +25,13 @@ class Service:
     def __init__(self, guard: Guard | None = None) -> None:
         self._guard = guard
         if guard is None:
-            self._service = RedisService()
+            self._service = RedisService(down_after_ms=QUICK_MS)
         else:
             self._service = RedisService(
                 tls=tls_options(guard.certificates),
                 options=redis_users(RedisHub.__doc__ or ""),
                 sentinel_lines=(_finder(),),
+                down_after_ms=QUICK_MS,
             )
 
     @property

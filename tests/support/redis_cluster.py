@@ -8,26 +8,38 @@ from typing import Final, Self
 
 from redis.crc import key_slot
 
-from tests.support.servers import PORTS, RedisServer, Servers, wait_until
+from tests.support.servers import HELD_UP_MS, PORTS, RedisServer, Servers, wait_until
 
 SLOTS: Final = 16384
 BUS_OFFSET: Final = 10_000
 """By how much the port on which servers speak to each other is above the other."""
 KEYS_AT_ONCE: Final = 1000
 FORMING_S_MAX: Final = 60.0
+QUICK_MS: Final = 1000
+"""When servers of tests that kill or stop one call it failed, and all of them until they have formed a cluster."""
 
 
 class RedisCluster(Servers):
     """Masters that share the slots evenly, in the order of `servers`, with so many replicas each.
 
-    `tls` are options that make each of them listen with TLS too, on the port in `tls_ports` of the same place.
+    `tls` are options that make each of them listen with TLS too, on the port in `tls_ports` of the same place. A server
+    counts as failed when it is silent for `failed_after_ms`.
     """
 
-    def __init__(self, *options: str, masters: int = 3, replicas: int = 0, tls: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *options: str,
+        masters: int = 3,
+        replicas: int = 0,
+        tls: tuple[str, ...] = (),
+        failed_after_ms: int = HELD_UP_MS,
+    ) -> None:
         super().__init__()
+        self._failed_after_ms = failed_after_ms
         self.masters = masters
         self.tls_ports = [free_cluster_port() for _ in range(masters * (1 + replicas) if tls else 0)]
-        common = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"]
+        common = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(QUICK_MS)]
+        common += ["--cluster-require-full-coverage", "no"]
         common += ["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", *tls, *options]
         self.servers = [
             RedisServer(
@@ -83,6 +95,7 @@ class RedisCluster(Servers):
         for number, server in enumerate(self.servers[self.masters :]):
             server.command("CLUSTER", "REPLICATE", node_id(self.servers[number % self.masters]))
         wait_until(self._is_formed, "the cluster", FORMING_S_MAX)
+        self.command("CONFIG", "SET", "cluster-node-timeout", str(self._failed_after_ms))
         self.settle()
         return self
 

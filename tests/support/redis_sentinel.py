@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from tests.support.servers import RedisServer, Server, Servers, accepts, free_port, redis_binary, wait_until
+from tests.support.servers import HELD_UP_MS, RedisServer, Server, Servers, accepts, free_port, redis_binary, wait_until
 
 SERVICE: Final = "mymaster"
-DOWN_AFTER_MS: Final = 1000
+QUICK_MS: Final = 1000
+"""When Sentinels of tests that kill or stop a master call it down."""
 READY_S_MAX: Final = 60.0
 
 
 class Sentinel(Server):
     """One Sentinel on a loopback port, with a configuration file that it rewrites."""
 
-    def __init__(self, master_port: int, *lines: str, tls: bool) -> None:
+    def __init__(self, master_port: int, *lines: str, tls: bool, down_after_ms: int) -> None:
         super().__init__()
         self.port = free_port()
         self._config = self.directory / f"sentinel-{self.port}.conf"
@@ -26,7 +27,7 @@ class Sentinel(Server):
                     "bind 127.0.0.1",
                     f"dir {self.directory}",
                     f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2",
-                    f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
+                    f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}",
                     f"sentinel failover-timeout {SERVICE} 3000",
                     *lines,
                     "",
@@ -43,12 +44,21 @@ class Sentinel(Server):
 
 
 class RedisService(Servers):
-    """What `SERVICE` is for three Sentinels. `tls` are options by which all of them speak TLS; `options` are others."""
+    """What `SERVICE` is for three Sentinels. `tls` are options by which all of them speak TLS; `options` are others.
+
+    The master stays the same unless it is silent for `down_after_ms`.
+    """
 
     def __init__(
-        self, *, tls: tuple[str, ...] = (), options: tuple[str, ...] = (), sentinel_lines: tuple[str, ...] = ()
+        self,
+        *,
+        tls: tuple[str, ...] = (),
+        options: tuple[str, ...] = (),
+        sentinel_lines: tuple[str, ...] = (),
+        down_after_ms: int = HELD_UP_MS,
     ) -> None:
         super().__init__()
+        self._down_after_ms = down_after_ms
         self._tls = tls
         ports = [free_port() for _ in range(2 if tls else 0)]
         ways = [("--tls-port", str(port), "--tls-replication", "yes", *tls) for port in ports] or [(), ()]
@@ -84,7 +94,7 @@ class RedisService(Servers):
             f"{name.removeprefix('--')} {value}" for name, value in zip(self._tls[::2], self._tls[1::2], strict=True)
         ]
         for _ in range(3):
-            sentinel = Sentinel(self.master_port, *lines, tls=bool(self._tls))
+            sentinel = Sentinel(self.master_port, *lines, tls=bool(self._tls), down_after_ms=self._down_after_ms)
             self._stack.enter_context(sentinel)
             self.sentinels.append(sentinel)
         wait_until(self._all_are_known, "the sentinels", READY_S_MAX)

@@ -18,7 +18,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
-from tests.support.redis_cluster import RedisCluster, SlotMove
+from tests.support.redis_cluster import QUICK_MS, RedisCluster, SlotMove
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -110,7 +110,7 @@ class Fleet:
 @pytest.fixture
 def cluster() -> Iterator[RedisCluster]:
     """A cluster of this test's own."""
-    with RedisCluster() as own:
+    with RedisCluster(failed_after_ms=QUICK_MS) as own:
         yield own
 
 
@@ -171,7 +171,7 @@ def test_a_slot_that_moves_under_load_takes_nothing_with_it(cluster: RedisCluste
 
 def test_a_replica_takes_over_from_a_server_that_is_killed() -> None:
     """The nodes find it by themselves, and tell it whatever it had not heard from its master."""
-    with RedisCluster(replicas=1) as cluster, ExitStack() as stack:
+    with RedisCluster(replicas=1, failed_after_ms=QUICK_MS) as cluster, ExitStack() as stack:
         fleet = _started(Fleet(cluster), stack)
         dead = cluster.servers[1]
         replica = cluster.servers[1 + cluster.masters]

@@ -18,7 +18,7 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge.testing.claims.scene import Scene
 from reconverge_sync.sentinel.hub import SentinelHub
-from tests.support.redis_sentinel import SERVICE, RedisService
+from tests.support.redis_sentinel import QUICK_MS, SERVICE, RedisService
 from tests.support.servers import free_port
 from tests.support.waiting import eventually
 
@@ -30,7 +30,7 @@ UNREPLICATED = 50
 @pytest.fixture
 def service() -> Iterator[RedisService]:
     """A service of this test's own."""
-    with RedisService() as own:
+    with RedisService(down_after_ms=QUICK_MS) as own:
         yield own
 
 
