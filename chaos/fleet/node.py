@@ -39,10 +39,19 @@ ASK_PAUSE_S: Final = 0.003
 """Between requests for one key; many exchanges are made until they are over."""
 LATE_NS: Final = 20 * MILLISECOND_NS
 """Later than that is worth writing down."""
+SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 NAP_S: Final = 0.02
 READY_S: Final = 30.0
 EAGER_MAX: Final = 5
 """So many of those who try again at once are enough to see it."""
+
+
+def held_up_ns() -> int:
+    """For how long this thread was ready to run in its life while others had the processors; 0 where nobody counts."""
+    try:
+        return int(SCHEDULED.read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 class Node:
@@ -191,18 +200,17 @@ class Node:
         """Have a request decided that may ask the hub, and write down how, and whether it waited."""
         verdict = None
         suspended: list[None] = []
-        wall_ns, t_ns = time.time_ns(), time.monotonic_ns()
+        held_ns, wall_ns, t_ns = held_up_ns(), time.time_ns(), time.monotonic_ns()
         # Runs only if this task lets others of its loop run.
         handle = asyncio.get_running_loop().call_soon(suspended.append, None)
         try:
             verdict = await contestant.ask(request.key, request.cost)
         except Exception as error:  # noqa: BLE001  # whatever escapes is to be told
             self._escaped(contestant.name, error)
-        took_ns = time.monotonic_ns() - t_ns
+        how = {"t_ns": t_ns, "took_ns": time.monotonic_ns() - t_ns, "wall_ns": wall_ns, "waited": bool(suspended)}
         handle.cancel()
         if verdict is not None:
-            waited = bool(suspended)
-            self._decided(contestant, request, verdict, t_ns=t_ns, took_ns=took_ns, wall_ns=wall_ns, waited=waited)
+            self._decided(contestant, request, verdict, held_ns=held_up_ns() - held_ns, **how)
 
     def _decided(self, contestant: Contestant, request: Request, verdict: Verdict, **how: Any) -> None:
         """Count what was admitted, and write down how it was decided."""

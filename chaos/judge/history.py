@@ -48,6 +48,8 @@ class Decide(NamedTuple):
     """Stands for many decisions, of which only the sum is of interest."""
     waited: bool = False
     """Whether it let other tasks of its loop run; only where requests ask the hub."""
+    held_ns: int = 0
+    """For how long meanwhile its thread was ready to run and others had the processors; likewise."""
 
 
 class Held(NamedTuple):
@@ -226,11 +228,12 @@ class Recorder:
         touched: str = "",
         summed: bool = False,
         waited: bool = False,
+        held_ns: int = 0,
     ) -> None:
         """A request was decided; or many, whose costs are summed up."""
         allowed, epoch, hub_ns, known, *_ = verdict
-        one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known, touched, summed, waited)
-        self.write("decide", who=who, of=one)
+        one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known)
+        self.write("decide", who=who, of=one._replace(touched=touched, summed=summed, waited=waited, held_ns=held_ns))
 
     def sent(self, who: str, account: str, charged: int | None, *, lease: Lease = ONLY) -> int:
         """An exchange begins. Returns its number, for `heard`."""

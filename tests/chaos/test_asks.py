@@ -57,6 +57,16 @@ def test_a_request_may_take_as_long_as_it_may_wait_and_an_application_was_late(l
     assert (not more_ns) == meets(waits_no_longer, story.case(total=1))
 
 
+@pytest.mark.parametrize("more_ns", [0, 1])
+def test_a_request_may_take_longer_by_as_much_as_others_had_the_processors(more_ns: int) -> None:
+    """Of this request itself, and by no nanosecond more: another one was not held up."""
+    story = asked_story()
+    for held_ns, took_ns in ((ns(0.3), WITHIN_NS + GRAIN_NS + ns(0.3)), (0, WITHIN_NS + GRAIN_NS + more_ns)):
+        story.admits(0, 2.5, waited=True, took_ns=took_ns, held_ns=held_ns)
+
+    assert (not more_ns) == meets(waits_no_longer, story.case(total=2))
+
+
 @pytest.mark.parametrize("waited", [False, True])
 def test_after_one_that_was_left_without_an_answer_none_waits(waited: bool) -> None:
     """A request that begins afterwards is decided at once."""
