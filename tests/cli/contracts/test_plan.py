@@ -1,8 +1,10 @@
 """Goal: what `reconverge contracts plan` foretells is what `reconverge replay` then shows, and is told briefly.
 
-Method: both commands on the same public recordings, on a lone node, as that is what is rehearsed: what is counted alike
-wherever a window begins, because a replay begins at no round moment. Both sides of how much may be refused; and what is
-given wrongly.
+Method: both commands on the same requests of public recordings, on a lone node, as that is what is rehearsed: what is
+counted alike wherever a window begins, because a replay begins at no round moment. A replay takes real time, and a
+machine that is busy makes a request late, by a second of the recording in 33 ms; so what is foretold is about the
+moments in which requests were made. Requests in doubt ask: a node that refuses them refuses the more, the later the hub
+answers. Both sides of how much may be refused; and what is given wrongly.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,10 @@ from typer.testing import CliRunner
 
 from reconverge import ReconvergeError
 from reconverge.cli.app import app
+from reconverge.cli.replay import fleet
+from reconverge.cli.replay.fleet import Outcome, Progress, Setup, run
+from reconverge.cli.replay.judgement import arrivals_of
+from reconverge.clock import SECOND_NS
 from tests.support.commands.checked import Said
 
 OK, MISTAKE, TOO_MANY, INTERRUPTED = 0, 2, 3, 130
@@ -30,6 +37,7 @@ DOCUMENT = ROOT / "docs" / "guide" / "contracts-plan.md"
 DATA = ROOT / "examples" / "data"
 ACCESS = DATA / "access-2015.csv.gz"
 CHAT = DATA / "llm-conv-2023.csv.gz"
+ALONE = "--nodes", "1", "--in-doubt", "ask:5s"
 CONTRACTS = """
 unknown: free
 plans:
@@ -72,26 +80,42 @@ def figures(*words: object, status: int = OK) -> dict[str, Any]:
     return read
 
 
-def replayed(*words: object) -> dict[str, Any]:
-    """The figures of a replay on one node."""
-    command = [sys.executable, "-m", "reconverge.cli", "replay", *map(str, words), "--nodes", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+class Replay:
+    """A replay on one node: its figures, and a recording of the moments in which it made its requests."""
 
-    assert OK == done.returncode, done.stderr
-    read: dict[str, Any] = json.loads(done.stdout)
-    return read
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+        outcomes: list[Outcome] = []
+
+        def kept(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
+            outcomes.append(run(setup, watch))
+            return outcomes[-1]
+
+        monkeypatch.setattr(fleet, "run", kept)
+        result = CliRunner().invoke(app, ["replay", *map(str, words), *ALONE, "--json"])
+
+        assert OK == result.exit_code, result.output
+        self.shown: dict[str, Any] = json.loads(result.stdout)
+        self.made = directory / "made.csv"
+        (outcome,) = outcomes
+        arrivals = sorted(arrivals_of(outcome, 0), key=lambda one: one.arrived_ns)
+        begin_ns, speed = arrivals[0].arrived_ns, outcome.setup.speed
+        rows = (
+            f"{(one.arrived_ns - begin_ns) / SECOND_NS * speed},{one.key},{one.cost},{one.settle}" for one in arrivals
+        )
+        self.made.write_text("\n".join(["t_s,client,cost,settle", *rows]) + "\n")
 
 
 @pytest.mark.slow
-def test_a_halved_limit_refuses_in_a_replay_what_was_foretold(tmp_path: Path) -> None:
+def test_a_halved_limit_refuses_in_a_replay_what_was_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within 1 % of the requests of a public web site; and what a central limiter admits of them is just that."""
     now, half = contracts(tmp_path, "60/minute", "now.yaml"), contracts(tmp_path, "30/minute")
 
-    foretold = figures(half, ACCESS, "--customer", "client", "--current", now)
-    shown = replayed(
-        *(ACCESS, "--key", "client", "--limit", "30/minute", "--algorithm", "sliding-log"),
+    replay = Replay(
+        *(tmp_path, monkeypatch, ACCESS, "--key", "client", "--limit", "30/minute", "--algorithm", "sliding-log"),
         *("--speed", 600, "--max-gap", 61),
     )
+    shown = replay.shown
+    foretold = figures(half, replay.made, "--customer", "client", "--current", now)
 
     assert 0 < foretold["newly_refused"]
     refused = foretold["newly_refused"] + foretold["refused_by_both"]
@@ -100,20 +124,23 @@ def test_a_halved_limit_refuses_in_a_replay_what_was_foretold(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_halved_budget_of_tokens_refuses_in_a_replay_what_was_foretold(tmp_path: Path) -> None:
+def test_a_halved_budget_of_tokens_refuses_in_a_replay_what_was_foretold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The context is charged before a request, and what was generated once it is over."""
     chat = tmp_path / "chat.csv"
     with gzip.open(CHAT, "rt") as recorded:  # its first ten minutes
         chat.write_text("".join(islice(recorded, 2501)))
     text = CONTRACTS.replace("sliding-log", "token-bucket").replace("api", "tokens")
     now, half = (contracts(tmp_path, f"{each}/minute", f"{each}.yaml", text) for each in (480_000, 240_000))
-    columns = ("--cost", "tokens=context_tokens", "--settle", "tokens=generated_tokens")
+    columns = ("--cost", "tokens=cost", "--settle", "tokens=settle")
 
-    foretold = figures(half, chat, "--customer", "*", "--current", now, *columns)
-    shown = replayed(
-        *(chat, "--key", "*", "--limit", "240000/minute", "--algorithm", "token-bucket", "--speed", 30),
-        *("--cost", "context_tokens", "--settle", "generated_tokens"),
+    replay = Replay(
+        *(tmp_path, monkeypatch, chat, "--key", "*", "--limit", "240000/minute", "--algorithm", "token-bucket"),
+        *("--speed", 30, "--cost", "context_tokens", "--settle", "generated_tokens"),
     )
+    shown = replay.shown
+    foretold = figures(half, replay.made, "--customer", "*", "--current", now, *columns)
 
     assert 0 < foretold["newly_refused"]
     refused = foretold["newly_refused"] + foretold["refused_by_both"]

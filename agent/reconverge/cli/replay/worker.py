@@ -28,6 +28,7 @@ from reconverge.limit.limit import Limit
 
 if TYPE_CHECKING:
     from reconverge.kernel import Verdict
+    from reconverge.limiter import asking
     from reconverge.limiter.limiter import Limiter
 
 LIMIT_NAME: Final = "replayed"
@@ -212,6 +213,13 @@ class Timed:
         self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
+async def answered(limiter: Limiter, request: asking.Request) -> tuple[asking.Settled, Verdict, int]:
+    """Ask, and note at which moment it was decided: until who waits for this goes on, a busy loop does much else."""
+    settled = await limiter.enforcement.on.asking.ask(request)
+    decided_ns = SystemClock.monotonic_ns()
+    return settled, limiter.table.observe(request.key, decided_ns), decided_ns
+
+
 def _known(limiter: Limiter, share: Share) -> bool:
     """Whether the hub has answered about every key of this share."""
     now_ns = SystemClock.monotonic_ns()
@@ -270,6 +278,7 @@ class _Requests:
         for index, moment_ns in enumerate(share.moments_ns):
             await self._settle(moment_ns)
             await self._wait_until(moment_ns)
+            await self._settle(self._pace.passed_ns())  # a node that lags behind its schedule is asked late
             for number, timed in enumerate(self._timed):
                 timed.ask(share.keys[index], share.costs[index])
                 self._make(number, index)
@@ -303,16 +312,16 @@ class _Requests:
     async def _ask(self, number: int, index: int, began_ns: int) -> None:
         """Decide as `Limiter.ask` does, with what an observer needs to check the answer."""
         limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
-        asking = limiter.enforcement.on.asking
-        request = asking.request(key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True)
-        deciding = asyncio.create_task(asking.ask(request))
+        request = limiter.enforcement.on.asking.request(
+            key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True
+        )
+        deciding = asyncio.create_task(answered(limiter, request))
         await asyncio.sleep(0)  # after which it is decided, unless it asks
         asked = not deciding.done()
         try:
-            settled = await deciding
+            settled, verdict, decided_ns = await deciding
         except CostExceedsQuota:
             return
-        verdict = limiter.table.observe(key, SystemClock.monotonic_ns())
         for charge in settled.charges:  # of one quota: what it was charged to, also if a window has ended since
             verdict = verdict._replace(epoch=charge.mark.epoch)
             if (dates := charge.mark.cell.history) is not None:
@@ -321,7 +330,7 @@ class _Requests:
         # have come since it was admitted.
         known = bool(history.known[index]) or settled.decision.certain
         verdict = verdict._replace(allowed=settled.decision.allowed, known=known)
-        history.put(index, verdict, SystemClock.monotonic_ns() - began_ns if asked else NOT_ASKED)
+        history.put(index, verdict, decided_ns - began_ns if asked else NOT_ASKED)
         self._note_admission(number, index)
 
     def _note_admission(self, number: int, index: int) -> None:
