@@ -27,8 +27,8 @@ from reconverge.errors import CostExceedsQuota, ReconvergeError
 from reconverge.limit.limit import Limit
 
 if TYPE_CHECKING:
-    from reconverge.kernel import Verdict
-    from reconverge.limiter import asking
+    from reconverge.kernel import Settled, Verdict
+    from reconverge.limiter.asking import Request
     from reconverge.limiter.limiter import Limiter
 
 LIMIT_NAME: Final = "replayed"
@@ -213,8 +213,8 @@ class Timed:
         self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
-async def answered(limiter: Limiter, request: asking.Request) -> tuple[asking.Settled, Verdict, int]:
-    """Ask, and note at which moment it was decided: until who waits for this goes on, a busy loop does much else."""
+async def answered(limiter: Limiter, request: Request) -> tuple[Settled, Verdict, int]:
+    """Ask, and note at which moment it was decided: until the caller goes on, a busy loop does much else."""
     settled = await limiter.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
     return settled, limiter.table.observe(request.key, decided_ns), decided_ns
