@@ -31,7 +31,7 @@ from reconverge.contracts.following import Hold, follow_hub
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge_sync.redis.hub import RedisHub
 
 MODULE: Final = "bench.contracts.on_demand"

@@ -14,7 +14,8 @@ from chaos.faults.proxy import Toxic
 from chaos.names import OURS, SETTINGS_SECRET
 from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.remote_settings.signed import FleetSettings, Secrets, seal
+from reconverge.published.envelope import Secrets
+from reconverge.remote_settings.signed import FleetSettings, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage

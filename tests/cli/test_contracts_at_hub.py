@@ -14,9 +14,9 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import Clock
-from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.reader import ContractsReader
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets, Verifier
 from tests.support.commands.checked import Said, said_by
 from tests.support.published import OTHER, SECRET
 from tests.support.servers import RedisServer, free_port
@@ -84,7 +84,7 @@ def test_a_file_is_obeyed_by_a_running_agent(file: Path, at: tuple[str, ...], re
 
 def follower(clock: Clock, interval_ns: Callable[[], int]) -> ContractsReader:
     """Follows, and tells none of it."""
-    verifier = IndexVerifier("shop", Secrets(SECRET))
+    verifier = Verifier(INDEX, "shop", Secrets(SECRET))
     return ContractsReader(verifier, clock, interval_ns=interval_ns, apply=lambda _version, _document: None)
 
 

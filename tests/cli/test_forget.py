@@ -18,7 +18,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.commands.checked import NEEDED, Said

@@ -21,7 +21,7 @@ from reconverge.contracts.store.index import HISTORY_MAX, LIFETIME_MAX_S
 from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.kept_contracts import book_at, many, shop

@@ -28,13 +28,13 @@ from reconverge.contracts.store.hints import (
     HintListener,
     _Listening,
 )
-from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.errors import HubUnavailable
 from reconverge.hub import ContractHints, IndexHints
 from reconverge.hub.fallback.two_hubs import two_hubs
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets, Verifier
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
@@ -85,7 +85,7 @@ class HintingNode:
         monkeypatch.setattr(self.hub, "read_index", counted)
         self.listener = HintListener(clock, interval_ns=interval_ns, wake=self._wake)
         self.reader = ContractsReader(
-            IndexVerifier("shop", Secrets(SECRET)),
+            Verifier(INDEX, "shop", Secrets(SECRET)),
             clock,
             interval_ns=interval_ns,
             apply=lambda version, document: None,

@@ -27,12 +27,12 @@ from reconverge.contracts.on_demand.packed_page import packed, this_moment
 from reconverge.contracts.on_demand.page_fetching import FULL_PAGES, IDLE_S, TABLE_BYTES_MIN, PagesOnDemand
 from reconverge.contracts.on_demand.page_table import PageTable
 from reconverge.contracts.store import reader
-from reconverge.contracts.store.index import opened_index
+from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.pages import PAGE_BYTES_MAX, page_number
 from reconverge.errors import HubUnavailable, MissingExtra
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Rejection, Secrets
+from reconverge.published.envelope import Rejection, Secrets
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
@@ -104,7 +104,7 @@ def set_plan(hub: MemoryHub, clock: ManualClock, customer: str, said: Any) -> No
 def digests(hub: MemoryHub) -> tuple[str, ...]:
     """Those of the pages of customers in force at the hub."""
     assert hub._index is not None
-    index = opened_index(hub._index[0], Secrets(SECRET))
+    index = INDEX.opened(hub._index[0], Secrets(SECRET), "shop")
     assert not isinstance(index, Rejection)
     return index.outline.customers
 

@@ -20,18 +20,17 @@ from reconverge import Agent, InvalidSetting
 from reconverge.clock import ManualClock
 from reconverge.contracts.document import checked
 from reconverge.contracts.store.index import (
+    INDEX,
     INDEX_BYTES_MAX,
     LIFETIME_MAX_S,
     MAGIC,
-    IndexVerifier,
-    opened_index,
     seal_index,
 )
 from reconverge.contracts.store.kept_file import FILE_BYTES_MAX, HEADER_BYTES_MAX, KeptFile
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Rejection, Secrets, seal_table
+from reconverge.published.envelope import Rejection, Secrets, Verifier, seal_table
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
@@ -185,7 +184,7 @@ def test_an_index_that_is_signed_may_still_be_rejected(
     published(hub, shop(ada="free"), clock)
     node.interval()
     published(hub, shop(ada="pro"), clock)
-    index = opened_index(index_at(hub), Secrets(SECRET))
+    index = INDEX.opened(index_at(hub), Secrets(SECRET), "shop")
     assert not isinstance(index, Rejection)
     put_index(hub, seal_index(replace(index, **said), Secrets(SECRET)))
     for _ in range(3):
@@ -232,7 +231,7 @@ def test_a_signed_index_that_makes_no_sense_is_malformed(field: str) -> None:
 
 
 def _opened(said: Any) -> object:
-    return opened_index(seal_table(said, Secrets(SECRET), magic=MAGIC), Secrets(SECRET))
+    return INDEX.opened(seal_table(said, Secrets(SECRET), magic=MAGIC), Secrets(SECRET), "shop")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ def test_a_page_that_is_not_right_keeps_all_of_its_version_back(
     published(hub, shop(ada="free"), clock)
     node.interval()
     published(hub, shop(ada="pro"), clock)
-    index = opened_index(index_at(hub), Secrets(SECRET))
+    index = INDEX.opened(index_at(hub), Secrets(SECRET), "shop")
     assert not isinstance(index, Rejection)
     (digest,) = index.outline.customers
     whole = hub._pages[digest]
@@ -266,11 +265,11 @@ def test_a_page_that_is_not_right_keeps_all_of_its_version_back(
 def test_pages_that_make_no_document_are_invalid(hub: MemoryHub, clock: ManualClock, node: Node) -> None:
     """Each is what its digest says, and the customer's plan is not among the plans."""
     published(hub, shop(ada="pro"), clock)
-    index = opened_index(index_at(hub), Secrets(SECRET))
+    index = INDEX.opened(index_at(hub), Secrets(SECRET), "shop")
     assert not isinstance(index, Rejection)
     said = {**shop(), "plans": {"free": {"limits": {"calls": "1/day"}}}}
     published(other := MemoryHub(clock=clock), said, clock)
-    plans = opened_index(index_at(other), Secrets(SECRET))
+    plans = INDEX.opened(index_at(other), Secrets(SECRET), "shop")
     assert not isinstance(plans, Rejection)
     hub._pages.update(other._pages)
     outline = index.outline._replace(plans=plans.outline.plans)
@@ -365,7 +364,7 @@ def test_a_node_that_starts_believes_no_version_below_the_minimum(hub: MemoryHub
     assert {} == careful.customers
     assert {"old": 1} == careful.reader.stats().rejected
     with pytest.raises(InvalidSetting, match="is no version"):
-        IndexVerifier("shop", Secrets(SECRET), minimum=-1)
+        Verifier(INDEX, "shop", Secrets(SECRET), minimum=-1)
 
 
 # What nodes keep.
@@ -497,7 +496,7 @@ def follow(agent: Agent, told: list[int]) -> ContractsReader:
     """Have it follow the contracts of its hub."""
     return agent.follow(
         lambda clock, interval_ns: ContractsReader(
-            IndexVerifier("shop", Secrets(SECRET)),
+            Verifier(INDEX, "shop", Secrets(SECRET)),
             clock,
             interval_ns=interval_ns,
             apply=lambda version, _: told.append(version),

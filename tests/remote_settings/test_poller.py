@@ -12,8 +12,9 @@ from math import inf
 import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.published.envelope import Secrets, Verifier
 from reconverge.remote_settings.poller import RESTORED_AFTER_S, Reader
-from reconverge.remote_settings.signed import MAGIC, FleetSettings, Secrets, Verifier
+from reconverge.remote_settings.signed import MAGIC, SETTINGS, FleetSettings
 from tests.support.published import HOUR_S, NOON, OTHER, SECRET, orders, sealed
 
 INTERVAL_S = 0.1
@@ -26,7 +27,7 @@ class Listener:
         self.clock = ManualClock(start=NOON)
         self.obeyed: list[int | None] = []
         self.reader = Reader(
-            Verifier("shop", Secrets(SECRET)),
+            Verifier(SETTINGS, "shop", Secrets(SECRET)),
             self.clock,
             interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
             apply=self._obey,
@@ -228,7 +229,7 @@ def test_nothing_that_was_published_or_is_secret_is_logged(
     caplog.set_level(logging.DEBUG)
     listener.hears(b"\nERROR forged line")
     body = json.dumps({"namespace": "shop", "\nERROR another line" + 1000 * "!": 1}).encode()
-    listener.hears(MAGIC + Secrets(SECRET).sign(body) + b"\n" + body)
+    listener.hears(MAGIC + Secrets(SECRET).sign(body, magic=MAGIC) + b"\n" + body)
     listener.hears("no bytes")  # type: ignore[arg-type]  # from a hub that breaks its promises
     listener.hears(sealed(orders(1), OTHER))
     listener.hears(sealed(orders(1)))

@@ -15,18 +15,11 @@ import pytest
 from reconverge import HubUnavailable
 from reconverge.hub.port import ContractStore
 from reconverge.hub.registry import HubSettings
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Secrets, opened_table, seal_table
 from reconverge.remote_settings import switch_log
 from reconverge.remote_settings.publisher import publish, turned
 from reconverge.remote_settings.signed import MAGIC as SETTINGS_MAGIC
-from reconverge.remote_settings.signed import (
-    PAYLOAD_BYTES_MAX,
-    SETTINGS_FIELDS,
-    FleetSettings,
-    LimitOverride,
-    Secrets,
-    opened_table,
-    seal_table,
-)
+from reconverge.remote_settings.signed import SETTINGS_FIELDS, FleetSettings, LimitOverride
 from reconverge.remote_settings.switch_log import (
     AUTHOR_LENGTH_MAX,
     LINES_MAX,
@@ -99,7 +92,7 @@ def test_what_is_published_says_nothing_of_an_author(hub: MemoryHub) -> None:
     """A node of an older version rejects a document with a field that it does not know."""
     send(hub, OFF)
     payload = asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX))
-    found: Any = opened_table(payload, SECRETS)
+    found: Any = opened_table(payload, SECRETS, magic=SETTINGS_MAGIC)
 
     assert {"namespace", "version", "issued", "expires", "switch", "limits"} == set(found.table)
     assert set(found.table) <= set(SETTINGS_FIELDS)
@@ -236,7 +229,7 @@ def test_settings_are_published_although_the_log_cannot_be_kept(
     hub = broken()
     with caplog.at_level(logging.WARNING):
         send(hub, OFF)
-    found: Any = opened_table(asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX)), SECRETS)
+    found: Any = opened_table(asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX)), SECRETS, magic=SETTINGS_MAGIC)
 
     assert "off" == found.table["switch"]
     assert "the log of switches does not tell of it" in caplog.text

@@ -14,10 +14,10 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import Document
 from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
 from reconverge.contracts.store.hub_book import HubBook
-from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.reader import ContractsReader
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets, Verifier
 from tests.support.published import NOON, SECRET
 
 PLANS: Final[dict[str, Any]] = {
@@ -67,7 +67,7 @@ class DecidingNode:
         self.contracts = Contracts(Agent("memory://", clock=clock), PLANS)
         self.demand = PagesOnDemand(self.contracts, clock, wake=self._wake, **demand)
         self.reader = ContractsReader(
-            IndexVerifier("shop", Secrets(SECRET)),
+            Verifier(INDEX, "shop", Secrets(SECRET)),
             clock,
             interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
             apply=lambda version, document: self.contracts.replace(document, version),
@@ -122,7 +122,7 @@ class Node:
         self.clock = clock or ManualClock(start=NOON)
         self.told: list[tuple[int, Document]] = []
         self.reader = ContractsReader(
-            IndexVerifier("shop", Secrets(secret), minimum=minimum),
+            Verifier(INDEX, "shop", Secrets(secret), minimum=minimum),
             self.clock,
             interval_ns=lambda: round(INTERVAL_S * SECOND_NS),
             apply=apply or (lambda version, document: self.told.append((version, document))),

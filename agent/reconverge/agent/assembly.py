@@ -21,8 +21,9 @@ from reconverge.hub.opening import open_hubs
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
+from reconverge.published.envelope import VARIABLE, Secrets, Verifier
 from reconverge.remote_settings.poller import Reader
-from reconverge.remote_settings.signed import VARIABLE, FleetSettings, Secrets, Verifier
+from reconverge.remote_settings.signed import SETTINGS, FleetSettings
 from reconverge.settings import AgentSettings
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
@@ -119,7 +120,7 @@ def reader_of(
     if not isinstance(parts.hub, SettingsStore):
         problem = f"settings cannot be published at the hub {parts.hub_name}, which is no reconverge.hub.SettingsStore"
         raise InvalidSetting("settings_secret", "***", problem)
-    return Reader(Verifier(namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
+    return Reader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
 
 
 def _check_needs_no_hub(*, require_hub: bool, region_share: float) -> None:

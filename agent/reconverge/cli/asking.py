@@ -14,7 +14,7 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.exchange.syncer import SyncerStats
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY, HubSettings, advice_about, open_hub, redacted, scheme_of
-from reconverge.remote_settings.signed import VARIABLE, Secrets
+from reconverge.published.envelope import VARIABLE, Secrets
 
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0

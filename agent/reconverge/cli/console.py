@@ -25,7 +25,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
 from reconverge.integrations.customer_links import VARIABLE as CUSTOMER_SECRET
-from reconverge.remote_settings.signed import VARIABLE
+from reconverge.published.envelope import VARIABLE
 
 if TYPE_CHECKING:
     from reconverge.integrations.console import Recording

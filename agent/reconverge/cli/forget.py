@@ -22,7 +22,7 @@ from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.opening import eraser_in
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted
-from reconverge.remote_settings.signed import VARIABLE
+from reconverge.published.envelope import VARIABLE
 
 WAIT_S: Final = 10.0
 LEFT_STATUS: Final = 1

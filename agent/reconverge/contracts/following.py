@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.on_demand.customers import Meanwhile
 from reconverge.contracts.store.hints import HintListener
-from reconverge.contracts.store.index import IndexVerifier, minimum_as_said
+from reconverge.contracts.store.index import INDEX, minimum_as_said
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.reader import ON_DEMAND_FROM, ContractsReader
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.remote_settings.signed import VARIABLE, Secrets
+from reconverge.published.envelope import VARIABLE, Secrets, Verifier
 
 if TYPE_CHECKING:
     from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
@@ -61,7 +61,7 @@ def follow_hub(
         raise InvalidSetting("secret", "***", f"is not given, and {VARIABLE} is not set; contracts are signed with it")
     secrets = Secrets(said, name="secret" if secret is not None else VARIABLE)
     agent = contracts.agent
-    verifier = IndexVerifier(agent.namespace, secrets, minimum=minimum_as_said())
+    verifier = Verifier(INDEX, agent.namespace, secrets, minimum=minimum_as_said())
     reader = agent.follow(
         lambda clock, interval_ns: ContractsReader(
             verifier,

@@ -49,8 +49,8 @@ from reconverge.hub.port import Hub, SettingsStore, Working
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import TURN_NS, first_odd_cell
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX
 from reconverge.remote_settings.poller import Reader
-from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX
 from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.restoration import Restorations
 

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.document import IDENTITY_BYTES_MAX, InvalidContracts, check_identity
 from reconverge.errors import InvalidSetting
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 
 SETTING: Final = "customer_secret"
 VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"

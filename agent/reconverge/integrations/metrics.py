@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.asking import RESULTS as ASKED
 from reconverge.limiter.asking import AskStats
+from reconverge.published.envelope import REASONS
 from reconverge.remote_settings.poller import FleetSettingsStats
-from reconverge.remote_settings.signed import REASONS
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from random import Random
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, FleetSettings, Rejection, Verifier
+from reconverge.published.envelope import EXPIRED, OLD, PREMATURE, Rejection, Verifier
+from reconverge.remote_settings.signed import FleetSettings
 from reconverge.runtime.backoff import backoff_ns
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -53,7 +54,7 @@ class FleetSettingsStats:
     accepted: int = 0
     """How often something new was accepted."""
     rejected: dict[str, int] = field(default_factory=dict[str, int])
-    """How often something new was not, by reason; see `reconverge.remote_settings.signed.REASONS`."""
+    """How often something new was not, by reason; see `reconverge.published.envelope.REASONS`."""
     capped: tuple[str, ...] = ()
     """Names of limits that keep to their cap, and not to all that is in force."""
     unfit: dict[str, str] = field(default_factory=dict[str, str])
@@ -74,7 +75,7 @@ class Reader:
 
     def __init__(
         self,
-        verifier: Verifier,
+        verifier: Verifier[FleetSettings],
         clock: Clock,
         *,
         interval_ns: Callable[[], int],
@@ -138,7 +139,11 @@ class Reader:
             return
         if again and not self._judged_by_clock:
             return
-        verdict = self._verifier.verify(payload, now_s=self._clock.wall_ns() / SECOND_NS)
+        verdict = self._verifier.verify(
+            payload,
+            now_s=self._clock.wall_ns() / SECOND_NS,
+            known=0 if self._newest is None else self._newest.version,
+        )
         self._reason = verdict.reason if isinstance(verdict, Rejection) else ""
         self._judged_by_clock = self._reason in (PREMATURE, EXPIRED)
         if not isinstance(verdict, Rejection):

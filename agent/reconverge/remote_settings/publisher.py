@@ -15,23 +15,15 @@ from dataclasses import replace
 from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.hub.port import SettingsStore
 from reconverge.limit.quotas import limit_of_quota
-from reconverge.remote_settings.signed import (
-    PAYLOAD_BYTES_MAX,
-    FleetSettings,
-    LimitOverride,
-    Rejection,
-    Secrets,
-    Word,
-    opened,
-    seal,
-)
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
+from reconverge.remote_settings.signed import SETTINGS, FleetSettings, LimitOverride, Word, seal
 from reconverge.remote_settings.switch_log import record, turned_between
 
 
 class UnverifiedSettings(ReconvergeError):
     """Raised instead of replacing published settings that the publisher cannot verify; nothing was published.
 
-    `reason` is one of `reconverge.remote_settings.signed.REASONS`.
+    `reason` is one of `reconverge.published.envelope.REASONS`.
     """
 
     def __init__(self, rejection: Rejection) -> None:
@@ -62,6 +54,23 @@ def unknown_limits(names: Iterable[str], told: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
 
 
+async def published(
+    store: SettingsStore, secrets: Secrets, namespace: str, *, force: bool = False
+) -> FleetSettings | None:
+    """What the hub has now, expired or not; None if it has nothing, or, with `force`, nothing that can be verified.
+
+    Raises UnverifiedSettings for what these secrets have not signed, what is for another namespace, and what cannot be
+    read; HubUnavailable.
+    """
+    payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
+    known = None if payload is None else SETTINGS.opened(payload, secrets, namespace)
+    if not isinstance(known, Rejection):
+        return known
+    if not force:
+        raise UnverifiedSettings(known)
+    return None
+
+
 async def publish(
     store: SettingsStore,
     fleet_settings: FleetSettings,
@@ -82,12 +91,12 @@ async def publish(
         author: under which name the log of switches tells what this changes; empty to have it tell nothing.
 
     Raises:
-        UnverifiedSettings: the hub has something that these secrets have not signed, or that cannot be read.
+        UnverifiedSettings: as of `published`.
         InvalidSetting: the version is not above the one that is published, so no node would obey.
-        InvalidFleetSettings: no node would obey, whatever is published.
+        InvalidDocument: no node would obey, whatever is published.
         HubUnavailable: the hub cannot be asked, or does not take it.
     """
-    known = _verified(await store.read(bytes_max=PAYLOAD_BYTES_MAX), secrets, force=force)
+    known = await published(store, secrets, fleet_settings.namespace, force=force)
     before = 0 if known is None else known.version
     if raise_version:
         fleet_settings = replace(fleet_settings, version=max(fleet_settings.version, before + 1))
@@ -98,15 +107,3 @@ async def publish(
     if author:
         await record(store, fleet_settings.namespace, secrets, turned_between(known, fleet_settings, author))
     return fleet_settings
-
-
-def _verified(payload: bytes | None, secrets: Secrets, *, force: bool) -> FleetSettings | None:
-    """What is published; None if nothing is, or nothing that has to be respected. Raises UnverifiedSettings."""
-    if payload is None:
-        return None
-    known = opened(payload, secrets)
-    if not isinstance(known, Rejection):
-        return known
-    if not force:
-        raise UnverifiedSettings(known)
-    return None

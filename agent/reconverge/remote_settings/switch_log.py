@@ -25,17 +25,8 @@ from typing import Any, Final, NamedTuple
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import ContractStore
-from reconverge.remote_settings.signed import (
-    LIFETIME_MAX_S,
-    VERSION_MAX,
-    WORDS,
-    FleetSettings,
-    Rejection,
-    Secrets,
-    Word,
-    opened_table,
-    seal_table,
-)
+from reconverge.published.envelope import VERSION_MAX, Rejection, Secrets, opened_table, seal_table
+from reconverge.remote_settings.signed import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 logger = logging.getLogger("reconverge")
 

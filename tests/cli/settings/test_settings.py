@@ -15,9 +15,10 @@ from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
+from reconverge.published.envelope import Secrets
 from reconverge.remote_settings.publisher import UnverifiedSettings
 from reconverge.remote_settings.publisher import publish as publish_settings
-from reconverge.remote_settings.signed import FleetSettings, Secrets
+from reconverge.remote_settings.signed import FleetSettings
 from tests.support.brokers import Mosquitto
 from tests.support.commands.checked import Said
 from tests.support.fixtures.servers import GuardedMosquitto
@@ -170,8 +171,8 @@ def test_a_wrong_secret_replaces_a_document_only_by_force(
 
 @pytest.mark.parametrize(
     "payload",
-    [b"reconverge-settings-2 of a later release", b"x" * 100_000],
-    ids=["a later format", "too long"],
+    [b"reconverge-settings-2 of a later release", b"x" * 100_000, sealed_now(9, namespace="other")],
+    ids=["a later format", "too long", "of another namespace"],
 )
 def test_what_the_publisher_cannot_read_is_not_replaced(file: Path, redis_server: RedisServer, payload: bytes) -> None:
     """It may be valid for nodes of another release."""

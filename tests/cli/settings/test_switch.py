@@ -17,7 +17,7 @@ import pytest
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge.remote_settings.switch_log import Turned, read_log
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.commands.checked import Said, said_by

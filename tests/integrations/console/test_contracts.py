@@ -17,7 +17,7 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.integrations.console import Recording, console
 from reconverge.integrations.console.contracts import CUSTOMERS_SHOWN_MAX, RECORDED_MAX
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.console import READS, TOKENS, WRITER, Browser

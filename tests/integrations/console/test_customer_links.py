@@ -25,7 +25,7 @@ from reconverge.integrations.console import console, customer_token
 from reconverge.integrations.console.customer_page import NO_LINK, NOT_NOW, READ_AT_ONCE_MAX, CustomerPage
 from reconverge.integrations.contracts.problems import Problem
 from reconverge.integrations.customer_links import MAGIC, CustomerLinks
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.integrations.console.test_access import PATHS

@@ -15,12 +15,14 @@ from reconverge import Agent, HubUnavailable
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.integrations.console import console
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Secrets
 from reconverge.remote_settings.publisher import publish
-from reconverge.remote_settings.signed import PAYLOAD_BYTES_MAX, FleetSettings, LimitOverride, Secrets, opened
+from reconverge.remote_settings.signed import SETTINGS, FleetSettings, LimitOverride
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.console import HOME, TOKENS, WRITER, Browser
 from tests.support.fixtures.agents import MakeAgent
+from tests.support.published import post, sealed_now
 from tests.support.waiting import eventually
 
 PLANS: dict[str, Any] = {
@@ -103,6 +105,17 @@ def test_a_limit_of_which_no_node_has_told_is_not_switched(client: Browser) -> N
     assert {} == client.get("/switches", headers=WRITES).json()["limits"]
 
 
+def test_settings_of_another_namespace_are_no_beginning_for_a_switch(client: Browser, hub: MemoryHub) -> None:
+    """Published with that switch they would be for the other namespace still, and no node here would obey it."""
+    other = sealed_now(namespace="other", secret=SECRET)
+    post(hub, other)
+    response = client.post("/switch", json={"to": "off", "limit": None}, headers=WRITES)
+
+    assert 409 == response.status_code
+    assert "is for the namespace 'other'" in client.get("/switches", headers=WRITES).json()["problem"]
+    assert other == asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX))
+
+
 def test_the_page_of_a_key_says_what_the_list_of_keys_says(client: Browser, agent: Agent) -> None:
     """Of a limit of contracts, too, whichever of its names is asked for, and by which plan the key counts."""
     contracts = Contracts(agent, PLANS)
@@ -145,7 +158,7 @@ def test_what_else_is_published_stays(client: Browser, hub: MemoryHub) -> None:
 
     payload = asyncio.run(hub.read(bytes_max=PAYLOAD_BYTES_MAX))
     assert payload is not None
-    after = opened(payload, Secrets(SECRET))
+    after = SETTINGS.opened(payload, Secrets(SECRET), "shop")
     assert isinstance(after, FleetSettings)
     assert (0.5, now_s + 50_000) == (after.sync_interval, after.expires)
     assert {"mail": LimitOverride(limit="9/hour", switch="shadow")} == dict(after.limits)

@@ -13,9 +13,9 @@ import pytest
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
-from reconverge.contracts.store.index import opened_index, seal_index
+from reconverge.contracts.store.index import INDEX, seal_index
 from reconverge.integrations.contracts.api import contracts_api
-from reconverge.remote_settings.signed import Rejection, Secrets
+from reconverge.published.envelope import Rejection, Secrets
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
 from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, ListBook, LocalContracts
@@ -375,7 +375,7 @@ def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook
             eventually(lambda version=version: contracts.version == version, "the version")  # type: ignore[misc]
             assert hub._index is not None
             payloads.append(hub._index[0])
-        index = opened_index(payloads[1], Secrets(SECRET))
+        index = INDEX.opened(payloads[1], Secrets(SECRET), "shop")
         assert not isinstance(index, Rejection)
         over = seal_index(replace(index, version=3, issued=1, expires=2), Secrets(SECRET))
         for payload, reason in ((payloads[1][:-1] + b"?", "forged"), (payloads[0], "old"), (over, "expired")):

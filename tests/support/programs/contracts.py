@@ -15,11 +15,11 @@ from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
-from reconverge.contracts.store.index import IndexVerifier
+from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.contracts.store.reader import ContractsReader
 from reconverge.integrations.contracts.api import contracts_api
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets, Verifier
 from tests.support.programs.agents import say
 from tests.support.programs.process import PROCESS_S_MAX
 from tests.support.waiting import eventually
@@ -31,7 +31,7 @@ def follow(hub: str, secret: str, changes: str) -> None:
     agent = Agent(hub, namespace="shop", sync_interval=0.05, exchange_timeout=5.0)
 
     def make(clock: Any, interval_ns: Any) -> ContractsReader:
-        verifier = IndexVerifier("shop", Secrets(secret))
+        verifier = Verifier(INDEX, "shop", Secrets(secret))
         return ContractsReader(
             verifier, clock, interval_ns=interval_ns, apply=lambda version, _document: told.put(version)
         )

@@ -13,7 +13,7 @@ from reconverge.cli.contracts.plan import plan
 from reconverge.cli.contracts.publish import publish, rollback
 from reconverge.cli.contracts.set_customer import remove, set_customer
 from reconverge.cli.options import example
-from reconverge.remote_settings.signed import VARIABLE
+from reconverge.published.envelope import VARIABLE
 
 contracts = typer.Typer(
     name="contracts",

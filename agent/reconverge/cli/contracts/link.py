@@ -16,7 +16,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.integrations.customer_links import PAGE, VARIABLE, customer_token
 from reconverge.limit.grammar import UNITS_S
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 
 LIFETIME: Final = "7 days"
 LIFETIME_MAX_S: Final = 366 * 86_400

@@ -16,18 +16,9 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, VARIABLE, InvalidDocument, Rejection
 from reconverge.remote_settings.publisher import publish as post
-from reconverge.remote_settings.signed import (
-    LIFETIME_MAX_S,
-    PAYLOAD_BYTES_MAX,
-    VARIABLE,
-    FleetSettings,
-    InvalidFleetSettings,
-    Rejection,
-    checked,
-    opened,
-    table_of,
-)
+from reconverge.remote_settings.signed import LIFETIME_MAX_S, SETTINGS, FleetSettings, checked, table_of
 
 T = TypeVar("T")
 PROBLEM_STATUS: Final = 1
@@ -94,11 +85,9 @@ def show(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOp
     if payload is None:
         typer.echo("null" if as_json else f"nothing is published for namespace {namespace}")
         return
-    verdict = opened(payload, secrets)
+    verdict = SETTINGS.opened(payload, secrets, namespace)
     if isinstance(verdict, Rejection):
         _end(f"what is published {verdict.problem}")
-    elif verdict.namespace != namespace:
-        _end(f"what is published is for the namespace {verdict.namespace!r}")
     else:
         typer.echo(json.dumps(table_of(verdict), indent=2))
         if verdict.expires <= SystemClock().wall_ns() / SECOND_NS:
@@ -137,7 +126,7 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
     }
     try:
         return checked(said)
-    except InvalidFleetSettings as error:
+    except InvalidDocument as error:
         if error.path[:1] in (("namespace",), ("version",)):
             raise InvalidSetting(error.path[0], said[error.path[0]], error.problem) from None
         raise wrong(error.problem, *error.path) from None

@@ -28,18 +28,10 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
 from reconverge.limit.quotas import limit_of_quota
-from reconverge.remote_settings.publisher import UnverifiedSettings, turned, unknown_limits
+from reconverge.published.envelope import Secrets
 from reconverge.remote_settings.publisher import publish as post
-from reconverge.remote_settings.signed import (
-    LIFETIME_MAX_S,
-    PAYLOAD_BYTES_MAX,
-    WORDS,
-    FleetSettings,
-    Rejection,
-    Secrets,
-    Word,
-    opened,
-)
+from reconverge.remote_settings.publisher import published, turned, unknown_limits
+from reconverge.remote_settings.signed import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
 """What is typed for no published switch."""
@@ -113,13 +105,8 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
 
 
 async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
-    """What is published and has not expired. Raises UnverifiedSettings for what no node with this secret obeys."""
-    payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
-    known = None if payload is None else opened(payload, secrets)
-    if isinstance(known, Rejection):
-        raise UnverifiedSettings(known)
-    if known is not None and known.namespace != namespace:
-        raise InvalidSetting("namespace", namespace, f"has settings for the namespace {known.namespace!r} in its place")
+    """What is published and has not expired. Raises UnverifiedSettings."""
+    known = await published(store, secrets, namespace)
     return None if known is None or known.expires <= now_s else known
 
 

@@ -38,10 +38,10 @@ from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, 
 from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page
 from reconverge.contracts.store.index import (
     HISTORY_MAX,
+    INDEX,
     INDEX_BYTES_MAX,
     LIFETIME_MAX_S,
     Index,
-    opened_index,
     seal_index,
 )
 from reconverge.contracts.store.pages import (
@@ -56,7 +56,7 @@ from reconverge.contracts.store.pages import (
 )
 from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.hub.port import ContractStore
-from reconverge.remote_settings.signed import FOREIGN, Rejection, Secrets
+from reconverge.published.envelope import Rejection, Secrets
 
 TRIES_MAX: Final = 8
 """So often a change is made again because another one came first."""
@@ -71,7 +71,7 @@ LOST: Final = "lost"
 class UnreadableContracts(ReconvergeError):
     """Raised when the hub has contracts that cannot be believed, or not be read; nothing was changed.
 
-    `reason` is one of `reconverge.remote_settings.signed.REASONS`, or `LOST`.
+    `reason` is one of `reconverge.published.envelope.REASONS`, or `LOST`.
     """
 
     def __init__(self, reason: str, problem: str) -> None:
@@ -315,9 +315,7 @@ class HubBook:
         payload = await self._store.read_index(bytes_max=INDEX_BYTES_MAX)
         if payload is None:
             return None, None
-        index = opened_index(payload, self._secrets)
-        if not isinstance(index, Rejection) and index.namespace != self._namespace:
-            index = Rejection(FOREIGN, f"is for the namespace {index.namespace!r}")
+        index = INDEX.opened(payload, self._secrets, self._namespace)
         if not isinstance(index, Rejection):
             return payload, index
         if not self._force:

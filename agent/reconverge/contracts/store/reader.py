@@ -33,15 +33,15 @@ from reconverge.contracts.document import Document, InvalidContracts
 from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.changing import NO_CONTRACTS
 from reconverge.contracts.store.fetching import MissingPage, Pages
-from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index, IndexVerifier
+from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index
 from reconverge.contracts.store.kept_file import KeptFile
 from reconverge.contracts.store.pages import DamagedPage, Outline, divided
 from reconverge.contracts.store.stats import ContractsStats
 from reconverge.errors import HubUnavailable
 from reconverge.hub.checking.answers import check_posted
 from reconverge.hub.port import ContractStore, Hub
+from reconverge.published.envelope import EXPIRED, OLD, PREMATURE, Rejection, Verifier
 from reconverge.remote_settings.poller import PROBLEM_LENGTH_MAX, RESTORED_AFTER_S
-from reconverge.remote_settings.signed import EXPIRED, OLD, PREMATURE, Rejection
 from reconverge.runtime.backoff import backoff_ns
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -84,7 +84,7 @@ class ContractsReader:
 
     def __init__(
         self,
-        verifier: IndexVerifier,
+        verifier: Verifier[Index],
         clock: Clock,
         *,
         interval_ns: Callable[[], int],

@@ -17,7 +17,7 @@ class ContractsStats:
     accepted: int = 0
     """How often something new was accepted."""
     rejected: dict[str, int] = field(default_factory=dict[str, int])
-    """How often something new was not, by reason: `reconverge.remote_settings.signed.REASONS`, and those of here."""
+    """How often something new was not, by reason: `reconverge.published.envelope.REASONS`, and those of here."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
     """How often nothing could be read, written or restored, by class of failure."""
     pages_fetched: int = 0

@@ -24,8 +24,8 @@ from reconverge.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
 from reconverge.hub.usage import HOUR
 from reconverge.limit.quotas import limit_of_quota
+from reconverge.published.envelope import InvalidDocument, Secrets
 from reconverge.remote_settings.publisher import UnverifiedSettings
-from reconverge.remote_settings.signed import InvalidFleetSettings, Secrets
 
 try:
     from starlette.applications import Starlette
@@ -351,7 +351,7 @@ class _Console:
             raise wrong_field(422, str(error), ("limit",)) from None
         except UnverifiedSettings as error:
             raise Problem(409, str(error)) from None
-        except (InvalidFleetSettings, InvalidSetting) as error:
+        except (InvalidDocument, InvalidSetting) as error:
             raise Problem(422, str(error)) from None
         logger.warning(
             "reconverge: %s has switched %s to %s by the console",

@@ -36,7 +36,7 @@ from reconverge.errors import HubUnavailable, InvalidKey, ReconvergeError
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.integrations.contracts.problems import Problem
 from reconverge.integrations.contracts.writing import table_of_change
-from reconverge.remote_settings.signed import Secrets
+from reconverge.published.envelope import Secrets
 
 T = TypeVar("T")
 CUSTOMERS_SHOWN_MAX: Final = 100

@@ -14,16 +14,9 @@ from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, ReconvergeError
 from reconverge.hub.port import Hub, SettingsStore
-from reconverge.remote_settings.publisher import UnverifiedSettings, publish, turned, unknown_limits
-from reconverge.remote_settings.signed import (
-    PAYLOAD_BYTES_MAX,
-    WORDS,
-    FleetSettings,
-    Rejection,
-    Secrets,
-    Word,
-    opened,
-)
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
+from reconverge.remote_settings.publisher import publish, published, turned, unknown_limits
+from reconverge.remote_settings.signed import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.remote_settings.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
@@ -58,7 +51,7 @@ class FleetSwitches:
             return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX), await self._log(hub)
 
         payload, log = await self._agent.ask_hub(read)
-        found = None if payload is None else opened(payload, self._secrets)
+        found = None if payload is None else SETTINGS.opened(payload, self._secrets, self._agent.namespace)
         if isinstance(found, Rejection):
             return self._told(None, log, f"what is published {found.problem}")
         valid = found is not None and found.expires > self._now_s()
@@ -71,19 +64,16 @@ class FleetSwitches:
 
         `told` are the names of quotas of which nodes have told, beside those of which they have told the hub.
 
-        Raises UnknownLimit, HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidFleetSettings.
+        Raises UnknownLimit, HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidDocument.
         """
 
         async def turn(hub: Hub) -> tuple[FleetSettings, list[Turned] | None]:
             store = _store(hub)
-            payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
-            before = None if payload is None else opened(payload, self._secrets)
-            if isinstance(before, Rejection):
-                raise UnverifiedSettings(before)
+            before = await published(store, self._secrets, self._agent.namespace)
             if limit is not None and to is not None:
-                published = () if before is None else before.limits
+                overridden = () if before is None else before.limits
                 own = [name for each in list(self._agent.limiters.values()) for name in each.addresses]
-                if unknown_limits([limit], [*told, *own, *published, *await hub.totals()]):
+                if unknown_limits([limit], [*told, *own, *overridden, *await hub.totals()]):
                     raise UnknownLimit(limit)
             changed = self._changed(before, to, limit)
             posted = await publish(store, changed, self._secrets, raise_version=True, author=author)
