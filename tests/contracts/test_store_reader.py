@@ -21,7 +21,6 @@ from reconverge.clock import ManualClock
 from reconverge.contracts.document import checked
 from reconverge.contracts.store.index import (
     INDEX,
-    INDEX_BYTES_MAX,
     LIFETIME_MAX_S,
     MAGIC,
     seal_index,
@@ -36,8 +35,7 @@ from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.kept_contracts import INTERVAL_S, Node, book_at, many, shop
 from tests.support.programs.process import Process
-from tests.support.published import NOON, OTHER, SECRET, sealed
-from tests.support.published import orders as settings
+from tests.support.published import NOON, SECRET
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -138,73 +136,6 @@ def test_several_versions_in_one_interval_are_one_change(hub: MemoryHub, clock: 
     assert {"c2": "free"} == node.customers
 
 
-@pytest.mark.parametrize(
-    ("reason", "damage"),
-    [
-        ("malformed", lambda payload: payload[:50]),
-        ("malformed", lambda payload: b""),
-        ("malformed", lambda payload: sealed(settings(99))),
-        ("forged", lambda payload: payload[:-1]),
-        ("forged", lambda payload: payload.replace(b'"version":2', b'"version":9')),
-        ("too-large", lambda payload: payload + b" " * INDEX_BYTES_MAX),
-    ],
-)
-def test_an_index_that_is_none_is_not_obeyed(
-    hub: MemoryHub, clock: ManualClock, node: Node, reason: str, damage: Damage, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Cut, of another kind, changed, too long: counted once, said once, and the contracts before stay in force."""
-    published(hub, shop(ada="free"), clock)
-    node.interval()
-    published(hub, shop(ada="pro"), clock)
-    put_index(hub, damage(index_at(hub)))
-    for _ in range(3):
-        node.interval()
-
-    assert [1] == node.versions
-    assert {"ada": "free"} == node.customers
-    assert {reason: 1} == node.reader.stats().rejected
-    assert [f"they are {reason}"] == [
-        record.getMessage().split(": ")[2] for record in caplog.records if record.levelno == logging.WARNING
-    ]
-
-
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("foreign", {"namespace": "other"}),
-        ("premature", {"issued": NOON + 1000, "expires": NOON + 2000}),
-        ("expired", {"issued": NOON - 1000, "expires": NOON}),
-        ("old", {"version": 1}),
-    ],
-)
-def test_an_index_that_is_signed_may_still_be_rejected(
-    hub: MemoryHub, clock: ManualClock, node: Node, reason: str, said: dict[str, Any]
-) -> None:
-    """For another namespace, from the future, too old, or replayed."""
-    published(hub, shop(ada="free"), clock)
-    node.interval()
-    published(hub, shop(ada="pro"), clock)
-    index = INDEX.opened(index_at(hub), Secrets(SECRET), "shop")
-    assert not isinstance(index, Rejection)
-    put_index(hub, seal_index(replace(index, **said), Secrets(SECRET)))
-    for _ in range(3):
-        node.interval()
-
-    assert {"ada": "free"} == node.customers
-    assert {reason: 1} == node.reader.stats().rejected
-
-
-def test_an_index_of_another_secret_is_forged_until_that_is_known(hub: MemoryHub, clock: ManualClock) -> None:
-    """A node may know several secrets while they change."""
-    published(hub, shop(ada="free"), clock, secrets=Secrets(OTHER))
-    stranger, informed = Node(hub, clock), Node(hub, clock, secret=f"{SECRET} {OTHER}")
-    stranger.interval()
-    informed.interval()
-
-    assert {"forged": 1} == stranger.reader.stats().rejected
-    assert {"ada": "free"} == informed.customers
-
-
 @pytest.mark.parametrize("field", ["plans", "customers", "history", "version", "issued", "expires", "namespace"])
 def test_a_signed_index_that_makes_no_sense_is_malformed(field: str) -> None:
     """Whatever a field holds that it cannot; and each of them must be there, with no other beside them."""
@@ -281,25 +212,6 @@ def test_pages_that_make_no_document_are_invalid(hub: MemoryHub, clock: ManualCl
     assert [] == node.versions
 
 
-def test_contracts_that_a_node_fails_to_apply_are_not_in_force(hub: MemoryHub, clock: ManualClock) -> None:
-    """Those before stay; the next ones are tried."""
-    applied = []
-
-    def apply(version: int, document: object) -> None:
-        if version == 2:
-            raise ZeroDivisionError
-        applied.append(version)
-
-    node = Node(hub, clock, apply=apply)
-    for plan in ("free", "pro", "bucket"):
-        published(hub, shop(ada=plan), clock)
-        node.interval()
-        node.interval()
-
-    assert [1, 3] == applied
-    assert {"unfit": 1} == node.reader.stats().rejected
-
-
 def test_contracts_stay_in_force_while_the_hub_is_away(hub: MemoryHub, clock: ManualClock, node: Node) -> None:
     """Also when their index expires: it does so for nodes that know none. The pause between looks grows."""
     published(hub, shop(ada="free"), clock)
@@ -323,31 +235,6 @@ class Away(MemoryHub):
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Raises."""
         raise HubUnavailable("gone", "away")
-
-
-def test_a_node_that_is_cut_off_does_not_look(hub: MemoryHub, clock: ManualClock, node: Node) -> None:
-    """Its exchanges say why."""
-    published(hub, shop(ada="free"), clock)
-    node.interval(cut_off=True)
-    assert {} == node.customers
-    node.interval()
-
-    assert {"ada": "free"} == node.customers
-
-
-def test_a_hub_that_keeps_no_contracts_is_told_of_once(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
-    """As an error: contracts apply on this node only."""
-
-    class Simple:
-        shards = 1
-
-    node = Node(Simple(), clock)
-    for _ in range(3):
-        node.interval()
-
-    assert [(logging.ERROR, "reconverge: Simple keeps no contracts: contracts apply on this node only")] == [
-        (record.levelno, record.getMessage()) for record in caplog.records
-    ]
 
 
 def test_a_node_that_starts_believes_no_version_below_the_minimum(hub: MemoryHub, clock: ManualClock) -> None:
@@ -387,25 +274,6 @@ def test_a_hub_that_has_lost_its_data_is_told_again(hub: MemoryHub, clock: Manua
     assert node.reader.document == late.reader.document
     assert [1] == late.versions
     assert 2 == published(hub, shop(ada="free"), clock)
-
-
-def test_an_index_that_was_replayed_is_replaced(hub: MemoryHub, clock: ManualClock, node: Node) -> None:
-    """By the newest one that a node knows; one that is forged is not touched."""
-    published(hub, shop(ada="free"), clock)
-    old = index_at(hub)
-    published(hub, shop(ada="pro"), clock)
-    new = index_at(hub)
-    node.interval()
-    put_index(hub, old)
-    for _ in range(110):
-        node.interval()
-    assert new == index_at(hub)
-    put_index(hub, forged := new[:-1] + b" ")
-    for _ in range(110):
-        node.interval()
-
-    assert forged == index_at(hub)
-    assert 1 == node.reader.stats().restored
 
 
 def test_a_file_has_the_contracts_for_a_start_without_the_hub(
@@ -476,6 +344,22 @@ def test_a_file_that_is_old_or_expired_is_not_obeyed(hub: MemoryHub, clock: Manu
     late = Node(hub, clock, file=file)
 
     assert [{"old": 1}, {"expired": 1}] == [each.reader.stats().rejected for each in (careful, late)]
+
+
+def test_a_file_whose_contracts_cannot_be_applied_keeps_no_node_from_starting(
+    hub: MemoryHub, clock: ManualClock, tmp_path: Path
+) -> None:
+    """The node begins without contracts, and counts that."""
+
+    def fail(version: int, document: object) -> None:
+        raise ZeroDivisionError
+
+    file = KeptFile(tmp_path / "contracts")
+    published(hub, shop(ada="free"), clock)
+    Node(hub, clock, file=file).interval()
+    node = Node(hub, clock, file=file, apply=fail)
+
+    assert (0, {"unfit": 1}) == (node.reader.version, node.reader.stats().rejected)
 
 
 def test_a_file_that_cannot_be_written_stops_nothing(hub: MemoryHub, clock: ManualClock, tmp_path: Path) -> None:

@@ -238,7 +238,6 @@ class Agent:
             parts,
             clock=self._clock,
             timeout_s=settings.exchange_timeout,
-            reader=self._reader,
             required=self._required,
             register=lambda: register(self, sigterm=settings.sigterm),
         )
@@ -253,6 +252,8 @@ class Agent:
         self._past_tiers = PastTiers(self._kernel, self._clock, self._limiters, self._overrides.lock)
         self._publishing = Publishing(self, parts.kernel, self._clock, parts.hasher)
         self._erasing.listen(self._publishing.forget)
+        if self._reader is not None:
+            self._lifecycle.followers.append(self._reader)
         if not self._kernel.alone:
             self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)

@@ -22,7 +22,7 @@ from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
 from reconverge.published.envelope import VARIABLE, Secrets, Verifier
-from reconverge.remote_settings.poller import Reader
+from reconverge.remote_settings.reader import SettingsReader
 from reconverge.remote_settings.signed import SETTINGS, FleetSettings
 from reconverge.settings import AgentSettings
 
@@ -105,8 +105,8 @@ def reader_of(
     clock: Clock,
     interval_ns: Callable[[], int],
     apply: Callable[[FleetSettings | None], None],
-) -> Reader | None:
-    """The poller of published settings; None without a secret to verify them, or without a hub that keeps them.
+) -> SettingsReader | None:
+    """The reader of published settings; None without a secret to verify them, or without a hub that keeps them.
 
     Raises InvalidSetting for a secret that is none, and for a hub at which nothing can be published.
     """
@@ -120,7 +120,7 @@ def reader_of(
     if not isinstance(parts.hub, SettingsStore):
         problem = f"settings cannot be published at the hub {parts.hub_name}, which is no reconverge.hub.SettingsStore"
         raise InvalidSetting("settings_secret", "***", problem)
-    return Reader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
+    return SettingsReader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)
 
 
 def _check_needs_no_hub(*, require_hub: bool, region_share: float) -> None:

@@ -25,7 +25,6 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.port import Hub
-from reconverge.remote_settings.poller import Reader
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
 
@@ -42,7 +41,6 @@ class Lifecycle:
         parts: the hub and the kernel.
         clock: where time comes from.
         timeout_s: seconds that one exchange may take.
-        reader: the poller of published settings, if there is one.
         required: whether the agent must have its hub's answer before it begins.
         register: called before a runner starts: has the process tell the agent of forks and of its end.
     """
@@ -53,7 +51,6 @@ class Lifecycle:
         *,
         clock: Clock,
         timeout_s: float,
-        reader: Reader | None,
         required: RequiredHub,
         register: Callable[[], None],
     ) -> None:
@@ -62,7 +59,6 @@ class Lifecycle:
         self._kernel = parts.kernel
         self._clock = clock
         self._timeout_s = timeout_s
-        self._reader = reader
         self.required = required
         self._register = register
         self.followers: list[Follower] = []
@@ -89,7 +85,6 @@ class Lifecycle:
             clock=self._clock,
             timeout_s=self._timeout_s,
             hub_name=self.hub_name,
-            reader=self._reader,
             followers=self.followers,
         )
         if not self._kernel.alone:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
-from reconverge.remote_settings.poller import FleetSettingsStats
+from reconverge.remote_settings.reader import FleetSettingsStats
 from reconverge.remote_settings.signed import FleetSettings, LimitOverride
 from reconverge.runtime.locks import new_lock
 

@@ -44,13 +44,11 @@ from reconverge.exchange.follower import Follower, Parting
 from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
-from reconverge.hub.checking.answers import check_answer, check_posted
-from reconverge.hub.port import Hub, SettingsStore, Working
+from reconverge.hub.checking.answers import check_answer
+from reconverge.hub.port import Hub, Working
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import TURN_NS, first_odd_cell
-from reconverge.published.envelope import PAYLOAD_BYTES_MAX
-from reconverge.remote_settings.poller import Reader
 from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.restoration import Restorations
 
@@ -85,14 +83,12 @@ class ExchangeDriver(Ownership):
         clock: Clock,
         timeout_s: float,
         hub_name: str,
-        reader: Reader | None = None,
         followers: Sequence[Follower] = (),
     ) -> None:
         super().__init__()
         self._syncers = syncers
-        self._reader = reader
         self._followers = followers
-        """What else reads at the hub; more of them may come while it drives."""
+        """What reads at the hub beside the exchanges; more of them may come while it drives."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
@@ -159,7 +155,7 @@ class ExchangeDriver(Ownership):
 
     def due_in_s(self) -> float:
         """Seconds until the next exchange should begin; 0.0 when one should have."""
-        return self._due_in_s(self._syncers, self._readers())
+        return self._due_in_s(self._syncers, self._followers)
 
     @property
     def at_work(self) -> bool:
@@ -194,8 +190,6 @@ class ExchangeDriver(Ownership):
             else:
                 if self._are_due(self._syncers):
                     await self._exchange(self._syncers[0])
-                if self._reader is not None and self._reader.due_ns() <= self._clock.monotonic_ns():
-                    await self._read(self._reader)
                 for follower in self._due_followers():
                     await self._follow(follower)
                 if self.questions.waiting:
@@ -234,8 +228,8 @@ class ExchangeDriver(Ownership):
         """Begin to drive: what the runner before left under way will not be answered."""
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
-        for reader in self._readers():
-            reader.start_over()
+        for follower in self._followers:
+            follower.start_over()
 
     async def leave(self) -> None:
         """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
@@ -297,7 +291,7 @@ class ExchangeDriver(Ownership):
     async def _carry_out_side_by_side(self, going_on: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         nudged = asyncio.Event()
-        under_way: dict[Syncer | Reader | Questions | Follower, asyncio.Task[None]] = {}
+        under_way: dict[Syncer | Questions | Follower, asyncio.Task[None]] = {}
         try:
             while True:
                 self._look_for_restoration()
@@ -308,10 +302,6 @@ class ExchangeDriver(Ownership):
                 for syncer in self._are_due(waiting) if going_on() else ():
                     task = under_way[syncer] = loop.create_task(self._exchange_one_of_many(syncer))
                     task.add_done_callback(lambda _: nudged.set())
-                reader = None if self._reader in under_way else self._reader
-                if reader is not None and going_on() and reader.due_ns() <= self._clock.monotonic_ns():
-                    task = under_way[reader] = loop.create_task(self._read_one_of_many(reader))
-                    task.add_done_callback(lambda _: nudged.set())
                 if self.questions.waiting and self.questions not in under_way and going_on():
                     task = under_way[self.questions] = loop.create_task(self._answer_questions())
                     task.add_done_callback(lambda _: nudged.set())
@@ -319,8 +309,8 @@ class ExchangeDriver(Ownership):
                 if not under_way:
                     return
                 waiting = [syncer for syncer in waiting if syncer not in under_way]
-                readers = [each for each in self._readers() if each not in under_way]
-                due_s = self._due_in_s(waiting, readers) if going_on() else IDLE_S
+                followers = [each for each in self._followers if each not in under_way]
+                due_s = self._due_in_s(waiting, followers) if going_on() else IDLE_S
                 await self._until_called(nudged, loop.time() + due_s)
                 nudged.clear()
         except asyncio.CancelledError:
@@ -362,15 +352,9 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
 
-    async def _read_one_of_many(self, reader: Reader) -> None:
-        try:
-            await self._read(reader)
-        except Exception as error:  # noqa: BLE001  # likewise
-            self._note_bug(error)
-
     def _follow_side_by_side(
         self,
-        under_way: dict[Syncer | Reader | Questions | Follower, asyncio.Task[None]],
+        under_way: dict[Syncer | Questions | Follower, asyncio.Task[None]],
         nudged: asyncio.Event,
         *,
         going_on: bool,
@@ -394,10 +378,6 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
 
-    def _readers(self) -> list[Reader | Follower]:
-        """All that reads at the hub in the rhythm of the exchanges."""
-        return [*(() if self._reader is None else (self._reader,)), *self._followers]
-
     def _due_followers(self) -> list[Follower]:
         now_ns = self._clock.monotonic_ns()
         return [follower for follower in self._followers if follower.due_ns() <= now_ns]
@@ -406,7 +386,7 @@ class ExchangeDriver(Ownership):
         now_ns = self._clock.monotonic_ns()
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
-    def _due_in_s(self, waiting: Sequence[Syncer], readers: Iterable[Reader | Follower]) -> float:
+    def _due_in_s(self, waiting: Sequence[Syncer], followers: Iterable[Follower]) -> float:
         """Seconds until the next of these should begin, until when all are promised to be looked at.
 
         Decisions that want an exchange of one of these sooner wake the runner.
@@ -415,8 +395,8 @@ class ExchangeDriver(Ownership):
         relied_on = self._is_relied_on
         until = [syncer.looks_ns(now_ns) if relied_on else syncer.due_ns(now_ns) for syncer in waiting]
         due_ns = min(until, default=now_ns + self._grace_ns)
-        for reader in readers:
-            due_ns = min(due_ns, reader.due_ns())
+        for follower in followers:
+            due_ns = min(due_ns, follower.due_ns())
         due_ns = min(max(now_ns, due_ns), now_ns + round(IDLE_S * SECOND_NS))
         for syncer in self._syncers:
             syncer.attend(due_ns + self._grace_ns)
@@ -526,41 +506,6 @@ class ExchangeDriver(Ownership):
                 return
             await asyncio.sleep(pause_s)
         syncer.await_no_look()
-
-    async def _read(self, reader: Reader) -> None:
-        """Read what is posted for the fleet; whatever goes wrong is told to the reader."""
-        if not reader.begin(cut_off=self._syncers[0].failing):
-            return
-        try:
-            hub = self._hub_in_use()
-            assert isinstance(hub, SettingsStore)
-            payload = await asyncio.wait_for(hub.read(bytes_max=PAYLOAD_BYTES_MAX), self._timeout_s)
-            check_posted(payload)
-        except HubUnavailable as error:
-            reader.failed(error.kind)
-        except TimeoutError:
-            reader.failed("timeout")
-        except Exception as error:
-            if self._logged.is_new():
-                logger.exception("reconverge: the hub %s raised what it must not", self._hub_name)
-            reader.failed(f"bug:{type(error).__name__}")
-        else:
-            reader.heard(payload)
-            await self._restore(reader, hub)
-
-    async def _restore(self, reader: Reader, hub: SettingsStore) -> None:
-        """Post again what is in force, unless another node has: an agent that starts now would not know of it."""
-        lost = reader.restoration()
-        if lost is None:
-            return
-        try:
-            await asyncio.wait_for(hub.post(lost.payload, keep_s=lost.keep_s), self._timeout_s)
-        except HubUnavailable as error:
-            reader.not_restored(error.kind)
-        except TimeoutError:
-            reader.not_restored("timeout")
-        else:
-            reader.restored_again()
 
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:

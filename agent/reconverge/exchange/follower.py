@@ -1,4 +1,4 @@
-"""What an exchange driver has to do at the hub beside exchanges and published settings."""
+"""What an exchange driver has to do at the hub beside exchanges."""
 
 from __future__ import annotations
 

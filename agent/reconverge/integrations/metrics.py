@@ -15,7 +15,8 @@ from reconverge.errors import InvalidSetting
 from reconverge.limiter.asking import RESULTS as ASKED
 from reconverge.limiter.asking import AskStats
 from reconverge.published.envelope import REASONS
-from reconverge.remote_settings.poller import FleetSettingsStats
+from reconverge.published.reader import UNFIT
+from reconverge.remote_settings.reader import FleetSettingsStats
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Readings:
             "reconverge_health": [Reading((state,), float(state == health.state)) for state in STATES],
             "reconverge_settings_version": [Reading((), published.version)],
             "reconverge_settings_rejected_total": [
-                Reading((reason,), published.rejected.get(reason, 0)) for reason in REASONS
+                Reading((reason,), published.rejected.get(reason, 0)) for reason in (*REASONS, UNFIT)
             ],
             "reconverge_bugs_total": [Reading((), stats.bugs)],
         }

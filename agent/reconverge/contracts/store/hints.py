@@ -30,7 +30,7 @@ import logging
 import os
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
@@ -100,7 +100,7 @@ class HintListener:
         """Whether hints are listened for."""
         return self._listened_ns is not None
 
-    def counted(self) -> dict[str, int]:
+    def counted(self) -> dict[str, Any]:
         """What was counted of hints, as `ContractsStats` calls it."""
         return {"hinted": self.heard, "hints_lost": self.lost, "hint_floods": self.floods}
 

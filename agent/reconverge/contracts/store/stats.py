@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
+
+from reconverge.published.reader import ReaderStats
 
 
 @dataclass(frozen=True, slots=True)
-class ContractsStats:
+class ContractsStats(ReaderStats):
     """What one node knows of the contracts of its fleet."""
 
-    version: int = 0
-    """Of those in force; 0 if there are none."""
-    expires_in: float = inf
-    """Seconds until nodes that start reject them; below zero since they do. Infinite if there are none."""
-    accepted: int = 0
-    """How often something new was accepted."""
-    rejected: dict[str, int] = field(default_factory=dict[str, int])
-    """How often something new was not, by reason: `reconverge.published.envelope.REASONS`, and those of here."""
-    failures: dict[str, int] = field(default_factory=dict[str, int])
-    """How often nothing could be read, written or restored, by class of failure."""
     pages_fetched: int = 0
     pages_held: int | None = None
     """Of customers, where they are fetched on demand; None where all of them are held."""
@@ -35,5 +26,3 @@ class ContractsStats:
     """How often that was found without having been said, while hints were listened for."""
     hint_floods: int = 0
     """How often so many hints came within a second that further ones were dropped for some seconds."""
-    restored: int = 0
-    """How often this node has put at the hub again what that had lost."""

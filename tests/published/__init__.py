@@ -1,0 +1,1 @@
+"""Tests of what settings and contracts have in common as signed documents."""
