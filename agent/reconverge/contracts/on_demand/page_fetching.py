@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.document import Document, InvalidContracts, table_of
 from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
 from reconverge.contracts.on_demand.page_table import PageTable
-from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, fetched_page
+from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, PageProblem, PagesOfHub
 from reconverge.contracts.store.pages import (
     PAGE_BYTES_MAX,
     DamagedPage,
@@ -40,7 +40,6 @@ from reconverge.contracts.store.pages import (
     digest_of,
     page_number,
     payload_of,
-    plans_in,
     table_in,
 )
 from reconverge.errors import InvalidSetting
@@ -59,19 +58,12 @@ INLINE_BYTES_MAX: Final = 8 * 1024
 """So much is read and checked within a millisecond or two; whatever is longer, in a thread."""
 
 
-class PageProblem(NamedTuple):
-    """Why a page that was wanted is not held."""
-
-    digest: str
-    error: Exception
-
-
 _Version = tuple[Document, tuple[str, Document], PageTable]
 """A document, its page of plans with the digest, and the pages that are held of it."""
 
 
-class PagesOnDemand:
-    """What one reader holds of the pages of a hub, and fetches. For one event loop at a time.
+class PagesOnDemand(PagesOfHub):
+    """The pages of a document of which those customers are held that were met.
 
     Args:
         decider: what decides by them.
@@ -95,25 +87,22 @@ class PagesOnDemand:
     ) -> None:
         if bytes_max < TABLE_BYTES_MIN:
             raise InvalidSetting("page_bytes", bytes_max, f"is less than {TABLE_BYTES_MIN}, which one page may take")
+        super().__init__()
         self._decider = decider
         self._clock = clock
         self._wake = wake
         self._meanwhile: Meanwhile = meanwhile
         self._bytes_max = bytes_max
-        self.fetched = 0
         self._idle = self._evicted = 0
         self.version: Document | None = None
         """What is in force, if it is on demand."""
         self.unkept = False
         """Whether a page has come since this was last set to False."""
-        self._plans: tuple[str, Document] | None = None
         self._next: _Version | None = None
         """What was put together last, and is not in force yet."""
         self._table = PageTable(bytes_max)
         self._heaviest = PAGE_BYTES_MAX
         """What the heaviest page takes that was fetched; none heavier is expected."""
-        self._unread: dict[str, bytes] = {}
-        """What was fetched of a version that is not together yet."""
         self._not_before_ns: dict[int, int] = {}
         """When a page that is at fault may be fetched again."""
         self._failures: dict[int, int] = {}
@@ -153,12 +142,8 @@ class PagesOnDemand:
         """
         numbers = self._numbers_to_hold(len(outline.customers))
         unchanged = {number for number in numbers if self._is_held(number, outline)}
-        wanted = [] if self._plans is not None and self._plans[0] == outline.plans else [outline.plans]
-        wanted += [outline.customers[number] for number in numbers if number not in unchanged]
-        unread = self._unread = {digest: each for digest, each in self._unread.items() if digest in wanted}
-        lacking = [digest for digest in dict.fromkeys(wanted) if digest not in unread]
-        for start in range(0, len(lacking), FETCHED_AT_ONCE):
-            await self._fetch(store, lacking[start : start + FETCHED_AT_ONCE], unread, timeout_s)
+        new = [outline.customers[number] for number in numbers if number not in unchanged]
+        unread = await self._unread_of(store, outline, new, timeout_s)
         self._next = await asyncio.to_thread(self._joined, outline, numbers, unread)
         return self._next[0]
 
@@ -225,10 +210,7 @@ class PagesOnDemand:
         return [page for each, page in list(self.held.items()) if each % fewer == number % fewer]
 
     def _joined(self, outline: Outline, numbers: list[int], payloads: Mapping[str, bytes]) -> _Version:
-        plans = self._plans
-        if plans is None or plans[0] != outline.plans:
-            plans = outline.plans, plans_in(table_in(payloads[outline.plans], outline.plans))
-        same_plans = self._plans is not None and self._plans[1].plans == plans[1].plans
+        plans, same_plans = self._plans_of(outline, payloads)
         pages = len(outline.customers)
         customers = self.customers
         same_pages = customers is not None and len(customers.digests) == pages
@@ -361,30 +343,6 @@ class PagesOnDemand:
         else:
             customers.are_absent(pending)
         return pending
-
-    async def _fetch(
-        self,
-        store: ContractStore,
-        digests: list[str],
-        found: dict[str, bytes],
-        timeout_s: float | None,
-        problems: list[PageProblem] | None = None,
-    ) -> None:
-        """Fetch pages side by side; one at fault is a problem where those are collected, and raised elsewhere."""
-        answers = await asyncio.gather(
-            *(fetched_page(store, digest, timeout_s=timeout_s) for digest in digests), return_exceptions=True
-        )
-        failure: BaseException | None = None
-        for digest, answer in zip(digests, answers, strict=True):
-            if isinstance(answer, bytes):
-                found[digest] = answer
-                self.fetched += 1
-            elif problems is not None and isinstance(answer, MissingPage | DamagedPage):
-                problems.append(PageProblem(digest, answer))
-            else:
-                failure = failure or answer
-        if failure is not None:
-            raise failure
 
 
 def _read(payload: bytes, digest: str, document: Document, number: int, pages: int) -> PackedPage:

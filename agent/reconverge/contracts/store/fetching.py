@@ -10,8 +10,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from reconverge.contracts.document import Customer, Document
 from reconverge.contracts.store.pages import (
@@ -37,8 +37,15 @@ class MissingPage(Exception):  # a fact, as all names of errors are here
     """Raised for a page that the index names and the hub does not have."""
 
 
-class Pages:
-    """What one reader knows of the pages of a hub. For one event loop at a time."""
+class PageProblem(NamedTuple):
+    """Why a page that was wanted is not held."""
+
+    digest: str
+    error: Exception
+
+
+class PagesOfHub:
+    """What one reader has of the pages of a hub while it puts a document together. For one event loop at a time."""
 
     def __init__(self) -> None:
         self.fetched = 0
@@ -47,6 +54,60 @@ class Pages:
         """What was fetched of a document that is not together yet; so an interrupted reader goes on where it was."""
         self._plans: tuple[str, Document] | None = None
         """The page of plans that was read last, by its digest."""
+
+    def _knows_plans(self, outline: Outline) -> bool:
+        return self._plans is not None and self._plans[0] == outline.plans
+
+    async def _unread_of(
+        self, store: ContractStore, outline: Outline, customers: Iterable[str], timeout_s: float | None
+    ) -> dict[str, bytes]:
+        """The pages that were not read yet, of the plans and of these customers: fetched, unless they were before."""
+        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
+        wanted = dict.fromkeys((*(() if self._knows_plans(outline) else (outline.plans,)), *customers))
+        unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in wanted}
+        lacking = [digest for digest in wanted if digest not in unread]
+        for start in range(0, len(lacking), FETCHED_AT_ONCE):
+            await self._fetch(store, lacking[start : start + FETCHED_AT_ONCE], unread, timeout_s)
+        return unread
+
+    async def _fetch(
+        self,
+        store: ContractStore,
+        digests: Sequence[str],
+        found: dict[str, bytes],
+        timeout_s: float | None,
+        problems: list[PageProblem] | None = None,
+    ) -> None:
+        """Fetch pages side by side; one at fault is a problem where those are collected, and raised elsewhere."""
+        answers = await asyncio.gather(
+            *(fetched_page(store, digest, timeout_s=timeout_s) for digest in digests), return_exceptions=True
+        )
+        failure: BaseException | None = None
+        for digest, answer in zip(digests, answers, strict=True):
+            if isinstance(answer, bytes):
+                found[digest] = answer
+                self.fetched += 1
+            elif problems is not None and isinstance(answer, MissingPage | DamagedPage):
+                problems.append(PageProblem(digest, answer))
+            else:
+                failure = failure or answer
+        if failure is not None:
+            raise failure
+
+    def _plans_of(self, outline: Outline, payloads: Mapping[str, bytes]) -> tuple[tuple[str, Document], bool]:
+        """The page of plans with its digest, and whether its plans are those that were read last."""
+        known = self._plans
+        if known is not None and known[0] == outline.plans:
+            return known, True
+        plans = outline.plans, plans_in(table_in(payloads[outline.plans], outline.plans))
+        return plans, known is not None and known[1].plans == plans[1].plans
+
+
+class Pages(PagesOfHub):
+    """The pages of a document of which all customers are held."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._customers: dict[tuple[int, str], dict[str, Customer]] = {}
         """The pages of customers of the last document, by number and digest."""
 
@@ -55,7 +116,8 @@ class Pages:
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
-        unread = await self._fetch(store, outline, timeout_s)
+        new = [each for number, each in enumerate(outline.customers) if (number, each) not in self._customers]
+        unread = await self._unread_of(store, outline, new, timeout_s)
         if sum(map(len, unread.values())) > INLINE_BYTES_MAX or not self._knows_plans(outline):
             return await asyncio.to_thread(self._join, outline, unread)
         return self._join(outline, unread)
@@ -71,44 +133,18 @@ class Pages:
         """Hold nothing any more: pages are fetched on demand."""
         self._plans, self._customers, self._unread = None, {}, {}
 
-    def _knows_plans(self, outline: Outline) -> bool:
-        return self._plans is not None and self._plans[0] == outline.plans
-
-    async def _fetch(self, store: ContractStore, outline: Outline, timeout_s: float | None) -> dict[str, bytes]:
-        # A thread that a cancelled caller has left behind may still join pages: so it has a table of its own.
-        wanted = [] if self._knows_plans(outline) else [outline.plans]
-        wanted += [each for number, each in enumerate(outline.customers) if (number, each) not in self._customers]
-        known = set(wanted)
-        unread = self._unread = {digest: payload for digest, payload in self._unread.items() if digest in known}
-        wanted = [each for each in dict.fromkeys(wanted) if each not in unread]
-        for start in range(0, len(wanted), FETCHED_AT_ONCE):
-            group = wanted[start : start + FETCHED_AT_ONCE]
-            answers = await asyncio.gather(
-                *(fetched_page(store, digest, timeout_s=timeout_s) for digest in group), return_exceptions=True
-            )
-            for digest, answer in zip(group, answers, strict=True):
-                if isinstance(answer, BaseException):
-                    raise answer
-                unread[digest] = answer
-                self.fetched += 1
-        return unread
-
     def _join(self, outline: Outline, unread: Mapping[str, bytes]) -> Document:
-        known_plans = self._plans
-        if known_plans is None or known_plans[0] != outline.plans:
-            known_plans = outline.plans, plans_in(table_in(unread[outline.plans], outline.plans))
-        plans = known_plans[1]
-        same_plans = self._plans is not None and self._plans[1].plans == plans.plans
+        plans, same_plans = self._plans_of(outline, unread)
         pages = len(outline.customers)
         read: dict[tuple[int, str], dict[str, Customer]] = {}
         for number, digest in enumerate(outline.customers):
             known = self._customers.get((number, digest))
             if known is None or not same_plans:
                 table = table_in(unread[digest], digest) if known is None else tables_of(known)
-                known = customers_in(table, plans.plans, number=number, pages=pages)
+                known = customers_in(table, plans[1].plans, number=number, pages=pages)
             read[number, digest] = known
-        document = joined(plans, read.values())
-        self._plans, self._customers, self._unread = known_plans, read, {}
+        document = joined(plans[1], read.values())
+        self._plans, self._customers, self._unread = plans, read, {}
         return document
 
 
@@ -121,6 +157,3 @@ async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | 
         raise HubUnavailable("protocol", "a page is no string of bytes", applied=False)
     table_in(payload, digest)
     return payload
-
-
-__all__ = ["DamagedPage", "MissingPage", "Pages", "fetched_page"]
