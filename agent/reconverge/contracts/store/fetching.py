@@ -157,3 +157,22 @@ async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | 
         raise HubUnavailable("protocol", "a page is no string of bytes", applied=False)
     table_in(payload, digest)
     return payload
+
+
+async def put_pages(
+    store: ContractStore,
+    pages: Mapping[str, bytes],
+    digests: Iterable[str],
+    *,
+    keep_s: float,
+    timeout_s: float | None = None,
+) -> list[str]:
+    """Have these digests be at the hub for their time, of pages at hand; returns those that are neither here nor there.
+
+    Raises HubUnavailable and TimeoutError.
+    """
+    lacking = await asyncio.wait_for(store.keep_pages(list(dict.fromkeys(digests)), keep_s=keep_s), timeout_s)
+    for digest in lacking:
+        if digest in pages:
+            await asyncio.wait_for(store.put_page(digest, pages[digest], keep_s=keep_s), timeout_s)
+    return [digest for digest in lacking if digest not in pages]

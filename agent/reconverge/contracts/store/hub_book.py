@@ -35,7 +35,7 @@ from reconverge.contracts.store.changing import (
     with_document,
 )
 from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, without_customer
-from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page
+from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page, put_pages
 from reconverge.contracts.store.index import (
     HISTORY_MAX,
     INDEX,
@@ -263,7 +263,7 @@ class HubBook:
         if rewritten is not None:
             former = rewritten.history
             pages |= rewritten.pages
-        lacking = set(await self._put(pages, also=former[: HISTORY_MAX - 1]))
+        lacking = set(await put_pages(self._store, pages, (*pages, *former[: HISTORY_MAX - 1]), keep_s=LIFETIME_MAX_S))
         kept = takewhile(lambda each: each not in lacking, former[: HISTORY_MAX - 1])
         issued = int(change.when)
         index = Index(
@@ -278,7 +278,7 @@ class HubBook:
             seal_index(index, self._secrets), over=payload, bytes_max=INDEX_BYTES_MAX, keep_s=LIFETIME_MAX_S
         )
         if swapped:
-            await self._put(pages)
+            await put_pages(self._store, pages, pages, keep_s=LIFETIME_MAX_S)
             if rewritten is None:
                 await self._retire(former, index)
             else:
@@ -287,14 +287,6 @@ class HubBook:
                     kept_pages.update(_outline_in(each).digests)
                 await self._store.keep_pages(sorted(rewritten.former - kept_pages), keep_s=AT_ONCE_S)
         return swapped
-
-    async def _put(self, pages: dict[str, bytes], *, also: Sequence[str] = ()) -> list[str]:
-        """Have these pages be at the hub for their time; returns which of the others are not there."""
-        lacking = await self._store.keep_pages(list(dict.fromkeys((*pages, *also))), keep_s=LIFETIME_MAX_S)
-        for digest in lacking:
-            if digest in pages:
-                await self._store.put_page(digest, pages[digest], keep_s=LIFETIME_MAX_S)
-        return [digest for digest in lacking if digest not in pages]
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
         """Have the pages go that none of the versions is made of any more that are kept."""

@@ -24,7 +24,7 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.document import Document, InvalidContracts
 from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.changing import NO_CONTRACTS
-from reconverge.contracts.store.fetching import MissingPage, Pages
+from reconverge.contracts.store.fetching import MissingPage, Pages, put_pages
 from reconverge.contracts.store.index import INDEX_BYTES_MAX, Index
 from reconverge.contracts.store.kept_file import Kept, KeptFile
 from reconverge.contracts.store.pages import DamagedPage, Outline, divided
@@ -270,12 +270,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         if pages is None or index is None:
             self._fail("restoring", "contracts that the hub has lost are of another version; publish them again")
             return False
-        digests = list(dict.fromkeys(index.outline.digests))
-        lacking = await asyncio.wait_for(store.keep_pages(digests, keep_s=keep_s), timeout_s)
-        for digest in lacking:
-            if digest in pages:
-                await asyncio.wait_for(store.put_page(digest, pages[digest], keep_s=keep_s), timeout_s)
-        unheld = [digest for digest in lacking if digest not in pages]
+        unheld = await put_pages(store, pages, index.outline.digests, keep_s=keep_s, timeout_s=timeout_s)
         if unheld:
             what = f"{len(unheld)} pages of the contracts that the hub has lost are not held by this node"
             self._fail("restoring", f"{what}; if no other node puts them there, publish the contracts again")
