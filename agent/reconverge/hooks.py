@@ -64,7 +64,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Other published settings are in force than at the last look; see `reconverge.remote_settings.signed`."""
+    """Other published settings are in force than at the last look (`reconverge.remote_settings.signed`)."""
 
     version: int
     """0 if the agent has gone back to its own settings."""
@@ -80,7 +80,7 @@ class SettingsRejected:
     """Settings were published since the last look that are not obeyed."""
 
     reason: str
-    """One of `reconverge.remote_settings.signed.REASONS`."""
+    """One of `reconverge.published.envelope.REASONS`, or "unfit"."""
     count: int
 
 
