@@ -28,7 +28,7 @@ kernel_tests := tests/kernel --ignore=tests/kernel/table/test_policies.py tests/
   $(addprefix tests/protocol/test_, protocol.py bounds.py several.py) \
   $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \
   $(addprefix tests/hub/test_, nonsense.py clock.py answers.py) \
-  tests/exchange/regions/test_region_share.py tests/remote_settings/test_caps.py \
+  tests/exchange/regions/test_region_share.py tests/published/test_caps.py \
   tests/integrations/web/test_interrupted_requests.py
 
 # The inner loop: the arithmetic, limits, one hub, documents; fewer random examples, and nothing that is marked as slow.

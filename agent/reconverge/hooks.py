@@ -64,7 +64,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """Other published settings are in force than at the last look (`reconverge.remote_settings.signed`)."""
+    """Other published settings are in force than at the last look (`reconverge.published.settings`)."""
 
     version: int
     """0 if the agent has gone back to its own settings."""

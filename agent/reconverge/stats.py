@@ -11,7 +11,7 @@ from reconverge.exchange.syncer import SyncerStats
 from reconverge.limiter.asking import AskStats
 from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.switches import ON
-from reconverge.remote_settings.reader import FleetSettingsStats
+from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.durations import Durations
 
 if TYPE_CHECKING:

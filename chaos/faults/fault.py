@@ -15,7 +15,7 @@ from chaos.names import OURS, SETTINGS_SECRET
 from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.signed import FleetSettings, seal
+from reconverge.published.settings import FleetSettings, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage

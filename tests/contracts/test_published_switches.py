@@ -11,7 +11,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
-from reconverge.remote_settings.signed import FleetSettings, LimitOverride
+from reconverge.published.settings import FleetSettings, LimitOverride
 from reconverge_sync.memory import MemoryHub
 from tests.support.published import SECRET
 

@@ -14,7 +14,7 @@ from reconverge import Agent, InvalidSetting, Limit
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
-from reconverge.remote_settings.caps import with_max_overshoot
+from reconverge.published.caps import with_max_overshoot
 from tests.limiter.test_asking import Scene
 from tests.support.node import INTERVAL_NS
 

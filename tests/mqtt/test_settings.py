@@ -19,7 +19,7 @@ from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.checking.probe import trial_batch
 from reconverge.hub.registry import HubSettings
-from reconverge.remote_settings.signed import LimitOverride
+from reconverge.published.settings import LimitOverride
 from reconverge_sync.mqtt.hub import MqttHub
 from tests.support.brokers import Mosquitto
 from tests.support.published import OTHER, SECRET, known_by, login, post_to, sealed_now

@@ -39,7 +39,7 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.integrations import Guard, Outcome, Refusal, Request, Rule, by_header, by_ip, together
 from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
-from reconverge.remote_settings.reader import FleetSettingsStats
+from reconverge.published.settings_reader import FleetSettingsStats
 
 
 class OwnAgent(Agent):

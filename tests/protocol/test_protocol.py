@@ -35,7 +35,7 @@ from reconverge.limit import (
 )
 from reconverge.limit.limit import PACED
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.remote_settings.caps import with_max_overshoot
+from reconverge.published.caps import with_max_overshoot
 from reconverge.simulation.truth import declared_bound
 from reconverge_sync.memory import MemoryHub
 from tests.support.aligned import (

@@ -1,1 +1,1 @@
-"""Tests of what settings and contracts have in common as signed documents."""
+"""Tests of signed documents that are published for a fleet, and of published settings."""

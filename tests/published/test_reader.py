@@ -233,9 +233,10 @@ def test_a_document_that_is_lost_is_posted_again(node: ReadingNode) -> None:
     for restored in (1, 2):
         node.reads(None)
         node.look(RESTORED_AFTER_S[0] - 0.001)
-        assert None is node.there
+        assert None is node.at_hub()
         node.look(RESTORED_AFTER_S[1])
-        assert (payload, restored) == (node.there, node.stats.restored)
+        assert payload == node.at_hub()
+        assert restored == node.stats.restored
 
 
 def test_a_document_that_another_node_has_posted_again_is_not(node: ReadingNode) -> None:
@@ -249,7 +250,7 @@ def test_a_document_that_another_node_has_posted_again_is_not(node: ReadingNode)
         node.look()
         other.look(0.0)
 
-    assert payload == node.there
+    assert payload == node.at_hub()
     assert 1 == node.stats.restored + other.stats.restored
 
 
@@ -273,7 +274,7 @@ def test_only_nothing_or_an_older_document_is_replaced(
     node.reads(found)
     node.look(RESTORED_AFTER_S[1])
 
-    assert (newest if restored else found) == node.there
+    assert (newest if restored else found) == node.at_hub()
 
 
 @pytest.mark.parametrize("slow_s", [0.0, 10.0], ids=["before", "while it is looked for"])
@@ -281,13 +282,14 @@ def test_a_document_that_has_expired_is_not_posted_again(node: ReadingNode, slow
     """Nor does a node post anything that knows none."""
     node.reads(None)
     node.look(RESTORED_AFTER_S[1])
-    assert None is node.there
+    assert None is node.at_hub()
     node.reads(node.document(lifetime=60))
     node.reads(None, 40.0 - node.clock.wall_ns() / SECOND_NS + NOON)
     node.hub.slow_s = slow_s
     node.look(20.5 - slow_s)
 
-    assert (None, 0) == (node.there, node.stats.restored)
+    assert None is node.at_hub()
+    assert 0 == node.stats.restored
 
 
 def test_a_document_that_cannot_be_posted_again_is_tried_again(
@@ -307,4 +309,4 @@ def test_a_document_that_cannot_be_posted_again_is_tried_again(
     node.hub.post_problem = None
     node.look(RESTORED_AFTER_S[1])
 
-    assert (payload, 1) == (node.there, node.stats.restored)
+    assert (payload, 1) == (node.at_hub(), node.stats.restored)

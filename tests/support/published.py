@@ -11,8 +11,8 @@ from reconverge.clock import SystemClock
 from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.reader import FleetSettingsStats
-from reconverge.remote_settings.signed import FleetSettings, LimitOverride, Word, seal
+from reconverge.published.settings import FleetSettings, LimitOverride, Word, seal
+from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.testing.bulletin_contract import BulletinHub
 from reconverge_sync.redis.hub import RedisHub
 

@@ -11,10 +11,10 @@ from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.contracts.store import index as contracts_index
 from reconverge.contracts.store.index import INDEX, Index, seal_index
 from reconverge.contracts.store.reader import ContractsReader
+from reconverge.published import settings
 from reconverge.published.envelope import Rejection, Secrets, Verifier
 from reconverge.published.reader import Reader, ReaderStats
-from reconverge.remote_settings import signed as settings
-from reconverge.remote_settings.reader import SettingsReader
+from reconverge.published.settings_reader import SettingsReader
 from reconverge_sync.memory import MemoryHub
 from tests.support.kept_contracts import INTERVAL_S, book_at, shop
 from tests.support.published import HOUR_S, NOON, SECRET, orders, sealed
@@ -86,8 +86,7 @@ class ReadingNode:
         """Have that be at the hub, as any client could."""
         raise NotImplementedError
 
-    @property
-    def there(self) -> bytes | None:
+    def at_hub(self) -> bytes | None:
         """What is at the hub."""
         raise NotImplementedError
 
@@ -137,9 +136,8 @@ class SettingsNode(ReadingNode):
         """See `ReadingNode.put`."""
         self.hub._posted = None if payload is None else (payload, 1 << 62)
 
-    @property
-    def there(self) -> bytes | None:
-        """See `ReadingNode.there`."""
+    def at_hub(self) -> bytes | None:
+        """See `ReadingNode.at_hub`."""
         return None if self.hub._posted is None else self.hub._posted[0]
 
 
@@ -177,7 +175,6 @@ class ContractsNode(ReadingNode):
         """See `ReadingNode.put`."""
         self.hub._index = None if payload is None else (payload, 1 << 62)
 
-    @property
-    def there(self) -> bytes | None:
-        """See `ReadingNode.there`."""
+    def at_hub(self) -> bytes | None:
+        """See `ReadingNode.at_hub`."""
         return None if self.hub._index is None else self.hub._index[0]

@@ -44,8 +44,8 @@ from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import BALANCED, NAIVE, SLOTS_DEFAULT, Policy, choose
-from reconverge.remote_settings.caps import caps_as_said
-from reconverge.remote_settings.signed import FleetSettings
+from reconverge.published.caps import caps_as_said
+from reconverge.published.settings import FleetSettings
 from reconverge.runtime.process import register
 from reconverge.settings import (
     AgentSettings,

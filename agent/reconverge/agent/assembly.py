@@ -22,8 +22,8 @@ from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
 from reconverge.published.envelope import VARIABLE, Secrets, Verifier
-from reconverge.remote_settings.reader import SettingsReader
-from reconverge.remote_settings.signed import SETTINGS, FleetSettings
+from reconverge.published.settings import SETTINGS, FleetSettings
+from reconverge.published.settings_reader import SettingsReader
 from reconverge.settings import AgentSettings
 
 _shared_kernels: dict[tuple[str, str], Kernel] = {}

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
-from reconverge.remote_settings.reader import FleetSettingsStats
-from reconverge.remote_settings.signed import FleetSettings, LimitOverride
+from reconverge.published.settings import FleetSettings, LimitOverride
+from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.locks import new_lock
 
 PACE = "sync_interval"

@@ -23,7 +23,7 @@ from reconverge.contracts.document import (
 )
 from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.limit.limit import Limit
-from reconverge.remote_settings.caps import capped
+from reconverge.published.caps import capped
 
 NO_ENTRY: Final = Customer(plan="")
 """In place of the entry of a customer that has none."""

@@ -20,7 +20,7 @@
 # agent's own interval, because they are about the node and not about a limit.
 #
 # `Pacing` applies the interval that is in force: the one that fleet settings publish, else the limit's own, else the
-# agent's (`remote_settings/layered.py`).
+# agent's (`published/layered.py`).
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from typing import Final
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Kernel, Pace, Table
-from reconverge.remote_settings.layered import Layered
+from reconverge.published.layered import Layered
 from reconverge.settings import check_lease, check_slot_lease, checked_pace
 
 _NONE: Final = frozenset[int]()

@@ -16,7 +16,7 @@ from reconverge.limiter.asking import RESULTS as ASKED
 from reconverge.limiter.asking import AskStats
 from reconverge.published.envelope import REASONS
 from reconverge.published.reader import UNFIT
-from reconverge.remote_settings.reader import FleetSettingsStats
+from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.stats import STATES, AgentStats, Health, LimitStats
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms, needs_slot
 from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
-from reconverge.remote_settings.caps import (
+from reconverge.published.caps import (
     Quotas,
     caps_as_said,
     layered_overshoot,
     layered_quotas,
     with_max_overshoot,
 )
-from reconverge.remote_settings.layered import Layered
-from reconverge.remote_settings.signed import LimitOverride
+from reconverge.published.layered import Layered
+from reconverge.published.settings import LimitOverride
 
 if TYPE_CHECKING:
     from reconverge.clock import Clock

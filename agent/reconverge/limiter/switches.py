@@ -6,7 +6,7 @@ import os
 from typing import Final, Literal, TypeAlias
 
 from reconverge.errors import InvalidSetting
-from reconverge.remote_settings.layered import Layered
+from reconverge.published.layered import Layered
 
 Switch: TypeAlias = Literal["on", "shadow", "off"]
 ON: Final = "on"

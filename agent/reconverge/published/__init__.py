@@ -1,1 +1,1 @@
-"""What operators publish for a whole fleet: how it is signed and judged, and the one reader that every node has."""
+"""Signed documents that operators publish for a fleet, the reader that each node has of them, and published settings."""

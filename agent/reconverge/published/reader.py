@@ -30,7 +30,7 @@
 #
 # Settings and contracts differ in what they must:
 #
-#                           settings (`remote_settings/reader.py`)      contracts (`contracts/store/reader.py`)
+#                           settings (`published/settings_reader.py`)      contracts (`contracts/store/reader.py`)
 #     in force until        they expire: they may be an emergency's     others come: customers must not lose theirs; the
 #                                                                       end is for nodes that start
 #     belongs to them       nothing                                     pages, in part fetched when customers are met

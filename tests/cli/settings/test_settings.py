@@ -16,9 +16,9 @@ from reconverge.cli.app import app
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.publisher import UnverifiedSettings
-from reconverge.remote_settings.publisher import publish as publish_settings
-from reconverge.remote_settings.signed import FleetSettings
+from reconverge.published.publisher import UnverifiedSettings
+from reconverge.published.publisher import publish as publish_settings
+from reconverge.published.settings import FleetSettings
 from tests.support.brokers import Mosquitto
 from tests.support.commands.checked import Said
 from tests.support.fixtures.servers import GuardedMosquitto

@@ -18,7 +18,7 @@ from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
 from reconverge.hub.registry import HubSettings
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.switch_log import Turned, read_log
+from reconverge.published.switch_log import Turned, read_log
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.commands.checked import Said, said_by
 from tests.support.commands.processes import run

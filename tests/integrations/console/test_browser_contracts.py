@@ -19,8 +19,8 @@ from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.integrations.console import Recording, console, customer_token
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.publisher import publish
-from reconverge.remote_settings.signed import FleetSettings, LimitOverride
+from reconverge.published.publisher import publish
+from reconverge.published.settings import FleetSettings, LimitOverride
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.browsing import NARROW, WIDE, apart, check_accessible, check_fits, picture, served, sign_in

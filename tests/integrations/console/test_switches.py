@@ -16,8 +16,8 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.integrations.console import console
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Secrets
-from reconverge.remote_settings.publisher import publish
-from reconverge.remote_settings.signed import SETTINGS, FleetSettings, LimitOverride
+from reconverge.published.publisher import publish
+from reconverge.published.settings import SETTINGS, FleetSettings, LimitOverride
 from reconverge_sync.memory import MemoryHub
 from tests.integrations.console.conftest import SECRET
 from tests.support.console import HOME, TOKENS, WRITER, Browser

@@ -17,8 +17,8 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, VARIABLE, InvalidDocument, Rejection
-from reconverge.remote_settings.publisher import publish as post
-from reconverge.remote_settings.signed import LIFETIME_MAX_S, SETTINGS, FleetSettings, checked, table_of
+from reconverge.published.publisher import publish as post
+from reconverge.published.settings import LIFETIME_MAX_S, SETTINGS, FleetSettings, checked, table_of
 
 T = TypeVar("T")
 PROBLEM_STATUS: Final = 1

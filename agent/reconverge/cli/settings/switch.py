@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# A hub keeps one document of settings per namespace (`remote_settings/publisher.py`). The kill switch is a field of it,
+# A hub keeps one document of settings per namespace (`published/publisher.py`). The kill switch is a field of it,
 # so turning it means to read the document, change that field, and publish all else as it was, at a higher version. The
 # moment at which the document ends stays as it was, too: a switch should not make other settings last longer. Where
 # nothing is in force there is no such moment, and `--lifetime` has to say one, as a file of settings has to: a fleet
@@ -29,9 +29,9 @@ from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import Secrets
-from reconverge.remote_settings.publisher import publish as post
-from reconverge.remote_settings.publisher import published, turned, unknown_limits
-from reconverge.remote_settings.signed import LIFETIME_MAX_S, WORDS, FleetSettings, Word
+from reconverge.published.publisher import publish as post
+from reconverge.published.publisher import published, turned, unknown_limits
+from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
 """What is typed for no published switch."""

@@ -25,7 +25,7 @@ from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, Missin
 from reconverge.hub.usage import HOUR
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import InvalidDocument, Secrets
-from reconverge.remote_settings.publisher import UnverifiedSettings
+from reconverge.published.publisher import UnverifiedSettings
 
 try:
     from starlette.applications import Starlette

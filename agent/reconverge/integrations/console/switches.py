@@ -15,9 +15,9 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, ReconvergeError
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
-from reconverge.remote_settings.publisher import publish, published, turned, unknown_limits
-from reconverge.remote_settings.signed import SETTINGS, WORDS, FleetSettings, Word
-from reconverge.remote_settings.switch_log import Turned, read_log, turned_between
+from reconverge.published.publisher import publish, published, turned, unknown_limits
+from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
+from reconverge.published.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
 """For so long a switch holds that is published where nothing was; what is published already keeps its end."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge import Agent, InvalidSetting, Limit, Limiter
-from reconverge.remote_settings.caps import capped, quotas_as_said
-from reconverge.remote_settings.signed import LimitOverride, Word
+from reconverge.published.caps import capped, quotas_as_said
+from reconverge.published.settings import LimitOverride, Word
 
 QUOTA = st.integers(1, 30)
 COUNTED = st.sampled_from(["fixed-window", "sliding-window", "sliding-slices", "sliding-log"])

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import ContractStore
 from reconverge.published.envelope import VERSION_MAX, Rejection, Secrets, opened_table, seal_table
-from reconverge.remote_settings.signed import LIFETIME_MAX_S, WORDS, FleetSettings, Word
+from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 logger = logging.getLogger("reconverge")
 

@@ -16,8 +16,8 @@ from reconverge.errors import InvalidSetting, ReconvergeError
 from reconverge.hub.port import SettingsStore
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
-from reconverge.remote_settings.signed import SETTINGS, FleetSettings, LimitOverride, Word, seal
-from reconverge.remote_settings.switch_log import record, turned_between
+from reconverge.published.settings import SETTINGS, FleetSettings, LimitOverride, Word, seal
+from reconverge.published.switch_log import record, turned_between
 
 
 class UnverifiedSettings(ReconvergeError):

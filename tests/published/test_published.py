@@ -18,7 +18,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.hooks import LogHooks, SettingsChanged, SettingsRejected, SilentHooks
 from reconverge.hub.report import Answer, Batch
 from reconverge.integrations.metrics import Readings
-from reconverge.remote_settings.signed import LimitOverride
+from reconverge.published.settings import LimitOverride
 from reconverge.stats import READY
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub

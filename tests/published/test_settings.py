@@ -24,7 +24,7 @@ from reconverge.published.envelope import (
     Secrets,
     Verifier,
 )
-from reconverge.remote_settings.signed import (
+from reconverge.published.settings import (
     LIFETIME_MAX_S,
     LIMITS_MAX,
     MAGIC,

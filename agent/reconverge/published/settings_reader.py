@@ -16,7 +16,7 @@ from reconverge.clock import Clock
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Verifier
 from reconverge.published.reader import Reader, ReaderStats
-from reconverge.remote_settings.signed import FleetSettings
+from reconverge.published.settings import FleetSettings
 
 logger = logging.getLogger("reconverge")
 

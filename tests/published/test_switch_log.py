@@ -15,12 +15,12 @@ import pytest
 from reconverge import HubUnavailable
 from reconverge.hub.port import ContractStore
 from reconverge.hub.registry import HubSettings
+from reconverge.published import switch_log
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Secrets, opened_table, seal_table
-from reconverge.remote_settings import switch_log
-from reconverge.remote_settings.publisher import publish, turned
-from reconverge.remote_settings.signed import MAGIC as SETTINGS_MAGIC
-from reconverge.remote_settings.signed import SETTINGS_FIELDS, FleetSettings, LimitOverride
-from reconverge.remote_settings.switch_log import (
+from reconverge.published.publisher import publish, turned
+from reconverge.published.settings import MAGIC as SETTINGS_MAGIC
+from reconverge.published.settings import SETTINGS_FIELDS, FleetSettings, LimitOverride
+from reconverge.published.switch_log import (
     AUTHOR_LENGTH_MAX,
     LINES_MAX,
     LOG_BYTES_MAX,

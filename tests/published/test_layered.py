@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.limiter.switches import SWITCHES, Switch, layered_switch, stricter, weaker
-from reconverge.remote_settings.layered import Layered
+from reconverge.published.layered import Layered
 
 NUMBER = st.integers(-3, 3)
 LENIENCE = {"on": 0, "shadow": 1, "off": 2}

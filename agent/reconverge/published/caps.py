@@ -15,7 +15,7 @@ from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.limit.grammar import Quota, parse_quotas
 from reconverge.limit.limit import BURSTING, Limit
 from reconverge.policies import BALANCED, OVERSHOOT_MIN, STRICT, Policy
-from reconverge.remote_settings.layered import Layered
+from reconverge.published.layered import Layered
 
 Quotas: TypeAlias = "dict[str, Limit]"
 """The quotas of a limit, by name."""

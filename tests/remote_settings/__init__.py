@@ -1,1 +1,0 @@
-"""Settings that are published for a whole fleet."""
