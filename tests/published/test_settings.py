@@ -61,7 +61,7 @@ def verdict_on(payload: bytes, *, known: int = 0, now_s: float = NOON) -> FleetS
 
 
 def signed(body: bytes) -> bytes:
-    """Whatever it is, signed as orders are."""
+    """Any body, signed as settings are."""
     return MAGIC + Secrets(SECRET).sign(body, magic=MAGIC) + b"\n" + body
 
 

@@ -38,23 +38,23 @@ class TroubledHub(MemoryHub):
             raise self.read_problem
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """As in memory, or not."""
+        """Read as in memory, or raise."""
         self._read_anything()
         return await super().read(bytes_max=bytes_max)
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Likewise."""
+        """Do likewise."""
         self._read_anything()
         return await super().read_index(bytes_max=bytes_max)
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Likewise."""
+        """Do likewise."""
         if self.post_problem is not None:
             raise self.post_problem
         await super().post(payload, keep_s=keep_s)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Likewise."""
+        """Do likewise."""
         if self.post_problem is not None:
             raise self.post_problem
         return await super().swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
@@ -83,16 +83,16 @@ class ReadingNode:
         raise NotImplementedError
 
     def put(self, payload: bytes | None) -> None:
-        """Have that be at the hub, as any client could."""
+        """Put a payload at the hub, as any client could."""
         raise NotImplementedError
 
     def at_hub(self) -> bytes | None:
-        """What is at the hub."""
+        """The payload at the hub."""
         raise NotImplementedError
 
     @property
     def stats(self) -> ReaderStats:
-        """What it counts."""
+        """The counters of the reader."""
         stats: ReaderStats = self.reader.stats()  # type: ignore[attr-defined]  # each kind has its own
         return stats
 
@@ -109,7 +109,7 @@ class ReadingNode:
 
     @property
     def wait_s(self) -> float:
-        """How long until it looks again."""
+        """Seconds until it looks again."""
         return (self.reader.due_ns() - self.clock.monotonic_ns()) / SECOND_NS
 
 
@@ -129,15 +129,15 @@ class SettingsNode(ReadingNode):
         )
 
     def document(self, version: int = 1, secret: str = SECRET, **stamp: Any) -> bytes:
-        """See `ReadingNode.document`."""
+        """A document that is valid for an hour."""
         return sealed(orders(version, **stamp), secret)
 
     def put(self, payload: bytes | None) -> None:
-        """See `ReadingNode.put`."""
+        """Put a payload at the hub."""
         self.hub._posted = None if payload is None else (payload, 1 << 62)
 
     def at_hub(self) -> bytes | None:
-        """See `ReadingNode.at_hub`."""
+        """The payload at the hub."""
         return None if self.hub._posted is None else self.hub._posted[0]
 
 
@@ -165,16 +165,16 @@ class ContractsNode(ReadingNode):
         self.hub.reads = 0
 
     def document(self, version: int = 1, secret: str = SECRET, **stamp: Any) -> bytes:
-        """See `ReadingNode.document`."""
+        """A document that is valid for an hour."""
         issued, lifetime = stamp.get("issued", NOON), stamp.get("lifetime", HOUR_S)
         namespace = stamp.get("namespace", "shop")
         said = {"version": version, "namespace": namespace, "issued": issued, "expires": issued + lifetime}
         return seal_index(replace(self._index, **said), Secrets(secret))
 
     def put(self, payload: bytes | None) -> None:
-        """See `ReadingNode.put`."""
+        """Put a payload at the hub."""
         self.hub._index = None if payload is None else (payload, 1 << 62)
 
     def at_hub(self) -> bytes | None:
-        """See `ReadingNode.at_hub`."""
+        """The payload at the hub."""
         return None if self.hub._index is None else self.hub._index[0]

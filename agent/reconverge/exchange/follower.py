@@ -1,4 +1,4 @@
-"""What an exchange driver has to do at the hub beside exchanges."""
+"""Followers read at the hub beside the exchanges."""
 
 from __future__ import annotations
 

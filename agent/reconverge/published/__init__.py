@@ -1,1 +1,1 @@
-"""Signed documents that operators publish for a fleet, the reader that each node has of them, and published settings."""
+"""Signed documents that operators publish for a fleet: how nodes judge and read them, and the settings among them."""

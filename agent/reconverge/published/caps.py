@@ -1,4 +1,4 @@
-"""What becomes of a limit when published settings say how much it is to admit: never more than its cap."""
+"""Caps keep published settings from raising a limit beyond what its node permits."""
 
 # A secret can be stolen, and a publisher can be wrong. So the cap is applied on the node, each time either layer
 # changes, and a limit string from outside changes quota and burst alone: lower costs, or another algorithm, would be

@@ -76,7 +76,7 @@ Doc = TypeVar("Doc", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why something is not believed: one of `REASONS`, or a reason of its reader's, and a sentence."""
+    """A node does not believe a document: one of `REASONS`, or a reason of its reader's, and a sentence."""
 
     reason: str
     problem: str
@@ -92,7 +92,7 @@ class InvalidDocument(ReconvergeError, ValueError):
 
 
 class Secrets:
-    """What signs, and shows itself nowhere. The first one signs; whatever any of them has signed is believed.
+    """Secrets sign documents, and show themselves nowhere. The first one signs; nodes believe what any of them signed.
 
     Given as a string, in which several are separated by blanks, or as bytes, or as a sequence of these. `name` is what
     messages call it: the setting, or the variable that it comes from.
@@ -121,7 +121,7 @@ class Secrets:
         return _signature(self._secrets[0], body, magic)
 
     def have_signed(self, body: bytes, signature: bytes, *, magic: bytes) -> bool:
-        """Whether the signature is one of ours."""
+        """Compare a signature with those of all secrets; returns whether it is one of them."""
         return any(compare_digest(_signature(secret, body, magic), signature) for secret in self._secrets)
 
     def __repr__(self) -> str:
@@ -138,13 +138,13 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
 
 
 class Opened(NamedTuple):
-    """What one of the secrets has signed, not looked at any further."""
+    """A table that one of the secrets has signed; nothing else of it is checked."""
 
     table: object
 
 
 def opened_table(payload: object, secrets: Secrets, *, magic: bytes) -> Opened | Rejection:
-    """What is signed, in the format that `magic` names."""
+    """Verify a payload of the format that `magic` names, and parse it; returns why not."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is no string of bytes, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:

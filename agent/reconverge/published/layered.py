@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def smaller(value: Any, cap: Any) -> Any:
-    """What a cap leaves of a number."""
+    """A cap leaves the smaller number."""
     return min(value, cap)
 
 

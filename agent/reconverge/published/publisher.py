@@ -4,8 +4,8 @@
 #
 # A hub keeps one document per namespace, and the last one that was posted is what nodes read. A publisher with a wrong
 # secret would take a valid document away, and put one in its place that no node obeys: nodes that run keep to what is
-# in force until it expires, nodes that start later never learn of it, and the publisher would be told of a success. So
-# a document that the publisher's secrets do not verify stays where it is, unless the publisher says `force`.
+# in force until it expires, nodes that start later never learn of it, and the publisher would take it for a success.
+# So a document that the publisher's secrets do not verify stays where it is, unless the publisher passes `force`.
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def unknown_limits(names: Iterable[str], told: Iterable[str]) -> list[str]:
 async def published(
     store: SettingsStore, secrets: Secrets, namespace: str, *, force: bool = False
 ) -> FleetSettings | None:
-    """What the hub has now, expired or not; None if it has nothing, or, with `force`, nothing that can be verified.
+    """The settings at the hub, expired or not; None if it has none, or, with `force`, none that can be verified.
 
     Raises UnverifiedSettings for what these secrets have not signed, what is for another namespace, and what cannot be
     read; HubUnavailable.

@@ -73,20 +73,20 @@ Store = TypeVar("Store")
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What one node knows of a document that is published for its fleet."""
+    """The counters of one reader, and the version in force."""
 
     version: int = 0
     """Of what is in force; 0 if nothing is."""
     expires_in: float = inf
     """Seconds until a node that starts believes it no more; below zero since then. Infinite if nothing is in force."""
     accepted: int = 0
-    """How often something new was accepted."""
+    """New documents that came into force."""
     rejected: dict[str, int] = field(default_factory=dict[str, int])
-    """How often something new was not, by reason: `reconverge.published.envelope.REASONS`, and those of its reader."""
+    """New documents that did not, by reason: `reconverge.published.envelope.REASONS`, and those of its reader."""
     failures: dict[str, int] = field(default_factory=dict[str, int])
-    """How often it could not be read, kept, or posted again, by class of failure."""
+    """Attempts to read, keep or post a document that failed, by class of failure."""
     restored: int = 0
-    """How often this node has posted again what the hub had lost."""
+    """Documents that the hub had lost, and that this node has posted again."""
 
 
 class Reader(ABC, Generic[Doc, Store]):
@@ -100,7 +100,7 @@ class Reader(ABC, Generic[Doc, Store]):
     may_mend: ClassVar[tuple[str, ...]] = (PREMATURE, EXPIRED)
     """Reasons that another look may find gone."""
     brief = True
-    """As of a `Follower`: a look is one small question."""
+    """A look is one small question (`Follower.brief`)."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class Reader(ABC, Generic[Doc, Store]):
         self._known: bytes | None = None
         """The same, as it was read."""
         self._seen: bytes | None = None
-        """What was read last, believed or not."""
+        """The payload that was read last, believed or not."""
         self._reason = ""
-        """Why that was rejected; empty if it was not."""
+        """The reason for which that was rejected; empty if it was not."""
         self._restore_ns: int | None = None
         """When to post again what is in force and lost, if that still is so."""
         self._accepted = self._restored = 0
@@ -233,7 +233,7 @@ class Reader(ABC, Generic[Doc, Store]):
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Have a document be in force with all that belongs to it; returns why not."""
+        """Put a document in force with all that belongs to it; returns why not."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document

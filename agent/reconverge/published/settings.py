@@ -132,7 +132,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 
 class _field:  # noqa: N801  # reads as a word where it is used
-    """Has whatever is wrong within the block be told as of that field."""
+    """Names the field that is wrong in an error that is raised within the block."""
 
     def __init__(self, *path: str) -> None:
         self._path = path
@@ -146,7 +146,7 @@ class _field:  # noqa: N801  # reads as a word where it is used
 
 
 def table_of(fleet_settings: FleetSettings) -> dict[str, Any]:
-    """What is said, without what is not."""
+    """The settings as a table, which leaves out fields that are None."""
     said = {
         name: getattr(fleet_settings, name) for name in SETTINGS_FIELDS if getattr(fleet_settings, name) is not None
     }

@@ -23,12 +23,12 @@ logger = logging.getLogger("reconverge")
 
 @dataclass(frozen=True, slots=True)
 class FleetSettingsStats(ReaderStats):
-    """What one node knows of the settings that are published for its fleet; version 0 stands for its own settings."""
+    """The state of published settings on one node; version 0 stands for the node's own settings."""
 
     capped: tuple[str, ...] = ()
     """Names of limits that keep to their cap, and not to all that is in force."""
     unfit: dict[str, str] = field(default_factory=dict[str, str])
-    """What this node cannot obey, and why: by the name of a limit, or "sync_interval"."""
+    """Settings that do not fit this node, and why: by the name of a limit, or "sync_interval"."""
 
 
 class SettingsReader(Reader[FleetSettings, SettingsStore]):

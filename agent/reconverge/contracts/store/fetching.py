@@ -38,20 +38,20 @@ class MissingPage(Exception):  # a fact, as all names of errors are here
 
 
 class PageProblem(NamedTuple):
-    """Why a page that was wanted is not held."""
+    """A page that was wanted is not held, for that error."""
 
     digest: str
     error: Exception
 
 
 class PagesOfHub:
-    """What one reader has of the pages of a hub while it puts a document together. For one event loop at a time."""
+    """Fetches the pages of a document, as far as it has not read them before. For one event loop at a time."""
 
     def __init__(self) -> None:
         self.fetched = 0
-        """How many pages were fetched."""
+        """The number of pages that were fetched."""
         self._unread: dict[str, bytes] = {}
-        """What was fetched of a document that is not together yet; so an interrupted reader goes on where it was."""
+        """Pages of a document that is not together yet; so an interrupted reader goes on where it was."""
         self._plans: tuple[str, Document] | None = None
         """The page of plans that was read last, by its digest."""
 
@@ -167,7 +167,7 @@ async def put_pages(
     keep_s: float,
     timeout_s: float | None = None,
 ) -> list[str]:
-    """Have these digests be at the hub for their time, of pages at hand; returns those that are neither here nor there.
+    """Put those pages at the hub that it lacks, and keep all for so long; returns digests that neither side has.
 
     Raises HubUnavailable and TimeoutError.
     """

@@ -1,4 +1,4 @@
-"""The index of the contracts that a hub keeps: what it says, how it is signed, and why one is rejected."""
+"""The index of the contracts that a hub keeps: its fields, and its signed form."""
 
 # It is signed by the same secrets as published settings (`published/envelope.py`). It is no field of these, because a
 # node of the version before rejects a document that has a field it does not know, and would lose the settings that it

@@ -2,15 +2,15 @@
 
 # Theory of operation.
 #
-# How a signed document is read, judged and posted again is told in `published/reader.py`. Of contracts it is the index
-# (`index.py`), and its pages belong to it: those are fetched that are not known yet, each of which must have the digest
-# that the index names. Only when all of the document is together and makes sense is it handed on, as a whole; so a node
+# `published/reader.py` reads, judges and posts again a signed document. Of contracts that is the index (`index.py`),
+# and its pages belong to it: those are fetched that are not known yet, each of which must have the digest that the
+# index names. Only when all of the document is together and makes sense is it handed on, as a whole; so a node
 # obeys one version or the one before, and nothing in between.
 #
 # A node that starts knows no version, so it would believe an old index that is still signed and valid. The file of a
 # node (`kept_file.py`) and the verifier's minimum close that: no version below is believed.
 #
-# What was told of former changes is lost with the data of a hub, and not put there again.
+# The pages about former changes are lost with the data of a hub: no node holds them, so none puts them there again.
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ class ContractsReader(Reader[Index, ContractStore]):
         file: where the last contracts are kept for a start while the hub is away; None: nowhere.
         on_demand: fetches pages of customers when one of them is met; None: all are held.
         on_demand_from: from how many pages of customers on.
-        hints: listens for what the hub says of changes; None: it is only looked at.
+        hints: listens for changes at the hub; None: the reader only looks.
         random: for tests.
     """
 
     what = "contracts"
     may_mend = (*Reader.may_mend, MISSING, DAMAGED)
     brief = False
-    """As of a `Follower`: there may be many pages to read."""
+    """There may be many pages to read (`Follower.brief`)."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         self._apply = apply
         self._file = file
         self._unkept = False
-        """Whether contracts are in force that the file does not have."""
+        """The file does not have the contracts in force."""
         self._on_demand = on_demand
         self._on_demand_from = on_demand_from
         self._hints = hints
@@ -110,7 +110,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         )
 
     def recall(self) -> None:
-        """Have the contracts of the file be in force, if they are valid; to be called once, before the first look."""
+        """Put the contracts of the file in force, if they are valid; called once, before the first look."""
         if self._file is None:
             return
         try:
@@ -203,7 +203,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return payload
 
     def _pages_of(self, outline: Outline) -> Pages | PagesOnDemand:
-        """What holds the pages of such a version."""
+        """The holder of the pages of such a version."""
         if self._on_demand is None or len(outline.customers) < self._on_demand_from:
             return self._pages
         return self._on_demand
@@ -280,7 +280,7 @@ class ContractsReader(Reader[Index, ContractStore]):
 
 
 def _page_rejection(digest: str, error: Exception) -> Rejection:
-    """Why an index is not obeyed, or a page not held."""
+    """The rejection of an index, or of one page, for that error."""
     if isinstance(error, MissingPage):
         return Rejection(MISSING, f"names the page {digest[:16]}..., which the hub does not have")
     if isinstance(error, DamagedPage):

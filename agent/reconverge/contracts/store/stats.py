@@ -1,4 +1,4 @@
-"""What one node counts of the contracts that it follows."""
+"""Counters of a node that follows contracts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reconverge.published.reader import ReaderStats
 
 @dataclass(frozen=True, slots=True)
 class ContractsStats(ReaderStats):
-    """What one node knows of the contracts of its fleet."""
+    """The state of contracts on one node."""
 
     pages_fetched: int = 0
     pages_held: int | None = None
