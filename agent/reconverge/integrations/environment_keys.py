@@ -15,7 +15,7 @@ This is to WSGI what `asgi/scope_keys.py` is to ASGI.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias, cast
 
 from reconverge.integrations.web.bound_rule import Declared
@@ -59,6 +59,7 @@ def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenti
     return cast("Finder", function) if isinstance(source, OfNothing) else None
 
 
+@lru_cache(maxsize=256)
 def name_in_environment(name: str) -> str:
     """Under what name an environment has a header field."""
     key = name.upper().replace("-", "_")

@@ -267,7 +267,9 @@ class Limits:
         if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
             self._look_at_handlers(request.match_info.apps[0])
         each = AiohttpRequest(request, self.guard.addresses, mount)
-        return serving.decided(await self.guard.check_async(each, rules))
+        found = self.guard.at_once(each, rules)
+        outcome = found if isinstance(found, Outcome) else await self.guard.check_further(each, rules, found)
+        return serving.decided(outcome)
 
 
 class Messages:
@@ -312,6 +314,8 @@ class _Serving:
         self._request: web.Request | None = request
         self.outcomes: list[Outcome] = []
         self._told: web.StreamResponse | None = None
+        self._unsettled = False
+        """Whether anything depends on the response."""
 
     def __enter__(self) -> Self:
         return self
@@ -330,6 +334,7 @@ class _Serving:
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
         """Note what was decided; the response to a request that may not go on, None if it may."""
+        self._unsettled = self._unsettled or outcome.unsettled
         if go_on(self.outcomes, outcome):
             return None
         if isinstance(outcome.response, web.StreamResponse):
@@ -342,7 +347,7 @@ class _Serving:
     async def ended(self, response: web.StreamResponse) -> web.StreamResponse:
         """As `answered`, for what a handler returns; a stream is ended, which aiohttp would do next."""
         streamed = response.prepared and not isinstance(response, web.WebSocketResponse)
-        if streamed and any(outcome.unsettled for outcome in self.outcomes):
+        if streamed and self._unsettled:
             try:
                 await response.write_eof()
             except ConnectionError:  # aiohttp will meet it, too
@@ -351,7 +356,7 @@ class _Serving:
 
     def answered(self, response: web.StreamResponse) -> web.StreamResponse:
         """Settle by a response: one that was streamed has ended, any other is about to be sent."""
-        if any(outcome.unsettled for outcome in self.outcomes):
+        if self._unsettled:
             headers = {name.lower(): value for name, value in response.headers.items()}
             size = response.body_length if response.prepared else response.content_length or 0
             self._finish(Response(response.status, headers, size, raw=response))
