@@ -1,9 +1,9 @@
-"""Has calls that Python cannot make end in an error of this package, which says what to write.
+"""Errors for calls that Python cannot make, which say what to write.
 
-A misspelt argument ends in Python's own TypeError, which lists no known names and knows nothing of where a setting
-belongs. What is decorated with `told` raises `InvalidSetting` in its place. The call is made first, and its arguments
-are looked at only after Python has refused them, so a call that is right costs one more frame. For constructors and
-declarations; decisions are not decorated.
+A misspelt argument ends in a TypeError of Python, which lists no known names and knows nothing of where a setting
+belongs. A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The call is made first, and
+its arguments are looked at only after Python has refused them, so a right call costs one more frame. For constructors
+and declarations; decisions are not decorated.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Final, TypeVar, cast
 
 from reconverge.errors import InvalidSetting, asked
 
-Told = TypeVar("Told")
+Decorated = TypeVar("Decorated")
 NAMELESS: Final = ""
-"""Under which `told` finds advice about a value that has no name, and may not be without."""
+"""Under which `with_advice` finds advice about a value that has no name, and may not be without."""
 HIDDEN: Final = "***"
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def told(advice: Mapping[str, str] | None = None) -> Callable[[Told], Told]:
+def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated], Decorated]:
     """A decorator for a function, a method, or a class, whose constructor is meant.
 
     Args:
@@ -31,17 +31,17 @@ def told(advice: Mapping[str, str] | None = None) -> Callable[[Told], Told]:
             that needs a name.
     """
 
-    def decorate(given: Told) -> Told:
+    def decorate(given: Decorated) -> Decorated:
         if inspect.isclass(given):
             made: Any = given
-            made.__init__ = _telling(made.__init__, advice or {})
+            made.__init__ = _advising(made.__init__, advice or {})
             return given
-        return cast("Told", _telling(cast("Callable[..., Any]", given), advice or {}))
+        return cast("Decorated", _advising(cast("Callable[..., Any]", given), advice or {}))
 
     return decorate
 
 
-def _telling(function: Callable[..., Any], advice: Mapping[str, str]) -> Callable[..., Any]:
+def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

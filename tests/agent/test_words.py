@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 from reconverge import Agent, InvalidKey, InvalidLimit, InvalidSetting, Limit, UnknownHub, UnknownLimit
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.clock import ManualClock
 from reconverge.hooks import SilentHooks
 from reconverge.hub.registry import HubSettings, open_hub
@@ -183,7 +183,7 @@ def test_the_signature_of_what_tells_of_wrong_arguments_is_its_own(callable_: An
 def test_an_error_of_types_within_a_call_stays_what_it_is() -> None:
     """Such an error is no matter of arguments."""
 
-    @told()
+    @with_advice()
     def wrong_within(number: int) -> int:
         return number + cast("int", wrong("one"))
 

@@ -25,7 +25,7 @@ from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.publishing import Publishing
 from reconverge.agent.snapshot import NodeSnapshot
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
@@ -140,7 +140,7 @@ class Agent:
         InvalidSetting, UnknownHub, MissingExtra, EventletPatched: see there.
     """
 
-    @told(OF_AGENT)
+    @with_advice(OF_AGENT)
     def __init__(
         self,
         hub: str | Hub | None = None,
@@ -260,7 +260,7 @@ class Agent:
 
     # ------------------------------------------------------------ limits
 
-    @told(ELSEWHERE)
+    @with_advice(ELSEWHERE)
     def limit(
         self,
         name: str,

@@ -13,7 +13,7 @@ from math import inf
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting
@@ -37,7 +37,7 @@ EVERY_CALL: Final = "calls"
 """What all calls of a function count under that has no key."""
 
 
-@told()
+@with_advice()
 def limited(
     limits: Fixed,
     *,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidLimit, asked, shown
 from reconverge.limit.calendar import UNITS, CalendarWindows, is_zone, unit_of
@@ -96,7 +96,7 @@ LOG_QUOTA_MAX: Final = 100_000
 """A key remembers up to so many charges, at about fifty bytes each on every node."""
 
 
-@told()
+@with_advice()
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.

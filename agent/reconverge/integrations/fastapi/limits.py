@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast, get_origin
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import NAMELESS, told
+from reconverge.arguments import NAMELESS, with_advice
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
@@ -111,7 +111,7 @@ class Limits:
         InvalidSetting: see `Guard`.
     """
 
-    @told({NAMELESS: "is one value too many: limits stand at the routes; write Depends(limits('5/minute'))"})
+    @with_advice({NAMELESS: "is one value too many: limits stand at the routes; write Depends(limits('5/minute'))"})
     def __init__(
         self,
         agent: Agent | str | None = None,
@@ -206,7 +206,7 @@ class Limits:
             name = f"{name}.{name_of_function(rule.key_func)}"
         return name.replace("<lambda>", "key")
 
-    @told(SCOPE)
+    @with_advice(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """As calling it does, for routes that count together under the name of their `scope`."""
         check_shared(scope)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
@@ -247,7 +247,7 @@ class Limits:
 
         return decorate
 
-    @told(SCOPE)
+    @with_advice(SCOPE)
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:

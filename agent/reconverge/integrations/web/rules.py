@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
-from reconverge.arguments import told
+from reconverge.arguments import with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.contracts.contracts import Contracts
 from reconverge.errors import InvalidSetting, nearest, shown
@@ -38,7 +38,7 @@ SPENT: Final = "spent"
 """The application says itself what a request has used, with `Outcome.spend`."""
 
 
-@told()
+@with_advice()
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One thing that is limited.
