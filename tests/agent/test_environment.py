@@ -65,15 +65,6 @@ def test_a_misspelt_variable_is_told_of_once_with_the_nearest_known_name() -> No
     assert "sesame" not in "".join(told)
 
 
-def test_a_variable_of_a_former_version_is_told_of_as_removed() -> None:
-    """The advice is to leave it out, and no list of known names; what it holds may be a password, and is not shown."""
-    (line,) = logged_by(AGENTS.format(hub="'memory://'"), RECONVERGE_HINTS="mqtt://ada:sesame@localhost:1883")
-
-    assert "RECONVERGE_HINTS is not known, and has no effect; this setting was removed; leave it out" in line
-    assert "known: " not in line
-    assert "sesame" not in line
-
-
 LOADED = """
 from reconverge.integrations.config import load
 agents = [load(limits={"api": "5/minute"}).agent, *(__import__("reconverge").Agent("memory://") for _ in range(2))]
