@@ -701,3 +701,32 @@ def test_a_limit_in_shadow_or_off_asks_nothing(login: Callable[..., Limiter]) ->
         assert all(limiter.ask_blocking(f"{switch}{number}") for number in range(20))
 
     assert 0 == sum(limiter.enforcement.on.asking.stats.results.values())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "how"),
+    [
+        ("fixed-window", "given back"),
+        ("fixed-window", "reset"),
+        ("sliding-window", "given back"),
+        ("sliding-window", "reset"),
+        ("token-bucket", "reset"),
+    ],
+)
+def test_what_another_node_frees_of_a_used_up_key_can_be_had_before_the_window_ends(algorithm: str, how: str) -> None:
+    """A node that knows for certain that a key is used up hears again of it while it is asked about it."""
+    hub = MemoryHub()
+    with (
+        Agent(hub, namespace="shop", sync_interval=0.02) as one,
+        Agent(hub, namespace="shop", sync_interval=0.02) as other,
+    ):
+        ours, theirs = [each.limit("login", Limit(2, 3600, algorithm=algorithm)) for each in (one, other)]
+        eventually(lambda: ours.ask_blocking("ada", 2, within=PATIENT_S).allowed, "the quota is used")
+        eventually(lambda: theirs.ask_blocking("ada", within=PATIENT_S).certain, "the other node knows of it")
+        assert not theirs.ask_blocking("ada").allowed
+        if how == "reset":
+            ours.reset("ada")
+        else:
+            ours.refund("ada", 2)
+
+        eventually(lambda: theirs.ask_blocking("ada", within=PATIENT_S).allowed, "what is free is had there")

@@ -23,6 +23,8 @@
 
 #define COST_MAX ((i64)1 << 50)
 /* Beyond that Python decides, which knows no largest number. */
+#define VAIN_INTERVALS 10
+/* So many exchanges go by before the hub is asked again about a key that is used up, see `table/explain.py`. */
 
 /* ------------------------------------------------------------------ what was asked */
 
@@ -213,8 +215,9 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         return 0;
     }
     cell->touched_ns = now_ns; /* a question is interest, too */
-    if (!allowed && cell->at_hub && cell->base == 0 && is_certain(terms, cell, cost, false, now_ns)) {
-        set_room(cell, spare); /* an exchange would bring nothing before that is over */
+    bool lately = now_ns - cell->heard_ns < VAIN_INTERVALS * terms->interval_ns;
+    if (!allowed && cell->at_hub && cell->base == 0 && lately && is_certain(terms, cell, cost, false, now_ns)) {
+        set_room(cell, spare); /* an exchange would bring nothing before that is over, or something is given back */
         return 0;
     }
     if (call_for_exchange(store, cell, now_ns) < 0) {

@@ -14,6 +14,9 @@ from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
 from reconverge.kernel.table.state import LimitState
 
+VAIN_INTERVALS = 10
+"""So many exchanges go by before a node hears again of a key that is used up, while it is asked about it."""
+
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
     """The answer with its grounds; `charged` says whether what was admitted is counted already."""
@@ -66,9 +69,12 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
     """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and none of it is free.
 
-    With a base, what is refused has to be told: the line of the next window goes by it.
+    With a base, what is refused has to be reported: the line of the next window goes by it. So has what was heard
+    longer ago than VAIN_INTERVALS, because another node may have given back what it had used, or have reset the key.
     """
-    return cell.at_hub and cell.base == 0 and nothing_free_ns(table, cell, cost, now_ns) > 0
+    if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
+        return False
+    return nothing_free_ns(table, cell, cost, now_ns) > 0
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
