@@ -11,8 +11,8 @@ from uuid import UUID
 from reconverge.integrations import PlainRequest, Rule, by_header, by_ip, by_route, by_user
 from tests.integrations.corpus.drawing import ODD, Draw, Stand, seen_in
 
-KEYS: Final[Sequence[object]] = (
-    *["ada"] * 8,
+ITEMS: Final[Sequence[object]] = (
+    "ada",
     "bob",
     "",
     None,
@@ -38,9 +38,12 @@ KEYS: Final[Sequence[object]] = (
     ["a"],
 )
 """What key functions return: texts of all kinds, numbers, and what is no key."""
+KEYS: Final = (*["ada"] * 7, *ITEMS)
+"""The same, most of them a usual one."""
 
 
-def _fails(_request: object) -> str:
+def fails(_request: object) -> str:
+    """A key function that fails."""
     raise LookupError("a mistake of the application")
 
 
@@ -55,7 +58,7 @@ async def by_item_slowly(request: Any) -> object:
     return request.raw
 
 
-KEY_FUNCTIONS: Final[Sequence[Any]] = (by_ip, by_user, by_header("x-key"), by_route, by_item, by_item, _fails)
+KEY_FUNCTIONS: Final[Sequence[Any]] = (by_ip, by_user, by_header("x-key"), by_route, by_item, by_item, fails)
 PATHS: Final = (["/items"], ["/items/{number}"], ["/*"], ["/items", "/fails"])
 MORE: Final = {**ODD, "paths": PATHS, "key_func": (by_item_slowly,)}
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 import fastapi
 import pytest
 from starlette.routing import Route
 
 from reconverge import Agent
-from reconverge.integrations import Guard, Outcome, by_header, by_ip
+from reconverge.integrations import Guard, Outcome
 from reconverge.integrations.asgi import AsgiRequest
 from reconverge.integrations.asgi import sending as of_asgi
 from reconverge.integrations.asgi.routes import route_of
@@ -22,22 +22,9 @@ from reconverge.integrations.asgi.sending import BEGINNING, Decided, Sending, se
 from reconverge.integrations.fastapi import Limits
 from reconverge.integrations.web.outcome import OUTCOME
 from reconverge.integrations.web.pipeline import Admitted, Refused
-from reconverge.integrations.web.request.keys import by_ip_network, by_user
+from tests.integrations.corpus.of_fastapi import KEY_FUNCTIONS
 from tests.integrations.finders.made import made_of
 from tests.support.applications.asking import asgi_answer, http_scope
-
-
-async def _user(request: fastapi.Request = None) -> Any:  # type: ignore[assignment]
-    return None if request is None else request.scope.get("user")
-
-
-KEY_FUNCTIONS: Final[tuple[Any, ...]] = (
-    by_header("x-key"),
-    by_ip,
-    by_ip_network(48),
-    by_user,
-    fastapi.Depends(_user),
-)
 
 
 async def serve_generally(app: Any, scope: Any, receive: Any, send: Any, decided: Decided) -> None:
@@ -71,7 +58,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made_of(monkeypatch, AsgiRequest, of_asgi.Sending)
 
 
-@pytest.mark.parametrize("key_func", KEY_FUNCTIONS)
+@pytest.mark.parametrize("key_func", KEY_FUNCTIONS[:-1])
 @pytest.mark.parametrize("parts", [{}, {"scope": "web"}, {"per_route": False}])
 def test_for_a_request_that_says_its_key_no_object_is_made(
     key_func: Any, parts: dict[str, Any], made: list[Any]

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,55 +22,18 @@ from reconverge.integrations.web.pipeline import Admitted, Refused
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.limiter.switches import Switch
 from reconverge.testing import ManualClock
+from tests.integrations.corpus.of_guard import ITEMS, by_item, fails
 from tests.support.effort import tried
 
 START_S: Final = 1_700_000_000.0
 ROOMY: Final = PlainRequest(path="/items", client="192.0.2.1", route="/items", headers={"x-key": "ada"})
-KEYS: Final[Sequence[object]] = (
-    "ada",
-    "bob",
-    "",
-    None,
-    "a|b",
-    "a\\b",
-    "reconverge:address:192.0.2.9",
-    "\x00",
-    "key\nwith lines",
-    "ключ",
-    "x" * 600,
-    "é" * 200,
-    "\ud800",
-    "~nobody",
-    "~hashed:00",
-    7,
-    0,
-    -3,
-    True,
-    UUID(int=5),
-    b"bytes",
-    1.5,
-    date(2026, 1, 1),
-    ["a"],
-)
-"""What key functions return: texts of all kinds, numbers, and what is no key."""
-
-
-def _fails(_request: object) -> str:
-    raise LookupError("a mistake of the application")
-
-
-def by_item(request: Any) -> object:
-    """The key that the test has put into the request, whatever its type."""
-    return request.raw
-
-
 KEY_FUNCTIONS: Final[Sequence[Any]] = (
     by_ip,
     by_user,
     by_header("x-key"),
     by_route,
     by_item,
-    _fails,
+    fails,
 )
 LIMITS: Final[Sequence[str | Limit | list[Limit]]] = (
     "3/minute",
@@ -96,7 +57,7 @@ BESIDE: Final = st.fixed_dictionaries(
     optional={
         "paths": st.sampled_from(PATHS),
         "methods": st.sampled_from([["GET"], ["POST"]]),
-        "key_func": st.sampled_from([by_ip, by_item, _fails]),
+        "key_func": st.sampled_from([by_ip, by_item, fails]),
         "shadow": st.booleans(),
     },
 )
@@ -150,7 +111,7 @@ REQUESTS: Final = st.builds(
     client=st.sampled_from([None, "192.0.2.1", "192.0.2.2", "2001:db8::1", "no address"]),
     user=st.sampled_from([None, "ada", 7]),
     headers=st.sampled_from([{}, {"x-key": "ada"}, {"x-key": ""}, {"x-key": "a|b"}]),
-    raw=st.sampled_from(KEYS),
+    raw=st.sampled_from(ITEMS),
 )
 STEPS: Final = st.lists(st.tuples(REQUESTS, st.sampled_from([0.0, 0.0, 0.4, 1.0, 61.0])), min_size=1, max_size=14)
 
@@ -305,7 +266,7 @@ def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() ->
     assert said(guard.check(ROOMY, [rule])) == straight
 
 
-def test_a_key_function_that_fails_is_asked_once() -> None:
+def test_a_key_function_thatfails_is_asked_once() -> None:
     """The general way goes on with what the straight one has found: a key function may cost something."""
     calls = list[object]()
 

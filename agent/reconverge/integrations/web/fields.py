@@ -81,7 +81,7 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, r
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
-            decided = [(Binding(decision.binding, quotas), decision) for decision, quotas in told]
+            decided = [(binding_of(decision.binding, *quotas.items()), decision) for decision, quotas in told]
             fields += fields_11(decided, refused=refused)
         elif dialect == DRAFT_06:
             fields += _draft_06(told)
@@ -150,6 +150,12 @@ class Binding(Policy):
         self.slots = name in quotas and quotas[name].slots
         self.service = b"%b;r=%%d;t=%%d" % self.name.encode().replace(b"%", b"%%")
         """What ASGI is sent of most decisions, but for the two numbers."""
+
+
+@lru_cache(maxsize=1024)
+def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
+    """The one that stands for these quotas, by name, when that of this name binds."""
+    return Binding(name, dict(quotas))
 
 
 def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[Policy, str]:

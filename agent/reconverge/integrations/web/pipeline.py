@@ -43,6 +43,7 @@ from reconverge.integrations.web.fields import (
     Binding,
     Fields,
     Policy,
+    binding_of,
     service_11,
     waited_for_s,
     written_11,
@@ -154,10 +155,6 @@ class Admitted(OfPipeline):
         fields = self.pipeline.fields(self.decisions, refused=refused)
         return super().fields_beside(refused=refused) if fields is None else fields
 
-    def encoded_beside(self, *, refused: bool) -> Headers | None:
-        """The same as ASGI has it, for names of fields that add up; None where `fields_beside` has to be asked."""
-        return self.pipeline.encoded(self.decisions, refused=refused)
-
 
 class Refused(OfPipeline):
     """The outcome of a request that its only limit refuses; the response is made when it is asked for, too."""
@@ -246,7 +243,7 @@ class CompiledRule:
     def _take(self) -> None:
         """Prepare what depends on the quotas."""
         limits = {table.name: table.limit for table in self.tables}
-        self.bindings = {name: Binding(name, limits) for name in limits}
+        self.bindings = {name: binding_of(name, *limits.items()) for name in limits}
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests cost as much."""
         # Last: another thread that finds these up to date goes by what stands above.
