@@ -710,7 +710,9 @@ def test_a_limit_in_shadow_or_off_asks_nothing(login: Callable[..., Limiter]) ->
         ("fixed-window", "reset"),
         ("sliding-window", "given back"),
         ("sliding-window", "reset"),
+        ("token-bucket", "given back"),
         ("token-bucket", "reset"),
+        ("gcra", "given back"),
     ],
 )
 def test_what_another_node_frees_of_a_used_up_key_can_be_had_before_the_window_ends(algorithm: str, how: str) -> None:

@@ -269,9 +269,9 @@ class Protocol(RuleBasedStateMachine):
         for each in self.nodes:
             self._ask(each, key, 1, 10)
 
-    @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3))
-    def settles_for_less(self, node: int, key: str, estimate: int, actual: int) -> None:
-        """A request was cheaper than it looked."""
+    @rule(node=NODES, key=st.sampled_from(KEYS), estimate=COSTS, actual=st.integers(0, 3), refunds=st.booleans())
+    def settles_for_less(self, node: int, key: str, estimate: int, actual: int, *, refunds: bool) -> None:
+        """A request was cheaper than it looked: the charge is corrected, or a part of it refunded."""
         chosen = self._node(node)
         table = chosen.kernel.tables[self.quota_name]
         self._asked(key)
@@ -279,7 +279,10 @@ class Protocol(RuleBasedStateMachine):
         if verdict.allowed:
             self._admitted(chosen, key, estimate, verdict)
             if actual < estimate:
-                table.correct(key, verdict.epoch, actual - estimate)
+                if refunds:
+                    table.refund(key, estimate - actual)
+                else:
+                    table.correct(key, verdict.epoch, actual - estimate)
                 self._gave_back(chosen, key, estimate - actual, verdict)
                 chosen.refunded += estimate - actual
 

@@ -367,8 +367,9 @@ class Cell(Headroom):
         self.last_demand = 0
         """Cost asked of all nodes in the window before."""
 
-        # The pace; paced limits only, in cost times nanoseconds of the window.
+        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored`.
         self.stored = 0
+        """Permits of a paced limit; of a bucket that is kept at the hub, what this node can still give back."""
         self.share = 0
         """The line that goes with what is stored."""
         self.credit = 0

@@ -33,7 +33,8 @@ class Bucket(Meter):
 
     # A bucket that is kept at the hub (`Cell.at_hub`) has no level here: it is in the hub's own bucket. This node may
     # charge `line` beyond what it had charged by the report that was answered, and nothing drains with that. `level` is
-    # what may have drained of what was given back since, which the hub must go on counting.
+    # what may have drained of what was given back since, which the hub must go on counting. What this node has charged
+    # and the hub cannot have drained yet, even if the whole rate went to that, is `stored`: so much can be given back.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """A bucket knows no windows; only demand is counted by them."""
@@ -66,6 +67,9 @@ class Bucket(Meter):
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
         marked_ns = max(cell.marked_ns, now_ns)
+        if cell.at_hub:
+            since_mark = cell.used * self._window_ns - self._quota * (marked_ns - cell.marked_ns)
+            cell.stored = max(0, cell.stored + since_mark)
         cell.marked_ns = marked_ns
         cell.level = level
         cell.counted = 0
@@ -149,7 +153,10 @@ class Bucket(Meter):
         self.settle(cell, now_ns)
         whole = amount * self._window_ns
         if cell.at_hub:
-            drained = whole if mark is None or mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
+            drained = max(0, whole - cell.stored)
+            if mark is not None:
+                drained = whole if mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
+            cell.stored = max(0, cell.stored - (whole - drained))
             cell.level += drained
             cell.charged -= amount
             return
@@ -190,12 +197,14 @@ class Bucket(Meter):
         drained = max(0, cell.level - told) if report.floats else 0
         since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
         cell.level = drained + since
+        cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
         """Have the level here again that the hub may not have heard of, and no right."""
         if cell.at_hub:
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
+            cell.stored = 0
             cell.line = 0
             cell.level = level
             cell.counted = 0
@@ -247,6 +256,7 @@ class StepBucket(Bucket):
             level = max(0, level - (edges - 1) * part // self._capacity)
         cell.epoch = epoch
         cell.level = level
+        cell.stored = 0
         cell.previous = 0
         if cell.lows is not None:
             cell.lows.note(cell.level)
@@ -258,6 +268,9 @@ class StepBucket(Bucket):
         used = 0 if cell.at_hub else cell.used
         after_edge = used if cell.marked_ns >= self._edge_from_ns(cell) else 0
         marked_ns = max(cell.marked_ns, now_ns)
+        if cell.at_hub:  # from the edge on that may have passed, it may have drained all
+            whole = cell.used * self._window_ns
+            cell.stored = cell.stored + whole if marked_ns < self._edge_from_ns(cell) else 0
         cell.marked_ns = marked_ns
         cell.level += used * self._window_ns
         cell.previous += after_edge

@@ -140,6 +140,8 @@ class Meter:
     def clear(self, cell: Cell) -> None:
         """Forget what was charged."""
         cell.used = cell.counted = cell.previous = cell.level = 0
+        if cell.at_hub:
+            cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""

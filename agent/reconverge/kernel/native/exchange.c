@@ -195,6 +195,7 @@ leave_hub(const Terms *terms, Cell *cell)
 {
     cell->level += (i128)beside_level(cell) * terms->window_ns;
     cell->at_hub = false;
+    cell->stored = 0;
     cell->line = 0;
     cell->used = cell->counted = 0;
 }
@@ -280,6 +281,7 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
             i128 left = told ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
             i64 since = cell->at_hub ? 0 : at_least(cell->charged - report->current, 0);
             cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
+            cell->stored = cell->at_hub ? cell->stored : 0;
             counted = false;
         }
         cell->others_current = at_least(answer->previous - (counted ? report->previous : 0), 0);
@@ -382,6 +384,7 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->reset_us = reset_us;
     cell->used = cell->counted = cell->previous = 0;
     cell->level = 0;
+    cell->stored = cell->at_hub ? 0 : cell->stored;
     cell->confirmed_epoch = -1;
     cell->confirmed_current = store->terms.kind == BUCKET ? cell->charged : 0;
     cell->confirmed_previous = 0;

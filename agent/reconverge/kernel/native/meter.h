@@ -145,11 +145,16 @@ bucket_fill(const Terms *terms, const Cell *cell, i64 now_ns)
 static inline void
 bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
 {
-    if (!cell->at_hub) {
+    i64 marked_ns = at_least(cell->marked_ns, now_ns);
+    if (cell->at_hub) {
+        i128 drained = (i128)terms->quota * (marked_ns - cell->marked_ns);
+        i128 left = cell->stored + (i128)cell->used * terms->window_ns - drained;
+        cell->stored = left < 0 ? 0 : left;
+    } else {
         cell->level = bucket_fill(terms, cell, now_ns);
     }
     cell->used = cell->counted = 0;
-    cell->marked_ns = at_least(cell->marked_ns, now_ns);
+    cell->marked_ns = marked_ns;
 }
 
 /* ------------------------------------------------------------------ whichever it is */
