@@ -24,7 +24,24 @@
 # identity begins anew, as after a reset.
 #
 # An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of
-# hearing the hub again. A node that started after an order has nothing from before, and does not heed it.
+# hearing the hub again. A node that started after an order has nothing from before, and does not heed it.#
+# Usage is erased at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes
+# back what it has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that
+# name, have used stays. Of contracts each version in the history is what it was, but for that customer, under the same
+# number; pages with the name are deleted at once; the new index is signed, so readers believe it as any other. A key
+# with several facts goes if any of them is the identity. A hub that sees hashes cannot tell facts apart: nodes name the
+# whole keys that they have.
+#
+# What is left is said by the command: a key in use stays and counts, since erasing is no way around a limit. A search
+# goes through all keys with SCAN, which the operator's user needs and an agent's does not. Exported events, backups,
+# logs and the hub of all regions are out of reach (`docs/operate/identities.md`). A reader of the hub with a list of
+# identities can try which were erased, unless there is a `key_secret`. Older nodes do not know of orders, and keep what
+# they hold until they end.
+#
+# Other ways. Keys deleted at the hub at once: nodes would bring them back, and exceed a strict limit. An order with the
+# name: one more place, and the longest-lived. A change that ends the contract and leaves the history: one could go back
+# to it, and the pages would bear the name for a year.
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

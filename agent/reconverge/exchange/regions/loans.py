@@ -32,8 +32,20 @@
 # A node's line is lowered even below what it has used. Under steady demand every charge that expires is followed by
 # another one, so a line that was kept as high as the use would never fall.
 #
-# Why a region is a node of the wider limit is told in decision 97, the other half in `merge/loans.py` of the sync
-# package.
+# The other half is in `merge/loans.py` of the sync package.
+#
+# Why there are loans. One Redis for all regions would put an ocean into every exchange. Fixed parts alone waste what is
+# unused: of three regions of which one is asked for 1.5 times the limit, two thirds. So each region has a fixed part of
+# every capacity (`region_share`), which is never lent and needs no consent, and the rest is granted by one more hub, at
+# which a region is a node: a cell per key with a right and a need, in which nothing is ever charged. Merge rule, leases
+# and learning are those of every hub. Loans are kept by lender and added up, so bridges need no election.
+#
+# What follows. A region that is cut off has its own part for ever, and with a share of zero nothing. `remaining` is
+# that of the region. After a region's hub has lost its data, its word on what is held is not believed for the time of
+# the wide lease. That lease outlasts the end of a loan by twice the time for which a charge counts, three leases of a
+# node and some intervals; so the loans of a bridge that was killed for good are lost for that long: with a limit by the
+# minute and leases of ten minutes, 34 to 68 minutes. A bridge has a name for each doubling of that time, so a daily
+# limit keeps nothing of one by the minute.
 
 from __future__ import annotations
 

@@ -24,6 +24,13 @@ are `Admitted` and `Refused`.
 #     one of several limits that refuses              all keys: the others are looked at, too
 #
 # The only limit of a request refuses here.
+#
+# What has to stay so. What lies in a scope, an environment or a request knows neither how to send nor whose it is: else
+# each request leaves a circle of objects that only the collector frees. What a key function looks at is noted beside it
+# and not as an attribute, because `functools.wraps` copies attributes to wrappers that return something else. Header
+# fields that come as an iterator are kept as a list in the scope, or a second rule and the application find none. Flask
+# looks at each function that it calls whether it has to be awaited, so it gets two plain ones; what has no response is
+# settled by `request_tearing_down`, which is connected by the first request that leaves something.
 
 from __future__ import annotations
 

@@ -31,6 +31,23 @@
 #
 # C knows nothing of this algorithm. A decision about it takes the lock and a few microseconds in Python, which is
 # little beside whatever is worth being counted while it lasts.
+#
+# A farewell gives back what is not in use; what is in use counts until the lease is over. If it ended the lease, the
+# limit would be exceeded in every rolling deployment, without a crash, since a process takes as long to stop as its
+# requests do. The price: slots of work that ends after the farewell are taken for up to a lease.
+#
+# The hub saves slots up for the oldest ask, also where requests ask in doubt, because no end of a window brings any. A
+# node that hears of an older ask lets go of what comes back to it, unless it has no more than its part of all slots.
+# Without that a node under load takes each slot again, and others wait for ever. A request for more slots than a node's
+# part may wait long while all nodes are busy.
+#
+# `allow` and `hit` are refused, as what they charge would never come back. Shares, several quotas and loans between
+# regions have no slots. Plans have: a slot is given back where its key is by then; limits of one name with different
+# leases count apart (`tests/contracts/test_in_progress.py`).
+#
+# The bound. In `strict` no more is in progress than the limit while leases hold. That is tried by
+# `tests/limiter/test_slots_of_processes.py`, `python -m reconverge.simulation.fuzz --mode slots`, and all chaos
+# scenarios. A jump of the hub's clock by more than a lease ends all leases there, and may grant each slot once more.
 
 from __future__ import annotations
 
