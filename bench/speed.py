@@ -54,9 +54,8 @@ decision, and an application that does something between two decisions has empti
   with it.
 - *In floors* is how many times the floor it takes. An aim *met in floors* is missed only as this machine is slower.
 - Two processes of the same program differ by up to 12 µs for a request in ASGI and 35 in FastAPI.
-- What is in the way of the aims: of exchanges [decision 132](../decisions/0132-what-an-exchange-costs.md)
-  and [141](../decisions/0141-between-requests-an-exchange-is-cold.md), of requests
-  [126](../decisions/0126-rules-are-compiled-into-one-pipeline.md).
+- What is in the way of the aims: of exchanges [decision 40](../decisions/0040-what-an-exchange-costs.md),
+  of requests [60](../decisions/0060-one-guard-await-first-charge-last.md).
 
 How it is measured, and what else is: [measurements](../../bench/README.md).
 

@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # The capacity of the fleet is a limit with one key for all traffic. A class with a reserved part has a share of it
-# (a limit with a `parent`, decision 33): what the share holds no other class can use, and beyond it the class may use
+# (a limit with a `parent`, decision 30): what the share holds no other class can use, and beyond it the class may use
 # the pool. All other classes have the pool alone. So with a fifth reserved, the others together never take more than
 # four fifths of the capacity, on however many nodes.
 #
