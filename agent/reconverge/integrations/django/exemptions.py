@@ -19,6 +19,8 @@ EXEMPT: Final = "_reconverge_exempt"
 """Of a view: the middleware leaves it alone."""
 _used = Latch()
 """Whether there is any such view, for which it is worth while to look where a request leads."""
+_imported: Final[list[object]] = [None]
+"""What resolved a URL last: its views are imported, so a look into it finds no exempt view that is new."""
 
 
 def exempt(view: View) -> View:
@@ -45,9 +47,10 @@ def is_exempt(request: Any) -> bool:
     """Whether a request leads to such a view. What leads nowhere does not, nor what fails, as it will once more."""
     urlconf = getattr(request, "urlconf", None)
     try:
-        # With the URLs all views are imported, and so it is known whether any is exempt.
-        return bool(get_resolver(urlconf).url_patterns and _used.open) and bool(
-            getattr(resolve(request.path_info, urlconf).func, EXEMPT, False)
-        )
+        resolver = get_resolver(urlconf)
+        if resolver is not _imported[0]:
+            _ = resolver.url_patterns  # with these all views are imported, and so it is known whether any is exempt
+            _imported[0] = resolver
+        return _used.open and bool(getattr(resolve(request.path_info, urlconf).func, EXEMPT, False))
     except Exception:  # noqa: BLE001  # Django will meet it, too
         return False

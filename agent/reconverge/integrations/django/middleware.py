@@ -19,6 +19,7 @@ from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
@@ -79,7 +80,7 @@ class RateLimitMiddleware:
         setattr(request, SERVED, True)
         serving = Serving(request)
         with serving:
-            response = serving.check(_rules_for(request)) or self.get_response(request)
+            response = serving.check_all() or self.get_response(request)
             return serving.answer(response)
 
     async def _serve_slowly(self, request: HttpRequest) -> Any:
@@ -110,6 +111,20 @@ class Serving:
             for outcome in self.outcomes:
                 outcome.finish(Response(CANCELLED if gone else FAILED))
 
+    def check_all(self) -> Any:
+        """As `check`, by the rules of the setting, whose keys are in the environment if that is one of WSGI."""
+        known, request = configured(), self._request
+        decide = known.decide
+        if decide is None or is_exempt(request) or hasattr(request, "scope"):
+            return self.check(_rules_for(request))
+        guard = known.guard
+        if guard.filters or not guard.enabled:
+            return self.check(known.rules)
+        outcome = decide(request.META)
+        if not isinstance(outcome, Outcome):
+            outcome = guard.check_further_blocking(DjangoRequest(request, guard.addresses), known.rules, outcome)
+        return self._decided(outcome)
+
     def check(self, rules: Any) -> Any:
         """The response to a request that may not go on, None if it may."""
         guard = configured().guard
@@ -137,12 +152,21 @@ class Serving:
 
     def answer(self, response: Any) -> Any:
         """Add the fields to a response, and settle what depends on it once it was sent."""
-        for name, value in fields_for(self.outcomes, refused=response.has_header(RETRY_AFTER)):
-            if not response.has_header(name):
-                response.headers[name] = value
+        if not self.outcomes:
+            return response
+        headers = response.headers
+        there = {name.lower() for name in headers}  # quicker than to ask the headers, which look up each name in Python
+        refused = RETRY_AFTER.lower() in there
+        plain = len(self.outcomes) == 1 and type(self.outcomes[0]) is Admitted  # most have nothing to settle
+        fields = (
+            self.outcomes[0].fields_beside(refused=refused) if plain else fields_for(self.outcomes, refused=refused)
+        )
+        for name, value in fields:
+            if name.lower() not in there:
+                headers[name] = value
             elif name.lower() in LISTS:
-                response.headers[name] = f"{response.headers[name]}, {value}"
-        unsettled = [outcome for outcome in self.outcomes if outcome.unsettled]
+                headers[name] = f"{headers[name]}, {value}"
+        unsettled = () if plain else [outcome for outcome in self.outcomes if outcome.unsettled]
         if unsettled:
             _settle(response, unsettled)
         return response
@@ -294,7 +318,7 @@ def _name_of(view: Any, bound: object) -> str:
     return name_of(getattr(view, "view_class", view))
 
 
-def _settle(response: Any, unsettled: list[Outcome]) -> None:
+def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
     """Settle when the response has ended; at once, if all of it is there."""
 
     def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` says it

@@ -15,10 +15,13 @@ from typing import Any, Final, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, MissingExtra, ReconvergeError
+from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings
-from reconverge.integrations.web.request.keys import Asked, asks, by_ip, waits
+from reconverge.integrations.web.pipeline import Decide, Find
+from reconverge.integrations.web.request.addresses import Addresses
+from reconverge.integrations.web.request.keys import Asked, OfUser, asks, by_ip, source_of, waits
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import SPENT, Rule, RuleSettings
@@ -68,6 +71,8 @@ class Configured:
     views: Mapping[str, Sequence[str]]
     """The names of views that are spoken of, by where that is."""
     owns_agent: bool
+    decide: Decide | None
+    """Decides by the rules in an environment of WSGI; None where a request has to be asked."""
 
     def check_names(self) -> None:
         """Raises ImproperlyConfigured for a view that the URLs do not have; warns of a path that leads to none."""
@@ -135,7 +140,9 @@ def configured() -> Configured:
             views[f"{place}['VIEWS']"] = names
         with _naming(place):
             rules.append(guard.declare(rule, name=names[0] if names else f"rule.{number}"))
-    return Configured(guard, rules, views, owns_agent="AGENT" not in said)
+    pipeline = guard.pipeline(rules, in_meta) if rules else None
+    decide = None if pipeline is None else pipeline.decide
+    return Configured(guard, rules, views, owns_agent="AGENT" not in said, decide=decide)
 
 
 def _said() -> Mapping[str, Any]:
@@ -143,6 +150,14 @@ def _said() -> Mapping[str, Any]:
     if not isinstance(said, Mapping):
         raise ImproperlyConfigured(f"{SETTING}: is no dictionary, such as {{'LIMITS': '100/minute'}}")
     return cast("Mapping[str, Any]", said)
+
+
+def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
+    """What finds the key of a rule in the `META` of a request under WSGI, which has what an environment has.
+
+    None if the request has to be asked: its user is Django's.
+    """
+    return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
 
 def _agent(said: Mapping[str, Any]) -> Agent:
