@@ -7,7 +7,8 @@ are counted. A circle is a set of modules that import each other, imports for ty
 
 With --words, prints where words stand that the glossary bans from prose, in Python, C, Lua and the documents, and what
 to say instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets of links and
-the tables of the glossary itself do not count.
+the tables of the glossary itself do not count. Prints docstrings that are no sentences, too, and public methods that no
+class documents; ends with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
+DOCSTRINGS: Final = tuple(Path("agent/reconverge") / room for room in ("integrations", "kernel"))
+NO_SENTENCE: Final = ("See", "What", "Have", "Whatever")
+"""Words that a docstring does not begin with: they name no subject, or point elsewhere."""
 DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))
 WORDS_MAX: Final = 1
 """Banned words that may stand in all of these together: `~nobody`, a key that nodes of other versions know."""
@@ -82,7 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.words:
         found = [each for place in options.packages or (*PACKAGES, *DOCUMENTS) for each in banned_words(place)]
         print(*found, f"{len(found)} banned words; at most {WORDS_MAX} may stand", sep="\n")
-        raise SystemExit(len(found) > WORDS_MAX)
+        poor = [each for place in options.packages or DOCSTRINGS for each in poor_docstrings(place)]
+        poor += undocumented(options.packages or PACKAGES)
+        print(*poor, f"{len(poor)} docstrings to write; none may be left", sep="\n")
+        raise SystemExit(len(found) > WORDS_MAX or bool(poor))
     houses = [measured(package) for package in options.packages or PACKAGES]
     if options.json:
         for house in houses:
@@ -153,6 +160,35 @@ def banned_words(place: Path) -> Iterator[str]:
             text = prose_of(line, glossary=path.samefile(GLOSSARY)) if path.suffix in PROSE else line
             for word in pattern.findall(camel.sub("_", text)):
                 yield f"{path}:{number}: {word}: say {instead[word.lower()]}"
+
+
+def poor_docstrings(place: Path) -> Iterator[str]:
+    """Yields the docstrings in a file or below a folder that begin with a word of `NO_SENTENCE`: `file:line: word`."""
+    for path in sorted(path for path in ([place] if place.is_file() else place.rglob("*")) if path.suffix == ".py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = node.value.value if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) else None
+            first = re.match(r"\w*", text) if isinstance(text, str) else None
+            if first is not None and first[0] in NO_SENTENCE and isinstance(node, ast.Expr):
+                yield f"{path}:{node.lineno}: {first[0]}: begin with a subject, or with an imperative verb"
+
+
+def undocumented(packages: Sequence[Path]) -> Iterator[str]:
+    """Yields public methods, properties aside, without a docstring in their own class, a base, or a class like it."""
+    paths = sorted(path for package in packages for path in package.rglob("*.py"))
+    bodies = [(path, each) for path in paths for each in ast.parse(path.read_text()).body]
+    classes = [(path, each) for path, each in bodies if isinstance(each, ast.ClassDef)]
+    methods = [
+        (path, owner, each)
+        for path, owner in classes
+        for each in owner.body
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    described = {method.name for _, _, method in methods if ast.get_docstring(method)}
+    for path, owner, method in methods:
+        is_plain = method.name.startswith("_") or owner.name.startswith("_") or method.decorator_list
+        is_alone = {ast.unparse(base) for base in owner.bases} <= {"Protocol"}
+        if is_alone and not is_plain and method.name not in described:
+            yield f"{path}:{method.lineno}: {owner.name}.{method.name}: no class describes it; write a docstring"
 
 
 def prose_of(line: str, *, glossary: bool) -> str:

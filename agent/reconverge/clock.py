@@ -77,11 +77,9 @@ class ManualClock:
         self._watchers: list[Callable[[int], None]] = []
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return self._monotonic_ns
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return self._monotonic_ns + self._wall_ahead_ns
 
     def advance(self, seconds: float) -> None:

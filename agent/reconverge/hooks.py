@@ -197,33 +197,26 @@ class LogHooks(SilentHooks):
         self._silent_until_ns: dict[tuple[str, str], int] = {}
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
         self._write(logging.INFO, "refused", event.limit, event.count, event.keys)
 
     def would_have_refused(self, event: Refused, /) -> None:
-        """See `Hooks.would_have_refused`."""
         self._write(logging.INFO, "would_have_refused", event.limit, event.count, event.keys)
 
     def near_limit(self, event: NearLimit, /) -> None:
-        """See `Hooks.near_limit`."""
         self._write(logging.INFO, "near_limit", event.limit, event.count, event.keys)
 
     def degraded(self, event: HealthChanged, /) -> None:
-        """See `Hooks.degraded`."""
         self._write_health(logging.WARNING, "degraded", event)
 
     def recovered(self, event: HealthChanged, /) -> None:
-        """See `Hooks.recovered`."""
         self._write_health(logging.INFO, "recovered", event)
 
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
-        """See `Hooks.exchange_failed`."""
         if self._may_write("exchange_failed", event.kind):
             extra = {"event": "exchange_failed", "kind": event.kind, "count": event.count}
             self._log.warning("reconverge: exchanges failed with %s: %d", event.kind, event.count, extra=extra)
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
-        """See `Hooks.settings_changed`."""
         if self._may_write("settings_changed", str(event.version)):
             extra = {"event": "settings_changed", "version": event.version, "before": event.before}
             kept = ", ".join((*event.capped, *event.unfit))
@@ -231,7 +224,6 @@ class LogHooks(SilentHooks):
             self._log.info("reconverge: settings in force: %s; not as published: %s", told, kept or "none", extra=extra)
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
-        """See `Hooks.settings_rejected`."""
         if self._may_write("settings_rejected", event.reason):
             extra = {"event": "settings_rejected", "reason": event.reason, "count": event.count}
             self._log.warning("reconverge: settings rejected as %s: %d", event.reason, event.count, extra=extra)

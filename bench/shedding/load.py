@@ -64,7 +64,6 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
@@ -77,7 +76,6 @@ class _Connection(asyncio.Protocol):
         self._transport.write(REQUESTS[user])
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._buffer += data
         head, end, body = self._buffer.partition(b"\r\n\r\n")
         if end and len(body) >= int((head.lower() + b"\r\n").partition(LENGTH)[2].partition(b"\r\n")[0] or 0):
@@ -85,7 +83,6 @@ class _Connection(asyncio.Protocol):
             self._generator.idle.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # as the protocol has it
-        """See `asyncio.Protocol`."""
         if self in self._generator.idle:
             self._generator.idle.remove(self)
         self._done(LOST)

@@ -57,17 +57,14 @@ class _Gate:
         self.limits: Line = []
 
     def enter(self, rank: int, now_ns: int) -> object | None:
-        """See `Gate.enter`."""
         answer = self._layer.enter(Arrival("", rank, now_ns))
         return None if isinstance(answer, Refusal) else answer
 
     def leave(self, token: object, now_ns: int) -> None:
-        """See `Gate.leave`."""
         ticket: Ticket = token  # type: ignore[assignment]  # as entered
         ticket.finish(now_ns, "served")
 
     def measure(self, lag_ns: int, now_ns: int) -> None:  # noqa: ARG002  # a pool has no lag
-        """See `Gate.measure`."""
         self.limits.append((now_ns / SECOND_NS, float(self._layer.limit)))
 
     def waits(self, connections: int) -> None:

@@ -72,7 +72,6 @@ class MemoryHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return len(self._shards)
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -167,7 +166,6 @@ class MemoryHub:
 
     @property
     def usage(self) -> MemoryUsage:
-        """See `UsageHub.usage`."""
         return self._usage
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
@@ -227,7 +225,6 @@ class MemoryHub:
         return self._board.watched_s(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         with self._lock:
             return self._board.leave(name, payload, keep_s, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -264,7 +261,6 @@ class MemoryHints:
         self._changed = asyncio.Event()
 
     async def changed(self) -> None:
-        """See `IndexHints.changed`."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._changed = asyncio.Event()
@@ -280,7 +276,6 @@ class MemoryHints:
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     async def close(self) -> None:
-        """See `IndexHints.close`."""
         self._listeners.pop(self, None)
         self._loop = None
 
@@ -297,73 +292,59 @@ class MemoryUsage:
 
     @property
     def shards(self) -> int:
-        """See `UsageLedger.shards`."""
         return len(self._shards)
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """See `UsageLedger.record`."""
         with self._lock:
             return self._shards[batch.shard].record(batch, hub_us=self._hub_us)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """See `UsageLedger.totals`."""
         with self._lock:
             return self._shards[shard].totals(period, page)
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """See `UsageLedger.loads`."""
         with self._lock:
             return self._shards[0].loads(self._hub_us)
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """See `UsageLedger.lead_export`."""
         with self._lock:
             until_us = self._hub_us + round(keep_s * SECOND_NS) // MICROSECOND_NS
             return self._shards[0].lead_export(kind, exporter, until_us, self._hub_us)
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """See `UsageLedger.marks`."""
         with self._lock:
             return self._shards[shard].marks(kind)
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """See `UsageLedger.close_period`."""
         with self._lock:
             return self._shards[shard].close_period(period, self._hub_us)
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """See `UsageLedger.issue`."""
         with self._lock:
             return self._shards[shard].issue(period, page)
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """See `UsageLedger.confirm`."""
         with self._lock:
             self._shards[shard].confirm(events, page)
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """See `UsageLedger.finish`."""
         with self._lock:
             self._shards[shard].finish(period, late_mark, self._hub_us)
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """See `AddressLedger.address_secret`."""
         with self._lock:
             self._addresses[0].secret = self._addresses[0].secret or proposed
             return self._addresses[0].secret
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """See `AddressLedger.note_addresses`."""
         with self._lock:
             return self._addresses[report.shard].note(report, hub_us=self._hub_us)
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """See `AddressLedger.address_sketches`."""
         with self._lock:
             return self._addresses[shard].sketches(hour, secret)
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """See `UsageEraser.retract`."""
         with self._lock:
             self._shards[shard].retract(account, rows)
 

@@ -22,7 +22,6 @@ class CancellingHub(MemoryHub):
     cancelled = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         if not self.cancelled:
             self.cancelled = True

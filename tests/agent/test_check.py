@@ -278,7 +278,6 @@ class LateHub(MemoryHub):
         self.failures = failures
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if self.failures:
             self.failures -= 1
             raise HubUnavailable("refused", "nobody listens")

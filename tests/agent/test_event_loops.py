@@ -350,14 +350,12 @@ class DeafHub:
         self.shards = 1
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self.asked = True
         if self.deaf:
             await asyncio.Event().wait()
         return await self._hub.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:

@@ -34,31 +34,24 @@ class Diary(SilentHooks):
         self.threads: set[str] = set()
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
         self.events.append(event)
 
     def would_have_refused(self, event: Refused, /) -> None:
-        """See `Hooks.would_have_refused`."""
         self.events.append(("would", event))
 
     def near_limit(self, event: NearLimit, /) -> None:
-        """See `Hooks.near_limit`."""
         self.events.append(event)
 
     def degraded(self, event: HealthChanged, /) -> None:
-        """See `Hooks.degraded`."""
         self.events.append(("degraded", event.before, event.state))
 
     def recovered(self, event: HealthChanged, /) -> None:
-        """See `Hooks.recovered`."""
         self.events.append(("recovered", event.before, event.state))
 
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
-        """See `Hooks.exchange_failed`."""
         self.events.append(event.kind)
 
     def looked(self, event: Look, /) -> None:
-        """See `Hooks.looked`."""
         self.looks += 1
         self.threads.add(threading.current_thread().name)
 
@@ -67,7 +60,6 @@ class Clumsy(SilentHooks):
     """Fails whenever it is told something."""
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
         raise RuntimeError(f"about {event.limit}")
 
 
@@ -176,7 +168,6 @@ class Sick(Agent):
     asked = 0
 
     def health(self) -> Health:
-        """See `Agent.health`."""
         self.asked += 1
         if self.asked == 2:
             raise LookupError("for once")

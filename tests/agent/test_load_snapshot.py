@@ -74,7 +74,6 @@ class Odd:
         """See `Layer.enter_anyway`."""
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         told: dict[str, Any] = {name: each() if callable(each) else each for name, each in self._readings.items()}
         return told
 

@@ -28,7 +28,6 @@ class FickleHub(MemoryHub):
     """The names of the nodes that it does not answer."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if batch.node in self.fails:
             raise HubUnavailable("refused", "Nobody listens.")
         return await super().exchange(batch)

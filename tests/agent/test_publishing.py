@@ -37,12 +37,10 @@ class CountingHub(MemoryHub):
         self.asked: Counter[str] = Counter()
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`."""
         self.asked["watched"] += 1
         return await super().watched_s()
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         self.asked["leave"] += 1
         return await super().leave_snapshot(name, payload, keep_s=keep_s)
 

@@ -44,7 +44,6 @@ def used(redis_server: RedisServer) -> RedisServer:
 
         @staticmethod
         def wall_ns() -> int:
-            """See `Clock.wall_ns`."""
             return SystemClock.wall_ns() - DAY_S * 10**9
 
     hub = RedisHub(redis_server.url, HubSettings("shop", 30.0))

@@ -63,7 +63,6 @@ class QuietHints:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """See `IndexHints.close`."""
         self.closed += 1
 
 

@@ -59,7 +59,6 @@ class OddHub(MemoryHub):
         self.away = False
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         self.asked[digest] += 1
         if self.away:
             raise HubUnavailable("connection", "no pages today")

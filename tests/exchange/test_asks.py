@@ -37,7 +37,6 @@ class HalfDeaf(MemoryHub):
         """Whether a batch has come that it does not answer."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         while self.deaf and batch.shard == 0 and batch.cells:  # it is changed on another thread
             self.holds = True
             await asyncio.sleep(0.01)
@@ -52,7 +51,6 @@ class Holding(MemoryHub):
         self.told_to_hold = self.holds = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         while self.told_to_hold and batch.cells:
             self.holds = True

@@ -63,7 +63,6 @@ class FickleHub(MemoryHub):
     away = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if self.away:
             raise HubUnavailable("refused", "No server listens.")
         return await super().exchange(batch)

@@ -31,12 +31,10 @@ class BlockingHub:
         self.shards = 1
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self.free.wait()
         return await self._hub.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:

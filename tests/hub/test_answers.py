@@ -117,12 +117,10 @@ class _Home:
         self.lent_said: Any = LENT
 
     async def wishes(self, shard: int) -> Wishes:
-        """See `Region.wishes`."""
         said: Wishes = self.wishes_said
         return said
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """See `Region.lend`."""
         self.lent.append(loans)
         said: Lent = self.lent_said
         return said
@@ -137,7 +135,6 @@ class _Wide(MemoryHub):
     odd: Any = None
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         return answer if self.odd is None else self.odd
 

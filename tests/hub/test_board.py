@@ -29,7 +29,6 @@ class TestInMemory(BoardContract):
     """The definition."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
         return MemoryHub(clock=clock)
 
 
@@ -37,7 +36,6 @@ class TestHashed(BoardContract):
     """A hub that sees hashes in place of keys keeps snapshots as they are."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
         hub = hashing(MemoryHub(clock=clock), KeyHasher(SECRET, namespace="shop"), clock)
         assert isinstance(hub, SnapshotBoard)
         return hub
@@ -52,16 +50,13 @@ class TestOnRedis(BoardContract):
         self.url = redis_server.url
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
         self.clock = clock
         return RedisHub(self.url, HubSettings("shop", 5.0), clock=clock)
 
     def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same server
-        """See `BoardContract`."""
         return RedisHub(self.url, HubSettings("shop", 5.0), clock=self.clock)
 
     def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
-        """See `BoardContract`."""
         return RedisHub(self.url, HubSettings("other", 5.0), clock=self.clock)
 
 

@@ -41,11 +41,9 @@ class TestHashedMemoryHub(HubContract, Hashed, BulletinContract):
     """Every promise of a hub holds through the hashes."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """See `HubContract`."""
         return hashing(MemoryHub(clock=clock, shards=2), HASHER, clock)
 
     def make_bulletin(self) -> SettingsStore:  # type: ignore[override]  # which has close, too
-        """See `BulletinContract`."""
         hub = self.make_hub(ManualClock(0.0))
         assert isinstance(hub, SettingsStore)
         return hub
@@ -62,17 +60,14 @@ class TestHashedRedisHub(HubContract, Hashed):
         self.server = redis_server
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """See `HubContract`."""
         self.server.command("FLUSHALL")
         self.clock = clock
         return self.join(MemoryHub())
 
     def join(self, hub: Hub) -> Hub:
-        """See `HubContract`."""
         return hashing(RedisHub(self.server.url, HubSettings("contract", 5.0), clock=self.clock), HASHER, self.clock)
 
     async def lose_data(self, hub: Hub) -> None:
-        """See `HubContract`."""
         self.server.command("FLUSHALL")
 
 

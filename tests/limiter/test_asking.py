@@ -55,7 +55,6 @@ class Ring:
         self.rings = 0
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
         self.rings += 1
 
 

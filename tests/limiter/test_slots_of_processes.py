@@ -215,11 +215,9 @@ class HeardHub:
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         await self._hub.close()
 
 

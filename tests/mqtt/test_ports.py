@@ -97,11 +97,9 @@ def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before
         """The clock of that member's machine."""
 
         def monotonic_ns(self) -> int:
-            """See `Clock.monotonic_ns`."""
             return fleet.clock.monotonic_ns()
 
         def wall_ns(self) -> int:
-            """See `Clock.wall_ns`."""
             return fleet.clock.wall_ns() + 10**17
 
     async def tried() -> None:

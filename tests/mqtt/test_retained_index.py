@@ -57,7 +57,6 @@ class Topic:
         return index
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
-        """See `Wire.post`."""
         assert (topic, keep_s is None) == ("contracts", not retain)
         self.under_way.append(payload)
         if retain:
@@ -72,7 +71,6 @@ class Topic:
                 member.hear(message)
 
     def shown(self, topic: str) -> str:
-        """See `Wire.shown`."""
         return topic
 
     async def subscribe(self, topics: Sequence[str]) -> None:

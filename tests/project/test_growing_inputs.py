@@ -148,7 +148,6 @@ class Asking(PlainRequest):
     """A request of which a router tells a pattern with what the client wrote in it."""
 
     def seek_templates(self) -> list[str]:
-        """See `Request.seek_templates`."""
         return [self.path]
 
 

@@ -48,7 +48,6 @@ class Parsed(HTMLParser):
         self.loads: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """See `HTMLParser`."""
         has = {name: value or "" for name, value in attrs}
         self.ids |= {has[name] for name in ("id", "name") if name in has}
         if tag == "a" and "href" in has:

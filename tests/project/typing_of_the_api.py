@@ -51,15 +51,12 @@ class OwnHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return 1
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         raise HubUnavailable("refused", f"{len(batch.cells)} cells", applied=False)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return {}
 
     async def close(self) -> None:
@@ -70,7 +67,6 @@ class HalfAHub:
     """What lacks a part is no hub."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         raise HubUnavailable("refused", f"{len(batch.cells)} cells")
 
 
@@ -129,7 +125,6 @@ class Pager(SilentHooks):
     """Hears of what it is interested in."""
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
         assert_type(event.count, int)
 
 

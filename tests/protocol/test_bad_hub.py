@@ -123,7 +123,6 @@ class _Board(OddHub):
         """See `SettingsStore.post`."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`."""
         return self.posted  # type: ignore[return-value]
 
 

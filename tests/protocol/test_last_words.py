@@ -56,7 +56,6 @@ class SlowHub(MemoryHub):
         self.may_answer = threading.Event()
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self.asked.set()
         await asyncio.to_thread(self.may_answer.wait)
         return await super().exchange(batch)

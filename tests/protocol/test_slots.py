@@ -143,13 +143,11 @@ class PlanWorld(SlotWorld):
         super().__init__(seed)
 
     def declare(self, node: Member) -> Table:
-        """See `SlotWorld.declare`."""
         smaller = replace(self.limit, quota=max(1, self.limit.capacity * 2 // 5))
         node.kernel.tier(SMALLER, smaller, self.policy, reported_as=NAME)
         return node.kernel.tier(LARGER, self.limit, self.policy, reported_as=NAME)
 
     def table_of(self, node: Member, key: str) -> Table:
-        """See `SlotWorld.table_of`."""
         return node.kernel.tables[SMALLER if (node.index, key) in self.on_smaller else LARGER]
 
 
@@ -157,7 +155,6 @@ class SlotsOnPlans(SlotMachine):
     """Changes the plan of a key, on one node or on all."""
 
     def make(self, seed: int) -> SlotWorld:
-        """See `SlotMachine.make`."""
         self.on_smaller: set[tuple[int, str]] = set()
         return PlanWorld(seed, self.on_smaller)
 

@@ -42,11 +42,9 @@ class Wire:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self.hub.shards
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if self.cut:
             if self._random.random() < 0.1:
                 await self.hub.exchange(batch)
@@ -54,7 +52,6 @@ class Wire:
         return await self.hub.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self.hub.totals()
 
     async def close(self) -> None:

@@ -423,11 +423,9 @@ class Diary(SilentHooks):
         self.events: list[object] = []
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
-        """See `Hooks.settings_changed`."""
         self.events.append(event)
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
-        """See `Hooks.settings_rejected`."""
         self.events.append(event)
 
 

@@ -20,11 +20,9 @@ class Connection:
         self.said: list[str] = []
 
     def abandon(self) -> None:
-        """See `LoopResource.abandon`."""
         self.said.append("abandoned")
 
     def abandon_in_fork(self) -> None:
-        """See `LoopResource.abandon_in_fork`."""
         self.said.append("orphaned")
 
 

@@ -42,18 +42,15 @@ class Doorman:
         self.outcomes: list[str] = []
 
     def enter(self, arrival: Arrival) -> Held | Refusal:
-        """See `Layer.enter`."""
         self.asked += 1
         if self.refuses:
             return Refusal(self.name, 503, 1.0, "As told.")
         return Held(self)
 
     def enter_anyway(self, arrival: Arrival) -> Held:
-        """See `Layer.enter_anyway`."""
         return Held(self)
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         return {"held": float(self.held)}
 
 
@@ -65,12 +62,10 @@ class Held:
         doorman.held += 1
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """See `Ticket.finish`."""
         self._doorman.held -= 1
         self._doorman.outcomes.append(outcome)
 
     def give_back(self, now_ns: int) -> None:
-        """See `Ticket.give_back`."""
         if not self._doorman.keeps:
             self._doorman.held -= 1
             self._doorman.outcomes.append("given back")

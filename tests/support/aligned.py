@@ -29,12 +29,10 @@ class ToyCalendar:
         self.longest_ns = 2 * window_ns
 
     def number(self, hub_ns: int) -> int:
-        """See `CalendarWindows.number`."""
         rounds, rest_ns = divmod(hub_ns, self._round_ns)
         return 4 * rounds + sum(1 for opens_ns in self._opens_ns[1:] if opens_ns <= rest_ns)
 
     def opens_ns(self, number: int) -> int:
-        """See `CalendarWindows.opens_ns`."""
         return number // 4 * self._round_ns + self._opens_ns[number % 4]
 
 
@@ -96,7 +94,6 @@ class CalendarTruth(Truth):
         return epoch == ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
 
     def excess(self) -> float:
-        """See `Truth.excess`."""
         epoch = ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
         return max(self._by_epoch[epoch], self._by_epoch[epoch + 1]) - self.limit.capacity
 

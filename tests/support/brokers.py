@@ -27,7 +27,6 @@ class Mosquitto(Server):
         return f"mqtt://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """See `Server.start`."""
         config, said = self.directory / "mosquitto.conf", self.directory / "mosquitto.log"
         # As root it would become another user, who may not read the test's files.
         user = "user root" if os.geteuid() == 0 else ""

@@ -51,7 +51,6 @@ class SlotTruth(Truth):
         return True
 
     def excess(self) -> float:
-        """See `Truth.excess`."""
         now_ns = self._clock.monotonic_ns()
         for one in self.held:
             one.apart = one.apart or (one.cell is not None and lease_left_ns(one.cell, now_ns) <= 0)

@@ -93,7 +93,6 @@ class LosingLedger:
         return cast("UsageLedger", found)
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """See `UsageLedger.record`."""
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "lost":
             raise HubUnavailable("connection", "lost by the test")

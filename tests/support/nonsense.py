@@ -184,7 +184,6 @@ class OddHub(MemoryHub):
         self.told: list[Batch] = []
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self.told.append(batch)
         answer = await super().exchange(batch)
         if self.odd is None or not (answer.cells or self.always):

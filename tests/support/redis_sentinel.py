@@ -36,7 +36,6 @@ class Sentinel(Server):
         )
 
     def start(self) -> Self:
-        """See `Server.start`."""
         log = self._config.with_suffix(".log")
         if self.run([redis_binary(), str(self._config), "--sentinel"], log, lambda: accepts(self.port)) is not None:
             raise RuntimeError(f"the sentinel ended at once: {log.read_text(errors='replace')}")

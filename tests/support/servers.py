@@ -122,7 +122,6 @@ class RedisServer(Server):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> Self:
-        """See `Server.start`."""
         common = ["--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket)]
         common += ["--dir", str(self.directory), "--save", "", "--appendonly", "no"]
         command = [redis_binary(), *common, *self._options]

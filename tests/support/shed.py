@@ -29,17 +29,14 @@ class AdaptiveGate:
         self.limits: list[tuple[float, int]] = []
 
     def enter(self, rank: int, now_ns: int) -> object | None:
-        """See `Gate.enter`."""
         answer = self.layer.enter(Arrival("ada", rank, now_ns))
         return None if isinstance(answer, Refusal) else answer
 
     def leave(self, token: object, now_ns: int) -> None:
-        """See `Gate.leave`."""
         ticket: Ticket = token  # type: ignore[assignment]  # as entered
         ticket.finish(now_ns, "served")
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
-        """See `Gate.measure`."""
         self.limits.append((now_ns / SECOND_NS, self.layer.limit))
 
     def waits(self, connections: int) -> None:
@@ -55,20 +52,17 @@ class WorkerGate:
         self.rejected: list[tuple[float, float]] = []
 
     def enter(self, rank: int, now_ns: int) -> object | None:
-        """See `Gate.enter`."""
         return None if isinstance(self.layer.enter(Arrival("ada", rank, now_ns)), Refusal) else self
 
     def leave(self, token: object, now_ns: int) -> None:
         """See `Gate.leave`."""
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
-        """See `Gate.measure`."""
         self.signal.heard(lag_ns)
         self.layer.step(now_ns)
         self.rejected.append((now_ns / SECOND_NS, self.layer.rejected))
 
     def waits(self, connections: int) -> None:
-        """See `Gate.waits`."""
         self.signal.waits(connections)
 
 

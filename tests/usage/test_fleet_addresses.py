@@ -38,18 +38,15 @@ class LosingAddresses:
         self.notes = 0
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """See `AddressLedger.address_secret`."""
         return await self._ledger.address_secret(proposed)
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """See `AddressLedger.note_addresses`."""
         self.notes += 1
         if self.loses:
             raise HubUnavailable("connection", "lost by the test")
         return await self._ledger.note_addresses(report)
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """See `AddressLedger.address_sketches`."""
         return await self._ledger.address_sketches(hour, shard, secret)
 
     def __getattr__(self, name: str) -> Any:

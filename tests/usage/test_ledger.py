@@ -414,7 +414,6 @@ class TestMemoryUsage(UsageContract):
     """The definition."""
 
     def make(self, clock: ManualClock) -> UsageHub:
-        """See `UsageContract.make`."""
         return MemoryHub(clock=clock, shards=2)
 
 
@@ -426,7 +425,6 @@ class TestRedisUsage(UsageContract):
         self.server = redis_server
 
     def make(self, clock: ManualClock) -> UsageHub:
-        """See `UsageContract.make`."""
         return RedisHub(self.server.url, PATIENT, shards=2, clock=clock)
 
 
@@ -440,7 +438,6 @@ class TestClusterUsage(UsageContract):
         shared_cluster.flush()
 
     def make(self, clock: ManualClock) -> UsageHub:
-        """See `UsageContract.make`."""
         return ClusterHub(self.cluster.url, PATIENT, shards=4, clock=clock)
 
 
@@ -454,7 +451,6 @@ class TestMqttUsage(UsageContract):
         self.broker = mosquitto
 
     def make(self, clock: ManualClock) -> UsageHub:
-        """See `UsageContract.make`."""
         return ShowingFleet(f"{self.broker.url}?shards=2", hub_clock=clock)
 
 

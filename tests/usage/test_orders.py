@@ -109,12 +109,10 @@ class Waker(WakeEvent):
         self.stage.wakers.append(self)
 
     def wake(self) -> None:
-        """See `WakeEvent.wake`."""
         self.rests = False
         super().wake()
 
     def wait(self, timeout_s: float) -> bool:
-        """See `WakeEvent.wait`."""
         self.rests = not self.woken
         self.stage.note()
         woken = super().wait(timeout_s)
@@ -133,7 +131,6 @@ class End(Latch):
         self.stage.ends.append(self)
 
     def set(self) -> None:
-        """See `Latch.set`."""
         super().set()
         self.stage.note()
 
@@ -164,7 +161,6 @@ class SlowHub(MemoryHub):
 
     @property
     def usage(self) -> MemoryUsage:
-        """See `UsageHub.usage`."""
         found: Any = SlowLedger(self.ledger, self.stage)
         return cast("MemoryUsage", found)
 

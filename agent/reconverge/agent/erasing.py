@@ -105,7 +105,6 @@ class Erasing:
         self.start_over()
 
     def start_over(self) -> None:
-        """See `Follower.start_over`."""
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
@@ -180,11 +179,9 @@ class Erasing:
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
 
     def due_ns(self) -> int:
-        """See `Follower.due_ns`."""
         return self._next_ns
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """See `Follower.follow`."""
         now_ns = self._clock.monotonic_ns()
         hubs = [each for each in hubs_in(hub) if isinstance(each, Eraser)]
         if not hubs:
@@ -235,7 +232,6 @@ class Erasing:
     # ------------------------------------------------------------ what is ordered here
 
     async def forget(self, identity: str, lifecycle: Lifecycle, *, wait_s: float, timeout_s: float) -> Forgotten:
-        """See `Agent.forget`."""
         names = names_of(identity)
         here = self.begin_here(lambda name: name in names)
         if lifecycle.hub is None:

@@ -34,7 +34,6 @@ class PastTiers:
         self.start_over()
 
     def start_over(self) -> None:
-        """See `Follower.start_over`."""
         self._next_ns = self._clock.monotonic_ns()
 
     def add(self, names: Iterable[str]) -> None:
@@ -58,7 +57,6 @@ class PastTiers:
                 self._limiters.pop(name, None)
 
     def due_ns(self) -> int:
-        """See `Follower.due_ns`."""
         return self._next_ns if self._names or self._kernel.dropped.back else NEVER_NS
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:  # noqa: ARG002  # see `Follower`

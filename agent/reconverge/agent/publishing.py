@@ -43,25 +43,15 @@ class Published(Protocol):
     """What is told of; an agent is one."""
 
     @property
-    def switched(self) -> str:
-        """See `Agent.switched`."""
-        ...
+    def switched(self) -> str: ...
 
-    def stats(self) -> AgentStats:
-        """See `Agent.stats`."""
-        ...
+    def stats(self) -> AgentStats: ...
 
-    def health(self) -> Health:
-        """See `Agent.health`."""
-        ...
+    def health(self) -> Health: ...
 
-    def add_hooks(self, hooks: Hooks) -> None:
-        """See `Agent.add_hooks`."""
-        ...
+    def add_hooks(self, hooks: Hooks) -> None: ...
 
-    def remove_hooks(self, hooks: Hooks) -> None:
-        """See `Agent.remove_hooks`."""
-        ...
+    def remove_hooks(self, hooks: Hooks) -> None: ...
 
 
 class DenialFeed(SilentHooks):
@@ -72,7 +62,6 @@ class DenialFeed(SilentHooks):
         self.denials: deque[Denial] = deque(maxlen=DENIALS_MAX)
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
         keys = tuple(key for key in event.keys if len(key) <= TEXT_MAX)[:KEYS_OF_DENIAL_MAX]
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
@@ -112,7 +101,6 @@ class Publishing:
         self.start_over()
 
     def start_over(self) -> None:
-        """See `Follower.start_over`."""
         self._next_ns = self._clock.monotonic_ns()
 
     @property
@@ -121,11 +109,9 @@ class Publishing:
         return self._hubs == 1
 
     def due_ns(self) -> int:
-        """See `Follower.due_ns`."""
         return self._next_ns
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """See `Follower.follow`."""
         boards = [each for each in hubs_in(hub) if isinstance(each, SnapshotBoard)]
         if self.hidden or not boards:
             self._next_ns = NEVER_NS
@@ -143,7 +129,6 @@ class Publishing:
             self._close()
 
     async def part(self, timeout_s: float) -> None:  # noqa: ARG002  # see `Parting`
-        """See `Parting.part`."""
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:

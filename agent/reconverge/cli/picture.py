@@ -57,7 +57,6 @@ class Chart:
     """Begin, end, and what to write there."""
 
     def draw_on(self, figure: Any) -> None:
-        """See `Picture`."""
         axes = figure.add_subplot()
         for begin_s, end_s, label in self.cuts:
             axes.axvspan(begin_s, end_s, color=SHADE, zorder=0)

@@ -303,7 +303,6 @@ class Frontier:
     """The interval that was chosen, if one was."""
 
     def draw_on(self, figure: Any) -> None:
-        """See `picture.Picture`."""
         figure.set_size_inches(11, 7)
         over, refused, traffic = figure.subplots(3, 1, sharex=True)
         self._draw(over, self.over_max_pct, "worst window, % over")

@@ -111,7 +111,6 @@ class Pacing:
     def plan(
         self, sync_interval: float | None, min_sync_interval: float | None, *, limit: str | None
     ) -> Callable[[], None]:
-        """See `Agent.plan_pace`."""
         pace = None
         if sync_interval is None and limit is None:
             raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")

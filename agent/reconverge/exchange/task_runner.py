@@ -34,7 +34,6 @@ class TaskRunner:
 
     @property
     def alive(self) -> bool:
-        """See `Runner.alive`."""
         if self._loop.is_closed():
             return False
         if self._task is not None:
@@ -43,7 +42,6 @@ class TaskRunner:
 
     @property
     def listening(self) -> bool:
-        """See `Runner.listening`."""
         return self.alive and not self._stopping
 
     @property
@@ -57,7 +55,6 @@ class TaskRunner:
         return thread_id() == self._thread_id
 
     def wake(self) -> None:
-        """See `Runner.wake`."""
         self._exchanges.wake()
         # Only another task of the loop goes on in the loop afterwards. A signal handler may have interrupted this very
         # task just before it waits, or the loop while it waits for the operating system.
@@ -69,12 +66,10 @@ class TaskRunner:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def request_stop(self) -> None:
-        """See `Runner.request_stop`."""
         self._stopping = True
         self.wake()
 
     def join(self, timeout_s: float) -> None:
-        """See `Runner.join`."""
         if thread_id() != self._thread_id:
             self._ended.wait(timeout_s)
         elif self._task is not None and self.alive and not self._loop.is_running():

@@ -65,7 +65,6 @@ class ThreadRunner:
 
     @property
     def alive(self) -> bool:
-        """See `Runner.alive`."""
         if self._begun:
             return not self._ended.open
         launched_ns = self._launched_ns
@@ -73,7 +72,6 @@ class ThreadRunner:
 
     @property
     def listening(self) -> bool:
-        """See `Runner.listening`."""
         return self.alive and not self._stopping
 
     @property
@@ -82,17 +80,14 @@ class ThreadRunner:
         return True
 
     def wake(self) -> None:
-        """See `Runner.wake`."""
         self._exchanges.wake()
         self._waker.wake()
 
     def request_stop(self) -> None:
-        """See `Runner.request_stop`."""
         self._stopping = True
         self.wake()
 
     def join(self, timeout_s: float) -> None:
-        """See `Runner.join`."""
         if not self.alive or self._thread_id == thread_id():
             return
         self._ended.wait(timeout_s)

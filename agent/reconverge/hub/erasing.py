@@ -99,9 +99,7 @@ class Erased(NamedTuple):
 class OrderReader(Protocol):
     """What reads orders; `reconverge.hub.Eraser` is one."""
 
-    async def erasures(self, since_us: int) -> Erasures:
-        """See `Eraser.erasures`."""
-        ...
+    async def erasures(self, since_us: int) -> Erasures: ...
 
 
 class OrderLog:

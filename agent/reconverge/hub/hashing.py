@@ -121,7 +121,6 @@ class _HashedRows(_HashedReports):
         return cells.rows()
 
     def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
-        """See `Rows.names`."""
         hashed = self._hasher.hashed
         return [prefixes[cell.limit] + hashed(cell.key).encode() for cell in self._cells]
 
@@ -139,22 +138,18 @@ class HashedHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._hub.shards
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         kind = _HashedReports if rows_of(batch.cells) is None else _HashedRows
         answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
         await self._look_at_mark()  # afterwards: where no node has exchanged, no mark is kept
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         await self._hub.close()
 
     async def _look_at_mark(self) -> None:
@@ -184,7 +179,6 @@ class _Reading(HashedHub):
     """One that reads keys."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`."""
         assert isinstance(self._hub, KeyReader)
         hashed = [question._replace(key=self._hasher.hashed(question.key)) for question in questions]
         return await self._hub.read_keys(shard, hashed)
@@ -194,15 +188,12 @@ class _Erasing(HashedHub):
     """One from which identities can be erased."""
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """See `Eraser.order_erasure`."""
         return await self._eraser.order_erasure(marks)
 
     async def erasures(self, since_us: int) -> Erasures:
-        """See `Eraser.erasures`."""
         return await self._eraser.erasures(since_us)
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """See `Eraser.drop_keys`."""
         hashed = [question._replace(key=self._hasher.hashed(question.key)) for question in questions]
         return await self._eraser.drop_keys(shard, hashed)
 
@@ -220,12 +211,10 @@ class _Publishing(HashedHub):
     """One at which settings can be published."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
         assert isinstance(self._hub, SettingsStore)
         await self._hub.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`."""
         assert isinstance(self._hub, SettingsStore)
         return await self._hub.read(bytes_max=bytes_max)
 
@@ -234,23 +223,18 @@ class _Contracting(HashedHub):
     """One that keeps contracts, which name their customers in plain text."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`."""
         return await self._contracts.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`."""
         return await self._contracts.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`."""
         await self._contracts.put_page(digest, payload, keep_s=keep_s)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         return await self._contracts.get_page(digest, bytes_max=bytes_max)
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`."""
         return await self._contracts.keep_pages(digests, keep_s=keep_s)
 
     @property
@@ -263,19 +247,15 @@ class _Watched(HashedHub):
     """One that keeps snapshots; nodes hash the keys in them before they leave them, see `KeyHasher`."""
 
     async def watch(self, *, keep_s: float) -> None:
-        """See `SnapshotBoard.watch`."""
         await self._board.watch(keep_s=keep_s)
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`."""
         return await self._board.watched_s()
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         return await self._board.leave_snapshot(name, payload, keep_s=keep_s)
 
     async def snapshots(self) -> Mapping[str, bytes]:
-        """See `SnapshotBoard.snapshots`."""
         return await self._board.snapshots()
 
     @property
@@ -289,7 +269,6 @@ class _Working(HashedHub):
 
     @property
     def at_work(self) -> bool:
-        """See `Working`."""
         assert isinstance(self._hub, Working)
         return self._hub.at_work
 

@@ -37,13 +37,9 @@ class MergeRule(Protocol):
 class RegionRule(MergeRule, Protocol):
     """A rule that also knows of loans, as a region's hub does."""
 
-    def tell_wishes(self, shard: int) -> Wishes:
-        """See `reconverge.hub.Region.wishes`."""
-        ...
+    def tell_wishes(self, shard: int) -> Wishes: ...
 
-    def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """See `reconverge.hub.Region.lend`."""
-        ...
+    def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent: ...
 
 
 def open_merge_rule(

@@ -183,9 +183,7 @@ class Region(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """See `Hub.close`."""
-        ...
+    async def close(self) -> None: ...
 
 
 class UsageLedger(Protocol):
@@ -286,9 +284,7 @@ class UsageHub(Protocol):
         """The ledger, over the hub's connections; `close` of the hub lets go of them."""
         ...
 
-    async def close(self) -> None:
-        """See `Hub.close`."""
-        ...
+    async def close(self) -> None: ...
 
 
 @runtime_checkable

@@ -69,7 +69,6 @@ def name_in_environment(name: str) -> str:
 @cache
 def _in_header(wanted: str) -> Finder:
     def find(environment: Mapping[str, Any]) -> str | None:
-        """As `WsgiRequest.header` does."""
         value = environment.get(wanted)
         return value if value is None or type(value) is str else str(value)
 
@@ -81,7 +80,6 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
     group = group_of_peers(ipv6_prefix)
 
     def find(environment: Mapping[str, Any]) -> str | None:
-        """As `by_ip` does."""
         peer = environment.get("REMOTE_ADDR")
         if not peer:
             return None

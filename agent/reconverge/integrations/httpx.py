@@ -76,7 +76,6 @@ class LimitedTransport(httpx.BaseTransport):
         self._cost = cost
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """See `httpx.BaseTransport`."""
         key = self._key(request)
         if key is None:
             return self._inner.handle_request(request)
@@ -89,7 +88,6 @@ class LimitedTransport(httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """See `httpx.BaseTransport`."""
         self._inner.close()
 
 
@@ -111,7 +109,6 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         self._cost = cost
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """See `httpx.AsyncBaseTransport`."""
         key = self._key(request)
         if key is None:
             return await self._inner.handle_async_request(request)
@@ -124,5 +121,4 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """See `httpx.AsyncBaseTransport`."""
         await self._inner.aclose()

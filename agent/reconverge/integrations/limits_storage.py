@@ -69,7 +69,6 @@ class ReconvergeStorage(
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:
-        """See `Book.used`."""
         return self.book.used(key)
 
     def get_expiry(self, key: str) -> float:
@@ -77,11 +76,9 @@ class ReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     def check(self) -> bool:
-        """See `Book.check`."""
         return self.book.check()
 
     def reset(self) -> int | None:
-        """See `Book.forget_all`."""
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
@@ -89,7 +86,6 @@ class ReconvergeStorage(
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """See `Book.admits`."""
         return self.book.admits(MOVING, key, limit, expiry, amount)
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -97,13 +93,10 @@ class ReconvergeStorage(
         return self.book.moving_window(key, limit, expiry)
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """See `Book.admits`."""
         return self.book.admits(SLIDING, key, limit, expiry, amount)
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """See `Book.sliding_window`."""
         return self.book.sliding_window(key, expiry)
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
-        """See `Book.forget`."""
         self.book.forget((SLIDING,), key)

@@ -49,15 +49,12 @@ class AsyncReconvergeStorage(
         return ReconvergeError
 
     async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """See `ReconvergeStorage.incr`."""
         return await self.book.count_async(key, expiry, amount)
 
     async def get(self, key: str) -> int:
-        """See `Book.used`."""
         return self.book.used(key)
 
     async def get_expiry(self, key: str) -> float:
-        """See `ReconvergeStorage.get_expiry`."""
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
@@ -65,7 +62,6 @@ class AsyncReconvergeStorage(
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:
-        """See `Book.forget_all`."""
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
@@ -73,21 +69,16 @@ class AsyncReconvergeStorage(
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """See `Book.admits`."""
         return await self.book.admits_async(MOVING, key, limit, expiry, amount)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """See `Book.moving_window`."""
         return self.book.moving_window(key, limit, expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """See `Book.admits`."""
         return await self.book.admits_async(SLIDING, key, limit, expiry, amount)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """See `Book.sliding_window`."""
         return self.book.sliding_window(key, expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:  # noqa: ARG002
-        """See `Book.forget`."""
         self.book.forget((SLIDING,), key)

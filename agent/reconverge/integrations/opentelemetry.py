@@ -31,7 +31,6 @@ class Durations(SilentHooks):
         self._histogram = histogram
 
     def looked(self, event: Look, /) -> None:
-        """See `Hooks.looked`."""
         for seconds in event.durations:
             self._histogram.record(seconds)
 

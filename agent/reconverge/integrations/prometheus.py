@@ -93,7 +93,6 @@ class WorkerMetrics(SilentHooks):
         """What was written before. A forked child counts from zero, and so do its files."""
 
     def looked(self, event: Look, /) -> None:
-        """See `Hooks.looked`."""
         if not self._counted.get() and _is_idle(event.stats):
             return
         readings = self._readings.of(event.stats, event.health)

@@ -72,7 +72,6 @@ class LimitedAdapter(HTTPAdapter):
         super().__init__(**options)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """See `requests.adapters.HTTPAdapter`."""
         key = self._key(request)
         if key is None:
             return super().send(request, *args, **options)

@@ -45,12 +45,10 @@ class WsgiRequest(Located):
 
     @property
     def method(self) -> str:
-        """See `Request.method`."""
         return str(self._environment.get("REQUEST_METHOD", "GET"))[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
     def path(self) -> str:
-        """See `Request.path`."""
         return _decoded(self._environment.get("SCRIPT_NAME", "") + self._environment.get("PATH_INFO", "")) or "/"
 
     @property
@@ -67,7 +65,6 @@ class WsgiRequest(Located):
 
     @property
     def peer(self) -> str | None:
-        """See `Located.peer`."""
         return self._environment.get("REMOTE_ADDR") or None
 
     @property
@@ -82,7 +79,6 @@ class WsgiRequest(Located):
 
     @property
     def raw(self) -> Any:
-        """See `Request.raw`."""
         return self._environment
 
     def __getattr__(self, name: str) -> Any:
@@ -90,7 +86,6 @@ class WsgiRequest(Located):
         raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the environment of WSGI")
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
         value = self._environment.get(name_in_environment(name))
         return None if value is None else str(value)
 

@@ -61,7 +61,6 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
         return future
 
     async def getaddrinfo(self, host: Any, port: Any, **how: int) -> Any:
-        """See `asyncio.loop.getaddrinfo`."""
         question = (host, port, *(how.get(name, 0) for name in ("family", "type", "proto", "flags")))
         asked = self._asked.get(question)
         if asked is None:

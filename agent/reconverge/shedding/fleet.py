@@ -94,7 +94,6 @@ class FleetShedder:
         register(self, sigterm=False)
 
     def enter(self, arrival: Arrival) -> Charge | Refusal | None:
-        """See `Layer.enter`."""
         limiter = self.limiters[arrival.rank]
         decision = limiter.hit(KEY)
         if decision.allowed:
@@ -113,11 +112,9 @@ class FleetShedder:
         return refusal_of(self.name, 503, self.limiters[rank], KEY, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
-        """See `Layer.enter_anyway`."""
         return None
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         return {"partitioned": float(self._partitioned)}
 
     def start_over_after_fork(self) -> None:

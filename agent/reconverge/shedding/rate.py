@@ -43,7 +43,6 @@ class RequestRate:
         return refusal_of(self.name, self._status, self.limiter, key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
-        """See `Layer.enter_anyway`."""
         return None
 
     def readings(self) -> Mapping[str, float]:
@@ -78,7 +77,6 @@ class Charge:
         """See `Ticket.finish`: a rate is charged however a request ends."""
 
     def give_back(self, now_ns: int) -> None:  # noqa: ARG002  # the limit has a clock of its own
-        """See `Ticket.give_back`."""
         decision = self.decision
         if decision.switch == OFF or decision.would_refuse:
             return  # nothing was charged

@@ -101,7 +101,6 @@ class Passage(Admission):
         return tickets
 
     def finish(self, outcome: Outcome = SERVED) -> None:
-        """See `Admission.finish`."""
         if self.finished:
             return
         self.finished = True
@@ -135,23 +134,18 @@ class SlotOf:
 
     @property
     def in_progress(self) -> InProgress:
-        """See `Slot.in_progress`."""
         return in_progress_of(self._holder, self._passage.in_flight)
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
-        """See `Ticket.finish`."""
         self._holder.free(self._passage, now_ns, outcome)
 
     def give_back(self, now_ns: int) -> None:
-        """See `Ticket.give_back`."""
         self.finish(now_ns, IGNORED)
 
     def step_aside(self, now_ns: int, *, begun: bool) -> None:
-        """See `Ticket`."""
         self._holder.step_aside(self._passage, now_ns, begun=begun)
 
     def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
-        """See `Ticket`."""
         return self._holder.go_on(self._passage, now_ns, anyway=anyway)
 
 
@@ -186,7 +180,6 @@ class Straight:
         self._chosen = () if self.worker is None else tuple(dither.chosen for dither in self.worker.dithers)
 
     def enter(self, stack: Asked, key: str, rank: int) -> Admission:
-        """See `Stack.enter_ranked`."""
         passage = Passage()
         passage._stack = stack  # noqa: SLF001  # what a constructor would set
         passage.straight = self

@@ -188,15 +188,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """See `limiter.joint.Asks`."""
-
     asking: Asking
     request: Request
     marks: bool = False
 
     @property
     def would_be_admitted(self) -> bool:
-        """See `limiter.joint.Member`."""
         return self.asking.limit.test(self.request.key, self.request.cost, None).allowed
 
 

@@ -73,7 +73,6 @@ class Asker:
             world.call_at(self.due_ns, self)
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
         if not self._rung:
             self._rung = True
             self._world.call_at(self._world.now_ns, self)

@@ -191,11 +191,9 @@ class NodeClock:
         self.ahead_ns = ahead_ns
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return self.world.now_ns
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return self.world.begin_ns + self.world.now_ns + self.ahead_ns
 
 

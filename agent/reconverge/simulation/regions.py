@@ -61,11 +61,9 @@ class AheadClock(Clock):
         self._ahead_ns = ahead_ns
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return self._clock.monotonic_ns()
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return self._clock.wall_ns() + self._ahead_ns
 
 
@@ -132,7 +130,6 @@ class Regions:
         return self.homes[batch.shard].merge(batch._replace(shard=0))
 
     def sums(self) -> dict[str, Totals]:
-        """See `MergeRule.sums`."""
         self.pass_until(self._clock.monotonic_ns())
         sums: dict[str, Totals] = {}
         for home in self.homes:

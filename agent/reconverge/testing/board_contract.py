@@ -20,9 +20,7 @@ KEEP_S: Final = 5.0
 class BoardHub(SnapshotBoard, Protocol):
     """A board that has connections to let go of."""
 
-    async def close(self) -> None:
-        """See `Hub.close`."""
-        ...
+    async def close(self) -> None: ...
 
 
 Claim = Callable[[BoardHub, ManualClock], Awaitable[None]]

@@ -18,9 +18,7 @@ POLL_S: Final = 0.01
 class BulletinHub(SettingsStore, Protocol):
     """A bulletin that has connections to let go of."""
 
-    async def close(self) -> None:
-        """See `Hub.close`."""
-        ...
+    async def close(self) -> None: ...
 
 
 class BulletinContract:

@@ -22,9 +22,7 @@ POLL_S: Final = 0.01
 class ContractHub(ContractStore, Protocol):
     """A store of contracts that has connections to let go of."""
 
-    async def close(self) -> None:
-        """See `Hub.close`."""
-        ...
+    async def close(self) -> None: ...
 
 
 class ContractStoreContract:

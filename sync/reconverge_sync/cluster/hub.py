@@ -68,7 +68,6 @@ class ClusterHub(RedisHub):
         return self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.hub.diagnosis.Diagnosable`."""
         owners = self._per_loop.get()
         assert isinstance(owners, ClusterTopology)
 

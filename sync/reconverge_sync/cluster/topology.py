@@ -134,7 +134,6 @@ class ClusterTopology:
         self._mapped_s = -MAP_AGE_S
 
     async def ask(self, shard: int, *command: object) -> object:
-        """See `Servers.ask`."""
         async with asyncio.timeout(self._timeout_s):
             return await self._ask(self._slots[shard], command)
 
@@ -179,7 +178,6 @@ class ClusterTopology:
         return found
 
     async def close(self) -> None:
-        """See `Servers.close`."""
         mapping, self._mapping = self._mapping, None
         if mapping is not None:
             mapping.cancel()

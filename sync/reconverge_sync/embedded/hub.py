@@ -88,7 +88,6 @@ class EmbeddedHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._redis.shards
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -97,17 +96,14 @@ class EmbeddedHub:
         return await self._redis.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         await self.ensure_running()
         return await self._redis.totals()
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
         await self.ensure_running()
         await self._redis.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`."""
         await self.ensure_running()
         return await self._redis.read(bytes_max=bytes_max)
 
@@ -157,7 +153,6 @@ class EmbeddedHub:
         return await self._redis.mark_keys(mark, keep_s=keep_s)
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`."""
         await self.ensure_running()
         return await self._redis.read_index(bytes_max=bytes_max)
 
@@ -167,17 +162,14 @@ class EmbeddedHub:
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`."""
         await self.ensure_running()
         await self._redis.put_page(digest, payload, keep_s=keep_s)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         await self.ensure_running()
         return await self._redis.get_page(digest, bytes_max=bytes_max)
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`."""
         await self.ensure_running()
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
@@ -186,22 +178,18 @@ class EmbeddedHub:
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:
-        """See `SnapshotBoard.watch`."""
         await self.ensure_running()
         await self._redis.watch(keep_s=keep_s)
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`."""
         await self.ensure_running()
         return await self._redis.watched_s()
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         await self.ensure_running()
         return await self._redis.leave_snapshot(name, payload, keep_s=keep_s)
 
     async def snapshots(self) -> Mapping[str, bytes]:
-        """See `SnapshotBoard.snapshots`."""
         await self.ensure_running()
         return await self._redis.snapshots()
 

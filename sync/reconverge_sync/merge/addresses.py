@@ -33,7 +33,6 @@ class AddressShard:
         """The one that was proposed first, at shard 0."""
 
     def note(self, report: AddressReport, *, hub_us: int) -> int:
-        """See `AddressLedger.note_addresses`."""
         for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:
             del self._sketches[key]
         from_us, until_us = counted_us(Period(HOUR, report.hour), SKETCHES_RETENTION)
@@ -58,5 +57,5 @@ class AddressShard:
             sketches.pop(identity, None)
 
     def sketches(self, hour: int, secret: bytes) -> Mapping[str, bytes]:
-        """See `AddressLedger.address_sketches`."""
+        """Returns the merged sketches of one hour, by identity."""
         return {identity: bytes(each) for identity, each in self._sketches.get((hour, secret), {}).items()}

@@ -28,11 +28,9 @@ class Board:
     _kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
 
     def watch(self, keep_s: float, hub_us: int) -> None:
-        """See `SnapshotBoard.watch`."""
         self._until_us = max(self._until_us, hub_us + round(keep_s * SECOND_US))
 
     def watched_s(self, hub_us: int) -> float:
-        """See `SnapshotBoard.watched_s`."""
         return max(0, self._until_us - hub_us) / SECOND_US
 
     def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:

@@ -27,7 +27,7 @@ class Orders:
     _latest_us: int = 0
 
     def give(self, marks: Sequence[str], hub_us: int) -> int:
-        """See `reconverge.hub.Eraser.order_erasure`."""
+        """Orders these marks to be erased; returns the moment of the last order, in microseconds of the hub's clock."""
         for mark in marks:
             self._latest_us = max(hub_us, self._latest_us + 1)
             self._at_us.pop(mark, None)
@@ -38,7 +38,6 @@ class Orders:
         return self._latest_us
 
     def since(self, since_us: int, hub_us: int) -> Erasures:
-        """See `reconverge.hub.Eraser.erasures`."""
         orders = sorted(Erasure(at_us, mark) for mark, at_us in self._at_us.items() if at_us > since_us)
         return Erasures(hub_us, orders)
 

@@ -222,12 +222,10 @@ class Shard:
         return all_accounts.limits
 
     def wishes(self, hub_us: int) -> Wishes:
-        """See `reconverge.hub.Region`."""
         lease_us = max((record.lease_us for record in self.nodes.values()), default=0)
         return Wishes(hub_us, self.incarnation, lease_us, self.lending.current(lease_us, hub_us))
 
     def lend(self, lender: str, sequence: int, loans: Sequence[Loan], hub_us: int) -> Lent:
-        """See `reconverge.hub.Region`."""
         return self.lending.lend(self.cells, self.incarnation, lender, sequence, loans, hub_us)
 
     def _sweep(self, hub_us: int) -> Iterator[None]:

@@ -153,16 +153,13 @@ class UsageShard:
         return Recorded(known, merged, folded, dict(self.state.done), hub_us, refused)
 
     def totals(self, period: Period, page: int) -> list[UsageRow]:
-        """See `UsageLedger.totals`."""
         return [UsageRow(period, key, counts) for key, counts in self._page(period, page).totals.items()]
 
     def loads(self, hub_us: int) -> list[NodeLoad]:
-        """See `UsageLedger.loads`."""
         self.state.loads = {name: load for name, load in self.state.loads.items() if load.at_us + LOAD_KEPT_US > hub_us}
         return list(self.state.loads.values())
 
     def lead_export(self, kind: str, exporter: str, until_us: int, hub_us: int) -> ExportLease:
-        """See `UsageLedger.lead_export`."""
         leader, kept_us = self.state.leader.get(kind, ("", 0))
         if leader != exporter and hub_us < kept_us:
             return ExportLease(leads=False, exporter=leader, until_us=kept_us, hub_us=hub_us)
@@ -170,16 +167,13 @@ class UsageShard:
         return ExportLease(leads=True, exporter=exporter, until_us=until_us, hub_us=hub_us)
 
     def marks(self, kind: str) -> ExportMarks:
-        """See `UsageLedger.marks`."""
         late = {period.number: mark for period, mark in self.state.late.items() if period.kind == kind}
         return ExportMarks(self.state.first.get(kind), self.state.closed.get(kind), self.state.done.get(kind), late)
 
     def close_period(self, period: Period, hub_us: int) -> bool:
-        """See `UsageLedger.close_period`."""
         return _raise(self.state.closed, period, hub_us)
 
     def issue(self, period: Period, page: int) -> list[UsageEvent]:
-        """See `UsageLedger.issue`."""
         found = self._page(period, page)
         for key, counts in found.totals.items():
             if len(found.pending) >= EVENTS_MAX:
@@ -192,12 +186,10 @@ class UsageShard:
         return [UsageEvent(period, key, number, counts) for (key, number), counts in pending]
 
     def confirm(self, events: Sequence[UsageEvent], page: int) -> None:
-        """See `UsageLedger.confirm`."""
         for event in events:
             self._page(event.period, page).pending.pop((event.key, event.number), None)
 
     def finish(self, period: Period, late_mark: int | None, hub_us: int) -> None:
-        """See `UsageLedger.finish`."""
         if (
             _raise(self.state.done, period, hub_us)
             and late_mark is not None
@@ -227,7 +219,6 @@ class UsageShard:
         return gone
 
     def retract(self, account: str, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """See `UsageEraser.retract`."""
         for period, key in rows:
             said = self.state.own.get(account, {}).get(period, {}).pop(key, None)
             self._held -= said is not None

@@ -87,7 +87,6 @@ class MqttHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._address.shards
 
     @property
@@ -96,12 +95,10 @@ class MqttHub:
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self._mention_rejects()
         return await _only_unavailable(self.membership().exchange(batch))
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
@@ -118,21 +115,17 @@ class MqttHub:
 
     @property
     def usage(self) -> MqttUsage:
-        """See `UsageHub.usage`."""
         return self._usage
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`."""
         check_questions(questions)
         reply = await self._ask(shard, ["read_keys", *told_questions(questions)])
         return understood(reply, lambda told: read_readings(told, asked=len(questions)))
 
     async def data(self, shard: int) -> HubData:
-        """See `Adoptable.data`."""
         return understood(await self._ask(shard, ["data"]), read_data)
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """See `Adoptable.adopt`."""
         return understood(await self._ask(shard, ["adopt", incarnation]), read_adoption)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
@@ -149,11 +142,9 @@ class MqttHub:
         return await self._ask(0, call, takes_part=True, elects=True) is True
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`."""
         await self._at_broker(lambda retained: retained.pages.put(digest, payload, keep_s=keep_s))
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         return await self._at_broker(lambda retained: retained.pages.get(digest, bytes_max=bytes_max))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
@@ -175,7 +166,6 @@ class MqttHub:
         return await _only_unavailable(membership.call(shard, call, elects=elects))
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.hub.diagnosis.Diagnosable`."""
         timeout_s = self._settings.timeout_s * TIMEOUT_SHARE
         return await MqttDiagnosis(
             self._address, self._settings.namespace, timeout_s=timeout_s, clock=self._clock

@@ -144,13 +144,11 @@ class Membership:
             raise self._unreturned() from None
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         server = self.servers[batch.shard]
         left_s = await self._leader_known(server)
         return await server.exchange(batch, min(left_s, self._wait_ns / SECOND_NS))
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         sums: dict[str, Totals] = {}
         for server in self.servers:
             left_s = await self._leader_known(server)

@@ -56,11 +56,9 @@ class MqttUsage:
 
     @property
     def shards(self) -> int:
-        """See `UsageLedger.shards`."""
         return self._shards
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """See `UsageLedger.record`."""
         keys: dict[UsageKey, list[int]] = {}
         for place, row in enumerate(batch.rows):
             keys.setdefault(row.key, []).append(place)
@@ -81,36 +79,29 @@ class MqttUsage:
         return rows
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """See `UsageLedger.loads`."""
         reply = await self._ask(0, ["loads"])
         return understood(reply, lambda told: [read_load(each) for each in told])
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """See `UsageLedger.lead_export`."""
         reply = await self._ask(0, ["lead_export", kind, exporter, round(keep_s * SECOND_US)])
         return understood(reply, read_lease)
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """See `UsageLedger.marks`."""
         return understood(await self._ask(shard, ["marks", kind]), read_marks)
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """See `UsageLedger.close_period`."""
         return await self._ask(shard, ["close_period", *period]) is True
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """See `UsageLedger.issue`."""
         reply = await self._ask(shard, ["issue", *period, page])
         return understood(reply, lambda told: read_events(period, told))
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """See `UsageLedger.confirm`."""
         if events:
             told = [[*event.key, event.number] for event in events]
             await self._ask(shard, ["confirm", *events[0].period, page, told])
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """See `UsageLedger.finish`."""
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:

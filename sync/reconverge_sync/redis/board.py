@@ -29,7 +29,6 @@ class RedisBoard(NamedTuple):
         return f"{self.prefix}console", f"{self.prefix}snapshots"
 
     async def watch(self, keep_s: float) -> None:
-        """See `SnapshotBoard.watch`."""
         await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.told_time)
 
     async def watched_s(self) -> float:
@@ -37,7 +36,6 @@ class RedisBoard(NamedTuple):
         return (await self._leave("", b"", 0.0))[0]
 
     async def leave(self, name: str, payload: bytes, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         check_snapshot(name, payload)
         return (await self._leave(name, payload, keep_s))[1]
 
@@ -51,7 +49,6 @@ class RedisBoard(NamedTuple):
                 raise HubUnavailable("protocol", "whether a console is open cannot be read", applied=False)
 
     async def snapshots(self) -> dict[str, bytes]:
-        """See `SnapshotBoard.snapshots`."""
         reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.told_time)
         if not isinstance(reply, list) or len(reply) % 2 or not all(isinstance(each, bytes) for each in reply):
             raise HubUnavailable("protocol", "the snapshots of nodes cannot be read", applied=False)

@@ -39,7 +39,6 @@ class RedisHints:
         self._messages: PubSub | None = None
 
     async def changed(self) -> None:
-        """See `IndexHints.changed`."""
         problem: HubUnavailable | None = None
         try:
             if self._messages is None:
@@ -59,7 +58,6 @@ class RedisHints:
             raise problem  # out here: the client's own traceback shows the password where a tool prints its locals
 
     async def close(self) -> None:
-        """See `IndexHints.close`."""
         messages, self._messages = self._messages, None
         client, self._client = self._client, None
         try:

@@ -89,12 +89,10 @@ class OneServer:
         self._turns = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def ask(self, shard: int, *command: object) -> object:  # noqa: ARG002  # it has all of them
-        """See `Servers.ask`."""
         async with self._turns:
             return await self.client.execute_command(*command)
 
     async def close(self) -> None:
-        """See `Servers.close`."""
         await self.client.aclose()
 
 
@@ -152,11 +150,9 @@ class RedisHub:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._shards
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await self._exchange(self._settings.namespace, batch)
 
     async def _exchange(self, namespace: str, batch: Batch) -> Answer:
@@ -168,7 +164,6 @@ class RedisHub:
         return decode_answer(await self._run(batch.shard, len(keys), *keys, *arguments))
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         sums: dict[str, Totals] = {}
         for shard in range(self._shards):
             key = f"{_prefix(self._settings.namespace, shard)}accounts"
@@ -177,7 +172,6 @@ class RedisHub:
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
         await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
@@ -193,18 +187,15 @@ class RedisHub:
         return self._index.payload
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`."""
         read = () if over is None else (over,)
         arguments = (payload, token_hex(8), _milliseconds(keep_s), bytes_max + 1, *read)
         return was_swapped(await self._call("EVAL", SWAP, 1, self._index_key, *arguments))
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`."""
         shard = shard_of(digest, self._shards)
         await self._call("EVAL", PUT, 1, self._page_key(digest), payload, _milliseconds(keep_s), shard=shard)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         shard = shard_of(digest, self._shards)
         return page_in(await self._call("EVAL", GET, 1, self._page_key(digest), bytes_max + 1, shard=shard))
 
@@ -233,7 +224,6 @@ class RedisHub:
         return f"{_prefix(self._settings.namespace, shard_of(digest, self._shards))}page:{digest}"
 
     async def wishes(self, shard: int) -> Wishes:
-        """See `Region.wishes`."""
         prefix = _prefix(self._settings.namespace, shard)
         reply = await self._call("EVAL", WISHES, 2, f"{prefix}meta", f"{prefix}nodes", self._told_time(), shard=shard)
         return read_wishes(reply)
@@ -247,7 +237,6 @@ class RedisHub:
         return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`."""
         check_questions(questions)
         prefix = _prefix(self._settings.namespace, shard)
         cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
@@ -257,7 +246,6 @@ class RedisHub:
         return read_keys(stored, questions, hub_us)
 
     async def data(self, shard: int) -> HubData:
-        """See `Adoptable.data`."""
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
@@ -266,7 +254,6 @@ class RedisHub:
         return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """See `Eraser.order_erasure`."""
         return await give_orders(self._asking(0), self._erasures_key, marks, self._told_time())
 
     async def erasures(self, since_us: int) -> Erasures:
@@ -274,7 +261,6 @@ class RedisHub:
         return await read_orders(self._asking(0), self._erasures_key, since_us, self._told_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """See `Eraser.drop_keys`."""
         check_questions(questions)
         prefix = _prefix(self._settings.namespace, shard)
         cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
@@ -290,25 +276,20 @@ class RedisHub:
         return f"{_prefix(self._settings.namespace, 0)}erasures"
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """See `KeyMarker.mark_keys`."""
         meta = f"{_prefix(self._settings.namespace, 0)}meta"
         reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._told_time())
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
 
     async def watch(self, *, keep_s: float) -> None:
-        """See `SnapshotBoard.watch`."""
         await self._board.watch(keep_s)
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`."""
         return await self._board.watched_s()
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
-        """See `SnapshotBoard.leave_snapshot`."""
         return await self._board.leave(name, payload, keep_s)
 
     async def snapshots(self) -> Mapping[str, bytes]:
-        """See `SnapshotBoard.snapshots`."""
         return await self._board.snapshots()
 
     @property
@@ -329,7 +310,6 @@ class RedisHub:
 
     @property
     def usage(self) -> RedisUsage:
-        """See `UsageHub.usage`."""
         return RedisUsage(
             self._call,
             lambda shard: _prefix(self._settings.namespace, shard),
@@ -338,7 +318,6 @@ class RedisHub:
         )
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.hub.diagnosis.Diagnosable`."""
         return await RedisDiagnosis(self._target(client=self._connected())).run()
 
     def _target(
@@ -364,7 +343,6 @@ class RedisHub:
         )
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         servers = self._per_loop.take()
         if servers is not None:
             await servers.close()

@@ -116,11 +116,9 @@ class RedisUsage:
 
     @property
     def shards(self) -> int:
-        """See `UsageLedger.shards`."""
         return self._shards
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """See `UsageLedger.record`."""
         name = self._name(batch.shard)
         keys: list[bytes] = [name("meta"), name(f"s:{batch.account}"), name("loads")]
         groups: list[list[Any]] = []
@@ -140,7 +138,6 @@ class RedisUsage:
         return _read(lambda found: _recorded(found, places), reply)
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """See `UsageEraser.retract`."""
         name = self._name(shard)
         groups: dict[tuple[Period, int], list[bytes]] = {}
         for period, key in rows:
@@ -155,56 +152,45 @@ class RedisUsage:
             await self._run(RETRACT, shard, keys, *map(_packed, groups.values()))
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """See `UsageLedger.totals`."""
         reply = await self._ask("HGETALL", self._name(shard)(f"t:{period}:{page}"), shard=shard)
         return _read(lambda found: [_row(period, *each) for each in _pairs(found) if each[0] != b"#"], reply)
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """See `UsageLedger.loads`."""
         reply = await self._run(LOADS, 0, [self._name(0)("loads")], LOAD_KEPT_US, self._told_time())
         return _read(lambda found: [_load(*each) for each in _pairs(found)], reply)
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """See `UsageLedger.lead_export`."""
         keys, keep_us = [self._name(0)(f"lead:{kind}")], round(keep_s * 1_000_000)
         return _read(_lease, await self._run(LEAD, 0, keys, exporter, keep_us, self._told_time()))
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """See `UsageLedger.marks`."""
         reply = await self._ask("HGETALL", self._name(shard)("meta"), shard=shard)
         return _read(lambda found: _marks(kind, dict(_pairs(found))), reply)
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """See `UsageLedger.close_period`."""
         return await self._mark(f"closed:{period.kind}", period, shard, None)
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """See `UsageLedger.issue`."""
         name = self._name(shard)
         keys = [name(f"{each}:{period}:{page}") for each in "tip"]
         reply = await self._run(ISSUE, shard, keys, EVENTS_MAX, EVENTS_KEPT_MS)
         return _read(lambda found: [_event(period, *each) for each in _pairs(found)], reply)
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """See `UsageLedger.confirm`."""
         if events:
             names = [b"%d:%b" % (event.number, field_of(event.key)) for event in events]
             await self._ask("HDEL", self._name(shard)(f"p:{events[0].period}:{page}"), *names, shard=shard)
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """See `UsageLedger.finish`."""
         await self._mark(f"done:{period.kind}", period, shard, late_mark)
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """See `AddressLedger.address_secret`."""
         return await self._addresses.secret(proposed)
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """See `AddressLedger.note_addresses`."""
         return await self._addresses.note(report)
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """See `AddressLedger.address_sketches`."""
         return await self._addresses.sketches(hour, shard, secret)
 
     async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> bool:
@@ -249,11 +235,10 @@ class RedisAddresses:
         self._sketches_max = sketches_max
 
     async def secret(self, proposed: bytes) -> bytes:
-        """See `AddressLedger.address_secret`."""
+        """Returns the fleet's secret, which is `proposed` if there is none yet."""
         return bytes(await self._run(SECRET, 0, [self._name(0)("secret")], proposed, SECRET_KEPT_MS))
 
     async def note(self, report: AddressReport) -> int:
-        """See `AddressLedger.note_addresses`."""
         # Identities as bytes: half of a pair of surrogates is no text to a server, and may stand in one.
         told = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
         packed = msgpack.packb(list(chain.from_iterable(told)), use_bin_type=False)
@@ -264,7 +249,6 @@ class RedisAddresses:
         return int(left_out)
 
     async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """See `AddressLedger.address_sketches`."""
         found = await self._ask("HGETALL", self._key(hour, shard, secret), shard=shard)
         pairs = found.items() if isinstance(found, Mapping) else zip(found[::2], found[1::2], strict=True)
         try:

@@ -55,7 +55,6 @@ class SentinelHub(RedisHub):
             await finder.close()
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.hub.diagnosis.Diagnosable`."""
         master = self._per_loop.get()
         assert isinstance(master, SentinelMaster)
         service = self._connection.service

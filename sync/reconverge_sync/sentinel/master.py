@@ -52,7 +52,6 @@ class SentinelMaster:
         self._ends: set[asyncio.Task[None]] = set()
 
     async def ask(self, shard: int, *command: object) -> object:
-        """See `Servers.ask`."""
         async with asyncio.timeout(self._timeout_s):
             server = await self._found()
             sound = False
@@ -73,7 +72,6 @@ class SentinelMaster:
             return await self._named()
 
     async def close(self) -> None:
-        """See `Servers.close`."""
         await self._close_server()
         await asyncio.gather(*self._ends)
 

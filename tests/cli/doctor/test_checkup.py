@@ -149,7 +149,6 @@ class SelfAbsorbedHub(DistantHub):
     """Diagnoses itself for ever."""
 
     async def diagnose(self) -> Diagnosis:
-        """See `Diagnosable.diagnose`."""
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -172,7 +171,6 @@ class TalkativeHub(DistantHub):
         self._levels = levels
 
     async def diagnose(self) -> Diagnosis:
-        """See `Diagnosable.diagnose`."""
         return Diagnosis([Finding("mood", level, "as told") for level in self._levels])
 
 

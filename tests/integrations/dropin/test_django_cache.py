@@ -241,7 +241,6 @@ class Interrupted(ManualClock):
     meanwhile: Callable[[], object] | None = None
 
     def monotonic_ns(self) -> int:
-        """See `ManualClock.monotonic_ns`."""
         now_ns = super().monotonic_ns()
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -427,7 +426,6 @@ class BrokenClock(ManualClock):
     broken = False
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         if self.broken:
             raise OSError("no clock")
         return super().monotonic_ns()

@@ -494,7 +494,6 @@ class BrokenClock(ManualClock):
     broken = False
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         if self.broken:
             raise OSError("no clock")
         return super().monotonic_ns()

@@ -162,18 +162,15 @@ class Renders:
         self.running: dict[str, int] = {}
 
     def enter(self, arrival: Arrival) -> Render | Refusal:
-        """See `Layer.enter`."""
         if self.running.get(arrival.key, 0) >= 2:
             return Refusal(self.name, 429, 1.0, "Two of yours run.", concurrent_max=2)
         return self.enter_anyway(arrival)
 
     def enter_anyway(self, arrival: Arrival) -> Render:
-        """See `Layer.enter_anyway`."""
         self.running[arrival.key] = self.running.get(arrival.key, 0) + 1
         return Render(self, arrival.key)
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         return {"in_flight": float(sum(self.running.values()))}
 
 
@@ -186,15 +183,12 @@ class Render:
 
     @property
     def in_progress(self) -> InProgress:
-        """See `Ticket`."""
         return InProgress("renders", 2, 2 - self._layer.running[self._key])
 
     def finish(self, now_ns: int, outcome: str) -> None:
-        """See `Ticket.finish`."""
         self._layer.running[self._key] -= 1
 
     def give_back(self, now_ns: int) -> None:
-        """See `Ticket.give_back`."""
         self.finish(now_ns, "ignored")
 
 

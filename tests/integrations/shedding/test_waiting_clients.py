@@ -321,7 +321,6 @@ class Heard:
         self.samples: list[Sample] = []
 
     def update(self, sample: Sample) -> int:
-        """See `Algorithm.update`."""
         self.samples.append(sample)
         return self.limit
 
@@ -379,12 +378,10 @@ class Upload(io.BytesIO):
         self.seen: list[int] = []
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """See `BytesIO.read`."""
         self.seen.append(self.layer.in_flight)
         return super().read(size)
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """See `BytesIO.readline`."""
         self.seen.append(self.layer.in_flight)
         return super().readline(size)
 

@@ -37,11 +37,9 @@ class TimeOfDay:
         self._latest_ns = 0
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return int(time.time() * 1_000_000_000)
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         self._latest_ns = max(self._latest_ns, self.wall_ns())
         return self._latest_ns
 

@@ -97,7 +97,6 @@ class Asked(PlainRequest):
     """A request of whose path `/fails` a router cannot be asked."""
 
     def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`."""
         if self.path == "/fails%":
             raise LookupError("a mistake of a router")
         return self.templates

@@ -31,7 +31,6 @@ class PlacedRun(Run):
         self.placed = reference
 
     def pause_ns(self, step: Step) -> int:
-        """See `Run.pause_ns`."""
         if step.pause == "dry":
             self.placed.asked(self.now_ns)
         if step.pause in ("before edge", "edge"):
@@ -39,7 +38,6 @@ class PlacedRun(Run):
         return super().pause_ns(step)
 
     def ask(self, way: str, cost: int) -> None:
-        """See `Run.ask`."""
         if way != "stranger":
             self.placed.asked(self.now_ns)
         super().ask(way, cost)

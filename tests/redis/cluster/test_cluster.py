@@ -131,17 +131,14 @@ class TestSnapshotsOnACluster(BoardContract):
         self.cluster = shared_cluster
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
         self.cluster.flush()
         self.clock = clock
         return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
 
     def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same cluster
-        """See `BoardContract`."""
         return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
 
     def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
-        """See `BoardContract`."""
         return self._board("other", "")
 
     def _board(self, namespace: str, login: str) -> BoardHub:

@@ -140,17 +140,14 @@ class TestSnapshotsAtAService(BoardContract):
         self.service = shared_service
 
     def make_board(self, clock: ManualClock) -> BoardHub:
-        """See `BoardContract`."""
         self.service.master.command("FLUSHALL")
         self.clock = clock
         return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
 
     def join_board(self, hub: BoardHub) -> BoardHub:  # it is the same master
-        """See `BoardContract`."""
         return self._board("shop", f"shop:{QUOTED_PASSWORD}@")
 
     def make_board_of_a_stranger(self, hub: BoardHub) -> BoardHub:  # likewise
-        """See `BoardContract`."""
         return self._board("other", "")
 
     def _board(self, namespace: str, login: str) -> BoardHub:

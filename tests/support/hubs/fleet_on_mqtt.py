@@ -29,11 +29,9 @@ class LeapingClock:
         self._ahead_ns = 0
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return SystemClock.monotonic_ns() + self._ahead_ns
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return SystemClock.wall_ns()
 
     def leap(self) -> None:
@@ -120,12 +118,10 @@ class ImpatientHub(MqttHub):
         self.fleet = fleet
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         await self.fleet.elect(self.membership().servers[batch.shard])
         return await super().exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         for server in self.membership().servers:
             await self.fleet.elect(server)
         return await super().totals()
@@ -136,7 +132,6 @@ class ImpatientHub(MqttHub):
         return await super()._ask(shard, call, takes_part=takes_part, elects=elects)
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         membership = self._per_loop.thing
         if membership is not None and not self.fleet.waits_to_give:
             for server in membership.servers:
@@ -166,7 +161,6 @@ class ShowingFleet:
 
     @property
     def usage(self) -> MqttUsage:
-        """See `UsageHub.usage`."""
         return MqttUsage(self._ask, shards=self._follower.shards)
 
     async def _ask(self, shard: int, call: Call, *, takes_part: bool = False) -> Any:
@@ -174,6 +168,5 @@ class ShowingFleet:
         return await self._follower._ask(shard, call, takes_part=takes_part)
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         await self._follower.close()
         await self._leader.close()

@@ -15,11 +15,9 @@ class NoReader:
         self._hub = MemoryHub()
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await self._hub.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:

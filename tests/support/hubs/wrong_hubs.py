@@ -30,7 +30,6 @@ class Maximum(MemoryHub):
         self._most: Counter[tuple[str, str]] = Counter()
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         for cell in batch.cells:
             self._most[batch.node, cell.key] = max(self._most[batch.node, cell.key], cell.current)
         return await super().exchange(
@@ -46,7 +45,6 @@ class Accumulating(MemoryHub):
         self._sums: Counter[tuple[str, str]] = Counter()
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         for cell in batch.cells:
             self._sums[batch.node, cell.key] += cell.current
         return await super().exchange(
@@ -58,12 +56,10 @@ class Frozen(MemoryHub):
     """Reads what is stored as if no time had passed since the last merge."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self._merged_us = self._clock.wall_ns() // 1000
         return await super().exchange(batch)
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`."""
         return read_keys(self._shards[shard], questions, self._merged_us)
 
 
@@ -71,7 +67,6 @@ class Noting(MemoryHub):
     """Takes a reader for a node that needs one of each key that it reads."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`."""
         self._reads = getattr(self, "_reads", 0) + 1
         for limit, key in questions:
             epoch = self._clock.wall_ns() // 1000 // limit.window_us
@@ -100,7 +95,6 @@ class Renumbering(MemoryHub):
     """Takes whatever comes for news, as if messages came once and in order."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self._numbers = getattr(self, "_numbers", count(1))
         return await super().exchange(batch._replace(sequence=next(self._numbers)))
 
@@ -109,7 +103,6 @@ class Generous(MemoryHub):
     """Grants one more than it has."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         return answer._replace(cells=tuple(cell._replace(line=cell.line + 1) for cell in answer.cells))
 
@@ -118,7 +111,6 @@ class Trusting(MemoryHub):
     """Grants to each node as if it were the only one."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(key=f"{batch.node} {cell.key}")))
 
 
@@ -126,7 +118,6 @@ class Ungrateful(MemoryHub):
     """Forgets what a node has used when it leaves."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if batch.leaving:
             batch = _cells(batch, lambda cell: cell._replace(current=0, previous=0))
         return await super().exchange(batch)
@@ -136,7 +127,6 @@ class Patient(MemoryHub):
     """Never gives a node up."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(batch._replace(lease_us=LEASE_MAX_US))
 
 
@@ -144,7 +134,6 @@ class Hasty(MemoryHub):
     """Gives a node up before its lease is over."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(batch._replace(lease_us=batch.lease_us // 2))
 
 
@@ -152,7 +141,6 @@ class Grand(MemoryHub):
     """Goes by the largest capacity instead of the smallest."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         limits = tuple(limit._replace(capacity=max(100, limit.capacity)) for limit in batch.limits)
         return await super().exchange(batch._replace(limits=limits))
 
@@ -161,7 +149,6 @@ class Piecemeal(MemoryHub):
     """Grants a part of what is asked for at once."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(ask=0)))
 
 
@@ -169,7 +156,6 @@ class Hoarding(MemoryHub):
     """Grants to a node that asks more than waits."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         more = _cells(batch, lambda cell: cell._replace(asked=cell.asked + 1) if cell.waiting else cell)
         return await super().exchange(more)
 
@@ -178,7 +164,6 @@ class Promising(MemoryHub):
     """Grants to nodes that ask, and takes no note of it."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         for cell in (cell for shard in self._shards for cell in shard.cells.values()):
             entry = cell.entries.get(batch.node)
@@ -193,7 +178,6 @@ class Whole(MemoryHub):
     """Knows no parts of a request: what fades of one on each of several nodes is of no use."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Entry, "floats", lambda *_: False)
             return await super().exchange(batch)
@@ -203,7 +187,6 @@ class Lavish(MemoryHub):
     """Deals out of long windows as of short ones: by far more than a node that vanishes should take along."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         windows_us = [limit.window_us * max(1, limit.capacity // limit.quota) for limit in batch.limits]
         return await super().exchange(batch._replace(lease_us=max([batch.lease_us, *windows_us])))
 
@@ -212,7 +195,6 @@ class Unforgiving(MemoryHub):
     """Does not pass a reset on."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(reset_us=0)))
 
 
@@ -220,7 +202,6 @@ class Anonymous(MemoryHub):
     """Calls its data by the same name whatever happens to them."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch._replace(incarnation=""))
         return answer._replace(incarnation="the same")
 
@@ -229,7 +210,6 @@ class Restless(MemoryHub):
     """Calls its data by another name in every answer."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self._numbers = getattr(self, "_numbers", count(1))
         answer = await super().exchange(batch._replace(incarnation=""))
         return answer._replace(incarnation=f"data {next(self._numbers)}")
@@ -239,7 +219,6 @@ class Curt(MemoryHub):
     """Tells nodes that it refuses nothing else."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         return answer if answer.status is Status.MERGED else answer._replace(incarnation="")
 
@@ -248,7 +227,6 @@ class Unlearned(MemoryHub):
     """Deals lines out again that were granted before its data were lost."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if batch.incarnation not in ("", self._shards[0].incarnation):
             batch = _cells(batch, lambda cell: cell._replace(line=0, base=0, overdraft=0))
         return await super().exchange(batch._replace(incarnation=""))
@@ -258,7 +236,6 @@ class NameCounting(MemoryHub):
     """Keeps lifetime totals under a node's name, which changes, instead of its account."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(batch._replace(account=batch.node))
 
 
@@ -270,7 +247,6 @@ class Mangling(MemoryHub):
         return key.casefold()
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(_cells(batch, lambda cell: cell._replace(key=self.mangle(cell.key))))
 
 
@@ -278,7 +254,6 @@ class Stripping(Mangling):
     """Takes white space for padding."""
 
     def mangle(self, key: str) -> str:
-        """See `Mangling`."""
         return key.strip()
 
 
@@ -286,7 +261,6 @@ class Normalizing(Mangling):
     """Takes letters for the same that look the same."""
 
     def mangle(self, key: str) -> str:
-        """See `Mangling`."""
         return unicodedata.normalize("NFC", key)
 
 
@@ -294,7 +268,6 @@ class Truncating(Mangling):
     """Ends keys where a string of C would."""
 
     def mangle(self, key: str) -> str:
-        """See `Mangling`."""
         return key.split("\x00", 1)[0]
 
 
@@ -302,7 +275,6 @@ class Shortening(Mangling):
     """Has room for 255 bytes only."""
 
     def mangle(self, key: str) -> str:
-        """See `Mangling`."""
         return key.encode()[:255].decode(errors="ignore")
 
 
@@ -310,7 +282,6 @@ class Tagged(Mangling):
     """Goes by what stands between braces, as a Redis Cluster does."""
 
     def mangle(self, key: str) -> str:
-        """See `Mangling`."""
         inside = key.partition("{")[2].partition("}")[0]
         return inside or key
 
@@ -319,7 +290,6 @@ class LimitBlind(MemoryHub):
     """Counts a key once for all limits."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         limits = tuple(limit._replace(name="limit") for limit in batch.limits)
         return await super().exchange(batch._replace(limits=limits))
 
@@ -328,7 +298,6 @@ class Reversing(MemoryHub):
     """Answers cells in another order than they were reported in."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         return answer._replace(cells=answer.cells[::-1])
 
@@ -337,7 +306,6 @@ class Rounding(MemoryHub):
     """Keeps numbers as if six digits were enough."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(
             _cells(batch, lambda cell: cell._replace(current=int(float(f"{cell.current:.6g}"))))
         )
@@ -347,7 +315,6 @@ class Shardless(MemoryHub):
     """Keeps all shards in one place."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         return await super().exchange(batch._replace(shard=0))
 
 
@@ -355,7 +322,6 @@ class Forgetful(MemoryHub):
     """Knows nothing of the window before."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         answer = await super().exchange(batch)
         return answer._replace(cells=tuple(cell._replace(previous=0, last_demand=0) for cell in answer.cells))
 
@@ -364,7 +330,6 @@ class Faithful(MemoryHub):
     """Works in the first event loop that used it, and in no other."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         here = asyncio.get_running_loop()
         if getattr(self, "_home", here) is not here:
             raise RuntimeError("attached to a different loop")
@@ -376,7 +341,6 @@ class Confused(MemoryHub):
     """Leaves a cancelled exchange's answer in the line, where the next one reads it."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         self._unread: list[Answer] = getattr(self, "_unread", [])
         self._unread.append(await super().exchange(batch))
         await asyncio.sleep(0)
@@ -387,7 +351,6 @@ class Single(MemoryHub):
     """Can only make one exchange at a time."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if getattr(self, "_busy", False):
             raise RuntimeError("another exchange is under way")
         self._busy = True
@@ -402,13 +365,11 @@ class OnceClosed(MemoryHub):
     _closed = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if self._closed:
             raise RuntimeError("the hub is closed")
         return await super().exchange(batch)
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         if self._closed:
             raise RuntimeError("the hub is closed already")
         self._closed = True
@@ -418,11 +379,9 @@ class Frank(MemoryHub):
     """Is not there, and says so in its client's words."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         raise ConnectionRefusedError(111, "Connection refused")
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         raise ConnectionRefusedError(111, "Connection refused")
 
 
@@ -434,7 +393,6 @@ class Requeuing(RedisHub):
         self._counted = 0
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         difference = sum(limit.charged for limit in batch.limits) - self._counted
         if batch.limits:
             await self._call("INCRBY", "counted", difference)
@@ -442,7 +400,6 @@ class Requeuing(RedisHub):
         return await super().exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         counted = await self._call("GET", "counted")
         assert isinstance(counted, bytes)
         return {"login": Totals(int(counted), 0)}
@@ -452,7 +409,6 @@ class Dropping(Requeuing):
     """Sends each difference once, whatever becomes of it, as is done where that is known to count twice."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         counted = self._counted
         try:
             return await super().exchange(batch)

@@ -37,15 +37,12 @@ class FixedWindow:
         self._charges: list[tuple[int, int]] = []
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         return Fraction(self._charged_in(at_ns // self._window_ns))
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`."""
         self._charges.append((at_ns, cost))
 
     def forget(self) -> None:
-        """See `Reference`."""
         self._charges.clear()
 
     def _charged_in(self, window: int) -> int:
@@ -56,7 +53,6 @@ class SlidingWindow(FixedWindow):
     """All that was charged since the window began, and of the window before as much as is still in sight."""
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         window, passed_ns = divmod(at_ns, self._window_ns)
         in_sight = 1 - Fraction(passed_ns, self._window_ns)
         return self._charged_in(window) + self._charged_in(window - 1) * in_sight
@@ -72,7 +68,6 @@ class SlidingSlices(FixedWindow):
         self._slice_ns = Fraction(limit.window_ns, limit.slices)
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         present = at_ns // self._slice_ns
         counted = range(present - self._slices + 1, present + 1)
         return Fraction(sum(cost for charged_ns, cost in self._charges if charged_ns // self._slice_ns in counted))
@@ -145,7 +140,6 @@ class SlidingLog(FixedWindow):
     """All that was charged less than a window ago."""
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         return Fraction(sum(cost for charged_ns, cost in self._charges if at_ns - charged_ns < self._window_ns))
 
 
@@ -166,11 +160,9 @@ class TokenBucket:
         return self.capacity - tokens
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`."""
         self._charges.append((at_ns, cost))
 
     def forget(self) -> None:
-        """See `Reference`."""
         self._charges.clear()
 
 
@@ -187,11 +179,9 @@ class VirtualScheduling:
         return max(Fraction(0), self._arrival_ns - at_ns) / self._increment_ns
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`."""
         self._arrival_ns = max(Fraction(at_ns), self._arrival_ns) + cost * self._increment_ns
 
     def forget(self) -> None:
-        """See `Reference`."""
         self._arrival_ns = Fraction(0)
 
 

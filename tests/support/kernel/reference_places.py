@@ -51,16 +51,13 @@ class Calendar:
         self._charges: list[tuple[Hashable, int]] = []
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         now = page(self._limit, at_ns)
         return Fraction(sum(cost for then, cost in self._charges if then == now))
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`."""
         self._charges.append((page(self._limit, at_ns), cost))
 
     def forget(self) -> None:
-        """See `Reference`."""
         self._charges.clear()
 
     def edge_ns(self, at_ns: int) -> int:
@@ -85,7 +82,6 @@ class FirstHit:
         self._windows: list[tuple[int, list[int]]] = []
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`."""
         return Fraction(sum(self._windows[-1][1]) if self._open(at_ns) else 0)
 
     def charge(self, at_ns: int, cost: int) -> None:
@@ -96,11 +92,9 @@ class FirstHit:
             self._windows[-1][1].append(cost)
 
     def forget(self) -> None:
-        """See `Reference`."""
         self._windows.clear()
 
     def edge_ns(self, at_ns: int) -> int:
-        """See `PlacedReference`."""
         return self._windows[-1][0] + self._window_ns if self._open(at_ns) else at_ns + self._window_ns
 
     def asked(self, at_ns: int) -> None:
@@ -131,7 +125,6 @@ class Tokens:
         return self.capacity - tokens
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`."""
         self._charges.append((at_ns, cost))
 
     def forget(self) -> None:
@@ -140,7 +133,6 @@ class Tokens:
         self._initial = Fraction(self.capacity)
 
     def edge_ns(self, at_ns: int) -> int:
-        """See `PlacedReference`."""
         return (at_ns // self._limit.window_ns + 1) * self._limit.window_ns
 
     def asked(self, at_ns: int) -> None:

@@ -25,7 +25,6 @@ class Always(Random):
         self._chance = chance
 
     def random(self) -> float:
-        """See `Random.random`."""
         return self._chance
 
 

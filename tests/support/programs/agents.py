@@ -240,7 +240,6 @@ class Herald:
         """See `Stoppable`."""
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """See `Stoppable`."""
         say("leaving")
         eventually(lambda: reconverge.runtime.process._told_pid, "SIGTERM", timeout_s * 10)
 
@@ -376,7 +375,6 @@ class NoRedis(MetaPathFinder):
     """Finds nothing, and lets nobody else find it either."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """See `MetaPathFinder`."""
         if fullname == "redis":
             raise ModuleNotFoundError("No module named 'redis'", name="redis")
 

@@ -93,7 +93,6 @@ class CarelessHub:
         self.shards = 1
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         if self._pid != os.getpid():
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
             self._pid = os.getpid()
@@ -105,11 +104,9 @@ class CarelessHub:
         return await self._hub.exchange(batch)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         if self._streams is not None:
             self._streams[1].close()
         self._streams = None

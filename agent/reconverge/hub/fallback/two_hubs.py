@@ -98,7 +98,6 @@ class TwoHubs:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._primary.shards
 
     @property
@@ -125,7 +124,6 @@ class TwoHubs:
         return self._primary if self._shards[shard].choice.primary else self._fallback
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         shard = self._shards[batch.shard]
         choice = shard.choice
         sent_ns = self._clock.monotonic_ns()
@@ -155,7 +153,6 @@ class TwoHubs:
         return await (self._fallback if self._away else self._primary).totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         probes = self._probes.take() or {}
         for probe in probes.values():
             probe.cancel()
@@ -192,7 +189,6 @@ class TwoHubsWithSettings(TwoHubs):
     """The same, where settings are published at the primary, and at no other place."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
         await self._store().post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
@@ -214,19 +210,15 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return await self._contracts().read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`."""
         return await self._contracts().swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`."""
         await self._contracts().put_page(digest, payload, keep_s=keep_s)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         return await self._contracts().get_page(digest, bytes_max=bytes_max)
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`."""
         return await self._contracts().keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints | None:

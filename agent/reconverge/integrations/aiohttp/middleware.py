@@ -60,7 +60,6 @@ class AiohttpRequest(Located):
 
     @property
     def path(self) -> str:
-        """See `Request.path`."""
         return self.raw.path
 
     @property
@@ -85,12 +84,10 @@ class AiohttpRequest(Located):
 
     @property
     def peer(self) -> str | None:
-        """See `Located.peer`."""
         return self.raw.remote or None
 
     @property
     def is_at_port(self) -> bool:
-        """See `Located.is_at_port`."""
         transport = self.raw.transport
         return transport is not None and is_port(transport.get_extra_info("sockname"))
 
@@ -101,7 +98,6 @@ class AiohttpRequest(Located):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
         return self.raw.match_info
 
     def __getattr__(self, name: str) -> Any:
@@ -115,12 +111,10 @@ class AiohttpRequest(Located):
         return self.raw[name]
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
         values = self.raw.headers.getall(name, None)
         return None if values is None else ", ".join(values)
 
     def found_header(self, name: str) -> str | None:
-        """See `Located.found_header`."""
         return single(self.raw.headers.getall(name, []))
 
 

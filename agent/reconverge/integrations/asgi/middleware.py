@@ -88,12 +88,10 @@ class AsgiRequest(Located):
 
     @property
     def method(self) -> str:
-        """See `Request.method`."""
         return str(self.raw.get("method") or WEBSOCKET)[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
     def path(self) -> str:
-        """See `Request.path`."""
         return str(self.raw["path"])
 
     @property
@@ -119,13 +117,11 @@ class AsgiRequest(Located):
 
     @property
     def peer(self) -> str | None:
-        """See `Located.peer`."""
         client = self.raw.get("client")
         return client[0] if client else None
 
     @property
     def is_at_port(self) -> bool:
-        """See `Located.is_at_port`."""
         return is_port(self.raw.get("server"))
 
     @property
@@ -135,16 +131,13 @@ class AsgiRequest(Located):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
         return cast("Mapping[str, object]", self.raw.get("path_params") or {})
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
         values = self._values(name)
         return b", ".join(values).decode("latin-1") if values else None
 
     def found_header(self, name: str) -> str | None:
-        """See `Located.found_header`."""
         wanted, found = field_name(name), None
         for key, value in self.raw["headers"]:
             if key == wanted:

@@ -49,7 +49,6 @@ def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
 
 
 def _user(scope: Mapping[str, Any]) -> object:
-    """As `by_user` does."""
     return identity_of(scope.get("user"))
 
 
@@ -61,7 +60,6 @@ def _route(scope: Mapping[str, Any]) -> str:
 @cache
 def _in_header(wanted: bytes) -> Finder:
     def find(scope: Mapping[str, Any]) -> str | None:
-        """As `AsgiRequest.single_header` does."""
         found, headers = None, scope["headers"]
         if headers.__class__ is not list:
             headers = _kept(scope)
@@ -88,7 +86,6 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
     group = group_of_peers(ipv6_prefix)
 
     def find(scope: Mapping[str, Any]) -> str | None:
-        """As `by_ip` does."""
         client = scope.get("client")
         if not client:
             return None

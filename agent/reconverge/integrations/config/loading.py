@@ -322,8 +322,6 @@ class Finding:
 
 
 class _When:
-    """See `Finding.when`."""
-
     def __init__(self, finding: Finding, path: tuple[str, ...]) -> None:
         self._finding = finding
         self._path = path

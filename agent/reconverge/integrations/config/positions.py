@@ -252,7 +252,6 @@ class _Once(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """See the base class."""
         said = set[str]()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):

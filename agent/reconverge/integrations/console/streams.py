@@ -68,7 +68,6 @@ class _Stream(StreamingResponse):
         self._end = end
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """See `StreamingResponse`."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -60,7 +60,6 @@ class _Pages:
         self.shards = shards
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """See `UsageLedger.totals`."""
         return await self._agent.ask_hub(lambda hub: _ledger(hub).totals(period, shard, page))
 
 

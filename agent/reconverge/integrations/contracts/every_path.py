@@ -30,7 +30,6 @@ class EveryPath(BaseRoute):
         return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """See `BaseRoute.handle`."""
         response = await self._answer(Request(scope, receive))
         for name, value in self._fields.items():
             response.headers.setdefault(name, value)

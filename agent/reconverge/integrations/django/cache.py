@@ -120,19 +120,15 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         super().clear()
 
     async def aadd(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """See `add`."""
         return self.add(key, value, timeout, version)
 
     async def aget(self, key: str, default: object = None, version: int | None = None) -> Any:
-        """See `get`."""
         return self.get(key, default, version)
 
     async def aset(self, key: str, value: object, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        """See `set`."""
         self.set(key, value, timeout, version)
 
     async def atouch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """See `touch`."""
         return self.touch(key, timeout, version)
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
@@ -140,11 +136,9 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.incr(key, delta, version)
 
     async def adelete(self, key: str, version: int | None = None) -> bool:
-        """See `delete`."""
         return self.delete(key, version)
 
     async def aclear(self) -> None:
-        """See `clear`."""
         self.clear()
 
     def _counted(self, value: object, seconds: float | None) -> TypeGuard[int]:

@@ -33,7 +33,6 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def path(self) -> str:
-        """See `Request.path`."""
         return str(self._request.path)
 
     @property
@@ -50,7 +49,6 @@ class DjangoRequest(WsgiRequest):
         return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`."""
         self._resolved()
         return self.templates
 
@@ -62,7 +60,6 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
         match = self._resolved()
         return {} if match is None else match.kwargs
 
@@ -90,11 +87,9 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def raw(self) -> HttpRequest:
-        """See `Request.raw`."""
         return self._request
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
         scope = getattr(self._request, "scope", None)
         if scope is None:
             return super().header(name)

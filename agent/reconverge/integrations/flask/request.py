@@ -48,12 +48,10 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def user(self) -> object:
-        """See `Request.user`."""
         return user_now(self._request.environ)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`."""
         return self._request.view_args or {}
 
     def __getattr__(self, name: str) -> Any:
@@ -64,5 +62,4 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def raw(self) -> flask.Request:
-        """See `Request.raw`."""
         return self._request

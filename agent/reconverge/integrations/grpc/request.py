@@ -28,17 +28,14 @@ class GrpcRequest(Located):
 
     @property
     def path(self) -> str:
-        """See `Request.path`."""
         return self.method
 
     @property
     def route(self) -> str:
-        """See `Request.route`."""
         return self.method
 
     @property
     def peer(self) -> str | None:
-        """See `Located.peer`."""
         return address_of(self.raw.peer())
 
     @property
@@ -59,7 +56,6 @@ class GrpcRequest(Located):
         return ", ".join(values) if values else None
 
     def found_header(self, name: str) -> str | None:
-        """See `Located.found_header`."""
         return single(self._values(name))
 
     def _values(self, name: str) -> list[str]:

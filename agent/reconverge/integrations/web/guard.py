@@ -585,11 +585,9 @@ class Guard:
     # ------------------------------------------------------------ answering
 
     def has_refused(self) -> None:
-        """See `Answering.has_refused`."""
         self._refused.add()
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
-        """See `Answering.refusal_by`."""
         return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:

@@ -76,7 +76,6 @@ class HeldSlot:
         """Nothing: a slot is not used up."""
 
     def on_correction(self, tell: Callable[[int], None]) -> None:
-        """See `Reservation.on_correction`."""
         self._tell = tell
 
     def __exit__(

@@ -82,21 +82,17 @@ class Bucket(Meter):
         return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return -(-self._fill(cell, now_ns) // self._window_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`."""
         return (line * self._window_ns - cell.level) // self._window_ns - self._beside_level(cell)
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         excess = cell.level + (cell.used + cost - line) * self._window_ns
         rate = self._rate(cell)
         return max(1, -(-excess * self._capacity // rate)) if rate > 0 else NEVER_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`."""
         if self._merged_only:
             return 0.0  # the cell's own level is the merged one
         kept = float(self._quota) * float(self._capacity - (0 if cell.at_hub else cell.line))
@@ -105,7 +101,6 @@ class Bucket(Meter):
         return max(0.0, float(cell.others_current) / 1000 - drained)
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return max(1, -(-excess // self._quota))
 
@@ -118,7 +113,6 @@ class Bucket(Meter):
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
@@ -126,11 +120,9 @@ class Bucket(Meter):
         cell.marked_ns = now_ns
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """See `Meter`."""
         return memory.keep_level(cell.key, cell.level, self._window_ns, now_ns)
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """See `Meter`."""
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
@@ -289,22 +281,18 @@ class StepBucket(Bucket):
         return cell.opened_ns + self._window_ns - 2 * cell.lag_ns
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         excess = cell.level + (cell.used + cost - line) * self._window_ns
         return self._edges_ns(cell, excess * self._capacity, self._rate(cell), now_ns)
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         excess = self._fleet_fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
         return self._edges_ns(cell, excess, self._quota, now_ns)
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Bucket.fleet_earliest_ns`."""
         excess = max(self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns))
         return self._edges_ns(cell, excess, self._quota, now_ns) - cell.lag_ns if excess > 0 else 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         full = self._fleet_fill(cell, now_ns)
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 

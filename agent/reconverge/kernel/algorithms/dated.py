@@ -64,15 +64,12 @@ class Dated(Meter):
         return NEVER_NS if oldest is None else self._expires_ns(cell, history, oldest)
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return cell.used
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`."""
         return line - cell.used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         return self._freed_ns(cell, cell.used + cost - line, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
@@ -99,7 +96,6 @@ class Dated(Meter):
         return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         others_ns = history_of(cell).others_until_ns - now_ns if self.others(cell, now_ns) else 0
         return max(self._lasts_ns(cell, now_ns), others_ns)
 
@@ -175,7 +171,6 @@ class Dated(Meter):
         history_of(cell).others_until_ns = heard_ns + self._window_ns
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """See `Meter`."""
         if cell.confirmed[0] not in (cell.epoch, cell.epoch - 1):
             return
         self.settle(cell, now_ns)  # what has been added since the last look is no part of that

@@ -77,7 +77,6 @@ class FirstHitEdges(Edges):
         return bool(cell.used)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """See `Edges.anchor`."""
         if cell.epoch != NONE:
             cell.opened_ns = self._local_ns(cell, cell.epoch)
         super().anchor(cell, now_ns)

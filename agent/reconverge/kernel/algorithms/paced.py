@@ -121,15 +121,12 @@ class LeakyBucket(Bucket):
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return -(-self.taken(cell) // self._window_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return cell.line - self.bound(cell, now_ns)
 
     def owed(self, cell: Cell) -> float:
-        """See `Meter`."""
         return max(0, cell.level) / self._window_ns
 
     def terms(self, cell: Cell) -> Terms:
@@ -198,7 +195,6 @@ class Smooth(LeakyBucket):
         return NEVER_NS if line > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         return max(1, self._paid_off_ns(cell, cell.level, now_ns))
 
     def others(self, cell: Cell, now_ns: int) -> float:
@@ -211,7 +207,6 @@ class Smooth(LeakyBucket):
         return min(self._paid_off_ns(cell, self._missing(cell), now_ns), longest_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
-        """See `LeakyBucket`."""
         price = self._price(cell, cost * self._window_ns)
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
         cell.late = late
@@ -222,7 +217,6 @@ class Smooth(LeakyBucket):
         return 0
 
     def terms(self, cell: Cell) -> Terms:
-        """See `LeakyBucket`."""
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: Terms) -> None:
@@ -296,7 +290,6 @@ class SmoothBursty(Smooth):
         return min(idle, self._stored_most(cell))
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """See `LeakyBucket`."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.stored), now_ns)
 
     def _late_most(self, cell: Cell) -> int:

@@ -82,15 +82,12 @@ class Slots(Meter):
         """Nothing changes with time."""
 
     def until_ns(self, cell: Cell) -> int:
-        """See `Meter`."""
         return NEVER_NS
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return cell.used
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`."""
         return line - cell.used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
@@ -98,7 +95,6 @@ class Slots(Meter):
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`."""
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:

@@ -39,38 +39,30 @@ class FixedWindow(Meter):
         cell.others_current = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """See `Meter`."""
         return memory.keep_window(cell.key, cell.epoch, cell.used, 0, now_ns)
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """See `Meter`."""
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Nothing changes within a window."""
 
     def until_ns(self, cell: Cell) -> int:
-        """See `Meter`."""
         return NEVER_NS
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return cell.used
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`."""
         return line - cell.used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         return max(1, closes_ns(cell) - now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`."""
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         return max(1, closes_ns(cell) - now_ns)
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -80,7 +72,6 @@ class FixedWindow(Meter):
         return super().fleet_earliest_ns(cell, cost, now_ns)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return self.fleet_wait_ns(cell, 0, now_ns) if cell.used + cell.others_current > 0 else 0
 
 
@@ -109,22 +100,18 @@ class SlidingWindow(Meter):
         cell.others_current = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """See `Meter`."""
         return memory.keep_window(cell.key, cell.epoch, cell.used, cell.previous, now_ns)
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """See `Meter`."""
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Fading is worked out when it is asked for."""
 
     def until_ns(self, cell: Cell) -> int:
-        """See `Meter`."""
         return NEVER_NS
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
@@ -134,21 +121,17 @@ class SlidingWindow(Meter):
         return line - cell.used - self._faded(cell.previous, cell, now_ns)
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         return self._wait_ns(cell.used, cell.previous, line - cost, cell, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`."""
         left = float(self._left_ns(cell, now_ns)) / float(self._window_ns)
         return cell.others_current + cell.others_previous * left
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`."""
         current, previous = cell.used + cell.others_current, cell.previous + cell.others_previous
         return self._wait_ns(current, previous, cell.capacity - cost, cell, now_ns)
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`."""
         if cell.used + cell.others_current > 0:
             return self._left_ns(cell, now_ns) + self._window_ns
         return self._left_ns(cell, now_ns) if cell.previous + cell.others_previous > 0 else 0

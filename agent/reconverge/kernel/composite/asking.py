@@ -232,7 +232,6 @@ class Together:
         return not fits
 
     def join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
-        """See `AskGate.join`."""
         return self.lock.run(self._join, key, costs, cells, now_ns)
 
     def _join(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> bool:
@@ -256,7 +255,6 @@ class Together:
         counted: bool,
         units: Costs | None = None,
     ) -> Settled | None:
-        """See `AskGate.settle`."""
         return self.lock.run(self._decide, key, costs, rule, now_ns, refuse, counted, units)
 
     def _decide(

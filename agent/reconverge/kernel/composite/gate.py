@@ -112,7 +112,6 @@ class AllOf:
         return Turn(binding([explain(table, cell, cost, True, now_ns) for table, cell, cost in parts]), 0)
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """See `Gate.queue_up`."""
         self._first.lock.run(self._queue_up, key, costs, cells, self._first.now_ns())
 
     def _queue_up(self, key: str, costs: Costs, cells: list[Cell], now_ns: int) -> None:
@@ -121,7 +120,6 @@ class AllOf:
             table.waiter.queue_up(cell, cost, now_ns)
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """See `Gate.step_out`."""
         try:
             self._first.lock.run(self._step_out, cells, costs)
         except Reentry:
@@ -192,7 +190,6 @@ class EitherOf:
         self._share, self._pool = limit.tables
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """See `Gate.try_turn`."""
         again_ns: list[int] = []
         for gate in self._able(costs):
             turn = gate.try_turn(key, costs, again=again)
@@ -214,7 +211,6 @@ class EitherOf:
                 cells += joined
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """See `Gate.step_out`."""
         gates = self._able(costs)
         while cells:
             left = cells[-1:]
@@ -227,7 +223,6 @@ class EitherOf:
         return min(answers, key=lambda answer: answer.retry_after)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:  # noqa: ARG002  # see above
-        """See `Gate.at_least_ns`."""
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:

@@ -93,7 +93,6 @@ class ShareLimit:
             table.warm(keys)
 
     def refuse_reentry(self) -> Decision:
-        """See `Table.refuse_reentry`."""
         return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:

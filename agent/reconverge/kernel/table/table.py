@@ -430,7 +430,6 @@ class Table(LimitState):
         self.choose_path()
 
     def start_over(self) -> None:
-        """See `LimitState.start_over`."""
         super().start_over()
         self.choose_path()
 

@@ -146,7 +146,6 @@ class PacedWaiter(Waiter):
         return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """See `Waiter.go`."""
         table = self._table
         tally, requests = table.tallies[cell.shard.index], cost // table.unit
         arrived = min(cell.arrived + cost, DEMAND_MAX)
@@ -165,7 +164,6 @@ class PacedWaiter(Waiter):
         return 0
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:  # noqa: ARG002  # it goes on credit
-        """See `Waiter.again_ns`."""
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise

@@ -180,11 +180,9 @@ class Aimd:
 
     @property
     def limit(self) -> int:
-        """See `Algorithm.limit`."""
         return int(self._exact)
 
     def update(self, sample: Sample) -> int:
-        """See `Algorithm.update`."""
         if sample.dropped or sample.round_trip_ns > self._timeout_ns:
             self._exact *= self._backoff
         elif 2 * sample.in_flight >= self.limit:
@@ -211,7 +209,6 @@ class Probing:
         return int(max(self._least, self.baseline.lowered(self._exact)))
 
     def update(self, sample: Sample) -> int:
-        """See `Algorithm.update`."""
         probing = self.baseline.probing
         known_ns = self.baseline.round_trip_ns
         self.baseline.update(sample, self._exact)

@@ -73,7 +73,6 @@ class AdaptiveConcurrency:
         return self.slots.in_flight
 
     def enter(self, arrival: Arrival) -> Slot | Refusal | None:
-        """See `Layer.enter`."""
         slots = self.slots
         in_flight = slots.take(arrival.rank, arrival.now_ns)
         return Slot(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
@@ -85,11 +84,9 @@ class AdaptiveConcurrency:
         return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
     def enter_anyway(self, arrival: Arrival) -> Slot | None:
-        """See `Layer.enter_anyway`."""
         return Slot(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.generation)
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
 
     def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
@@ -196,19 +193,15 @@ class Slot(Unique):
         return in_progress_of(self.holder, self.in_flight)
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
-        """See `Ticket.finish`."""
         self.holder.free(self, now_ns, outcome)
 
     def step_aside(self, now_ns: int, *, begun: bool) -> None:
-        """See `Ticket`."""
         self.holder.step_aside(self, now_ns, begun=begun)
 
     def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
-        """See `Ticket`."""
         return self.holder.go_on(self, now_ns, anyway=anyway)
 
     def give_back(self, now_ns: int) -> None:
-        """See `Ticket.give_back`."""
         self.finish(now_ns, IGNORED)
 
 

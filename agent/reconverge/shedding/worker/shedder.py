@@ -90,7 +90,6 @@ class WorkerShedder:
         return self._controller.rejected
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See `LoopWatcher.watch`."""
         if not self._by_thread or loop is self._loop:
             return
         self._loop = loop
@@ -105,7 +104,6 @@ class WorkerShedder:
             self.signal.backlog.add(port)
 
     def enter(self, arrival: Arrival) -> Busy | Refusal | None:
-        """See `Layer.enter`."""
         if self.dithers[arrival.rank].chosen():
             return self.refusal(arrival.now_ns)
         return None if self._by_thread else self.begin(arrival.now_ns)
@@ -125,14 +123,12 @@ class WorkerShedder:
         return Busy(self.signal)
 
     def enter_anyway(self, arrival: Arrival) -> Busy | None:
-        """See `Layer.enter_anyway`."""
         if not self.signal.counts:
             return None
         self.signal.began(arrival.now_ns)
         return Busy(self.signal)
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`."""
         return {"pressure": self._controller.pressure, "rejected_fraction": self._controller.rejected}
 
     def fractions(self) -> dict[str, float]:
@@ -209,7 +205,6 @@ class Busy:
         self._aside: list[Signal] = []
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:  # noqa: ARG002  # it was busy, however it ended
-        """See `Ticket.finish`."""
         try:
             signal = self._signal.pop()  # one step: of several callers, one gets it
         except IndexError:
@@ -218,21 +213,18 @@ class Busy:
         signal.ended(now_ns)
 
     def step_aside(self, now_ns: int, *, begun: bool) -> None:  # noqa: ARG002  # it keeps no worker busy
-        """See `Ticket`."""
         if self._signal:
             signal = self._signal.pop()
             self._aside.append(signal)
             signal.ended(now_ns)
 
     def go_on(self, now_ns: int, *, anyway: bool) -> None:  # noqa: ARG002  # it began to work when it was admitted
-        """See `Ticket`."""
         if self._aside:
             signal = self._aside.pop()
             self._signal.append(signal)
             signal.began(now_ns)
 
     def give_back(self, now_ns: int) -> None:
-        """See `Ticket.give_back`."""
         self.finish(now_ns, "ignored")
 
 

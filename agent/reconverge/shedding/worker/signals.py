@@ -151,7 +151,6 @@ class LoopLag:
         return (worst_ns + STANDING_WEIGHT * standing_ns) / self._target_ns
 
     def start_over(self) -> None:
-        """See `Signal.start_over`."""
         self._answered = True
         self._worst_ns, self._least_ns = 0, UNHEARD_NS
         self._leasts_ns.clear()
@@ -191,11 +190,9 @@ class Occupancy:
         self._asked_ns = 0
 
     def began(self, now_ns: int) -> None:
-        """See `Signal.began`."""
         self._change(now_ns, 1)
 
     def ended(self, now_ns: int) -> None:
-        """See `Signal.ended`."""
         self._change(now_ns, -1)
 
     def _change(self, now_ns: int, by: int) -> None:
@@ -205,7 +202,6 @@ class Occupancy:
             self.busy = max(0, self.busy + by)
 
     def pressure(self, now_ns: int) -> float:
-        """See `Signal.pressure`."""
         self._change(now_ns, 0)
         with self._lock:
             lasted_ns = now_ns - self._asked_ns
@@ -215,7 +211,6 @@ class Occupancy:
         return pressure_of(mean / self.workers, self._target)
 
     def start_over(self) -> None:
-        """See `Signal.start_over`."""
         self.busy = self._area_ns = 0
 
 

@@ -81,11 +81,9 @@ class DriftingClock:
         self._ahead_ns = ahead_ns
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return self._world.now_ns + int(self._world.now_ns * self._drift)
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return BEGIN_NS + self.monotonic_ns() + self._ahead_ns
 
 

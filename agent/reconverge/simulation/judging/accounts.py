@@ -34,7 +34,6 @@ class AccountedKernel(Kernel):
         """Charged and not confirmed when an account was given up."""
 
     def open_account(self, shard_index: int) -> None:
-        """See `Kernel.open_account`."""
         for table in self.tables.values():
             tally = table.tallies[shard_index]
             self.left_behind[table.reported_as] += tally.charged - tally.unconfirmed

@@ -82,7 +82,6 @@ class NoGate:
     """Admits everything."""
 
     def enter(self, rank: int, now_ns: int) -> object | None:  # noqa: ARG002  # as the protocol has it
-        """See `Gate.enter`."""
         return self
 
     def leave(self, token: object, now_ns: int) -> None:

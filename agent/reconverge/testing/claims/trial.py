@@ -21,27 +21,21 @@ class Trial:
     grace_s: ClassVar[float] = 0.0
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """See `HubContract`."""
         raise NotImplementedError("say which hub to test: def make_hub(self, clock: ManualClock) -> Hub")
 
     def join(self, hub: Hub) -> Hub:
-        """See `HubContract`."""
         return hub
 
     def make_stranger(self, hub: Hub) -> Hub:
-        """See `HubContract`."""
         raise SkipTest("make_stranger is not provided")
 
     def make_operator(self, hub: Hub) -> Hub:
-        """See `HubContract`."""
         return self.join(hub)
 
     def make_unreachable(self) -> Hub:
-        """See `HubContract`."""
         raise SkipTest("make_unreachable is not provided")
 
     async def lose_data(self, hub: Hub) -> None:
-        """See `HubContract`."""
         raise SkipTest("lose_data is not provided")
 
     def scene(self) -> Scene:

@@ -123,7 +123,6 @@ class PostedIndex:
         """Set, and replaced by another one, with each change that is heard."""
 
     def read(self, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`."""
         if self._payload is None or self._until_s <= self._now_s():
             return None
         return self._payload[: bytes_max + 1]
@@ -232,7 +231,6 @@ class PostedPages:
         """How many have come since that began."""
 
     async def get(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`."""
         async with self._watching([digest]):
             until_s, payload = self._page(digest)
         return payload[: bytes_max + 1] if until_s > self._now_s() else None
@@ -246,7 +244,6 @@ class PostedPages:
             await self._send({digest: payload}, keep_s)
 
     async def keep(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`."""
         missing: list[str] = []
         for first in range(0, len(digests), PAGES_AT_ONCE):
             some = digests[first : first + PAGES_AT_ONCE]

@@ -90,25 +90,20 @@ class Retained:
     # ------------------------------------------------------------ as a wire
 
     def shown(self, topic: str) -> str:
-        """See `Wire.shown`."""
         return f"{self._root}/{topic}"
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
-        """See `Wire.post`."""
         if not self._connected().post(self.shown(topic), payload, qos=1, retain=retain, keep_s=keep_s):
             raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """See `Wire.subscribe`."""
         await self._connected().subscribe([self.shown(topic) for topic in topics])
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """See `Wire.unsubscribe`."""
         if self._link is not None:
             self._link.unsubscribe([self.shown(topic) for topic in topics])
 
     async def echoed(self) -> None:
-        """See `Wire.echoed`."""
         nonce = token_bytes(8)
         with self._echoes.back(nonce) as back:
             if not self._connected().post(self._echo_topic, nonce, qos=1):

@@ -184,7 +184,6 @@ class Located(ABC):
 
     @property
     def client(self) -> str | None:
-        """See `Request.client`."""
         if isinstance(self._client, EllipsisType):
             self._client = self._addresses.client(self.peer, self.header)
         return self._client

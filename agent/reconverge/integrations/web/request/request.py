@@ -109,15 +109,12 @@ class PlainRequest:
         return cast("ReadPath", self._read_path)
 
     def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`."""
         return self.templates
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
         return self.headers.get(name.lower())
 
     def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`."""
         return self.header(name)
 
 
