@@ -35,7 +35,7 @@ VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"
 PAGE: Final = "/my-limits"
 """Where a console has the page, under its own prefix."""
 MAGIC: Final = b"reconverge-customer-link-1 "
-"""What is signed begins with it, so that a signature of settings is none of a link, should both have one secret."""
+"""Signed texts begin with it, so that a signature of settings is none of a link, should both have one secret."""
 EXPIRES_MAX: Final = 99_999_999_999
 """The year 5138: what is beyond is in milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
@@ -72,7 +72,7 @@ class CustomerLinks:
 
 
 def customer_token(secret: str | bytes | Sequence[str | bytes], identity: str, expires: float | datetime) -> str:
-    """What a link to a customer's own limits carries: `https://.../console/my-limits?link=TOKEN`.
+    """Signs the token of a link to a customer's own limits: `https://.../console/my-limits?link=TOKEN`.
 
     Args:
         secret: the `customer_secret` of the console; the first of several signs.

@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EVERY_CALL: Final = "calls"
-"""What all calls of a function count under that has no key."""
+"""The key of all calls of a function that has no key."""
 
 
 @with_advice()
@@ -139,7 +139,7 @@ def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
 
 
 class _Call:
-    """What is asked before each call of a function."""
+    """Asks a limiter before each call of a function."""
 
     def __init__(
         self,

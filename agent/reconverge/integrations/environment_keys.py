@@ -40,14 +40,14 @@ UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 
 def authenticated_by_server(environment: Mapping[str, Any]) -> object:
-    """See `Request.user`."""
+    """Returns REMOTE_USER, the user that the server has authenticated; None without one."""
     return environment.get("REMOTE_USER") or None
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """What finds in an environment what a key function finds in its request; None if that has to be asked.
+    """Returns a function that finds in an environment what a key function finds in its request.
 
-    `user_in` finds the user whose request it is.
+    None if the key function has to be asked. `user_in` finds the user whose request it is.
     """
     source = source_of(function)
     if isinstance(source, OfHeader):
@@ -93,9 +93,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """What finds the key of a rule in an environment, and the part of it for its scope; None if that has to be asked.
+    """Returns finders, in an environment, of a rule's key and of its part for the scope.
 
-    `user_in` finds the user whose request it is. For rules that are about all requests.
+    None if the rule has to be asked itself. `user_in` finds the user whose request it is. For rules that are about all
+    requests.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key

@@ -92,7 +92,7 @@ class LimitedTransport(httpx.BaseTransport):
 
 
 class AsyncLimitedTransport(httpx.AsyncBaseTransport):
-    """As `LimitedTransport`, for `httpx.AsyncClient` under asyncio."""
+    """Limits an `httpx.AsyncClient` under asyncio, as `LimitedTransport` limits a `httpx.Client`."""
 
     def __init__(
         self,

@@ -61,11 +61,11 @@ class ReconvergeStorage(
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """What a mistake of the caller raises, such as a negative cost."""
+        """Names the class of a caller's mistakes, such as a negative cost."""
         return ReconvergeError
 
     def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """See `Book.count`. Windows do not get longer by being asked about, with `elastic_expiry` either."""
+        """Counts, as `Book.count`. Windows do not get longer by being asked about, with `elastic_expiry` either."""
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:
@@ -82,7 +82,7 @@ class ReconvergeStorage(
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
-        """See `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Forgets a key, as `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

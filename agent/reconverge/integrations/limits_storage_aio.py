@@ -30,7 +30,7 @@ else:
 class AsyncReconvergeStorage(
     library.Storage, library.MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
 ):
-    """As `ReconvergeStorage`; storages of the same URI share their counts, whichever of the two they are."""
+    """Serves asyncio as `ReconvergeStorage` does; storages of the same URI share their counts, of either class."""
 
     STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
 
@@ -45,7 +45,7 @@ class AsyncReconvergeStorage(
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """What a mistake of the caller raises, such as a negative cost."""
+        """Names the class of a caller's mistakes, such as a negative cost."""
         return ReconvergeError
 
     async def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
@@ -58,14 +58,14 @@ class AsyncReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
-        """See `Book.check`; waits in a thread."""
+        """Checks the hub in a thread, as `Book.check`."""
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
-        """See `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Forgets a key, as `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

@@ -29,7 +29,7 @@ OTHER: Final = "(other)"
 """Stands for all beyond those bounds. No limit is called so."""
 HOLDS: Final = "holds"
 ENDED: Final = "ended"
-"""What is said of the lease on which a slot is in use."""
+"""The result of a slot's lease that has run out."""
 DURATIONS: Final = "reconverge_sync_duration_seconds"
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -38,10 +38,10 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is told of every agent, under one name."""
+    """A number that every agent has, under one name."""
 
     name: str
-    """As Prometheus shows it, with the ending that it gives to counters."""
+    """The name in Prometheus, with the ending that it gives to counters."""
     kind: Kind
     help: str
     labels: Labels = ()
@@ -99,11 +99,11 @@ class Readings:
         self._limits_max = limits_max
 
     def of_agent(self, agent: Agent) -> dict[str, list[Reading]]:
-        """As they are now."""
+        """Reads an agent's metrics as they are now."""
         return self.of(agent.stats(), agent.health())
 
     def of(self, stats: AgentStats, health: Health) -> dict[str, list[Reading]]:
-        """As they were when the snapshot was taken."""
+        """Reads the metrics as they were when the snapshot was taken."""
         limits = dict(self._limits(stats))
         failures: Counter[str] = Counter()
         for shard in stats.exchanges:

@@ -38,7 +38,7 @@ class Durations(SilentHooks):
 def instrument(
     agent: Agent, *, meter_provider: MeterProvider | None = None, limits_max: int = LIMITS_MAX
 ) -> Callable[[], None]:
-    """Have an agent's numbers collected, under the names that they have for Prometheus, without the ending `_total`.
+    """Registers an agent's numbers with a meter, by their names for Prometheus without the ending `_total`.
 
     The durations of exchanges, which no collector can ask for, are recorded by a hook, once a second.
 

@@ -40,7 +40,7 @@ LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
 
 
 class AgentCollector(Collector):
-    """What one agent of this process has to tell, read when it is scraped. One for each registry.
+    """Collects the numbers of one agent of this process when it is scraped. One for each registry.
 
     Args:
         agent: whose.
@@ -90,7 +90,7 @@ class WorkerMetrics(SilentHooks):
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
         self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
-        """What was written before. A forked child counts from zero, and so do its files."""
+        """The values of the last scrape. A forked child counts from zero, and so do its files."""
 
     def looked(self, event: Look, /) -> None:
         if not self._counted.get() and _is_idle(event.stats):
@@ -139,6 +139,6 @@ def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | H
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """What took up to each bound, as Prometheus adds it up."""
+    """Returns the count of exchanges up to each bound, as Prometheus adds it up."""
     bounds = map(floatToGoString, BOUNDS_S)
     return list(zip(bounds, accumulate(durations.counts), strict=True))

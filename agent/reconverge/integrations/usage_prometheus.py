@@ -27,7 +27,7 @@ except ImportError as error:
 
 
 class UsageCollector(Collector):
-    """What one reporter of this process has to tell. One for each registry."""
+    """Collects the numbers of one usage reporter of this process. One for each registry."""
 
     def __init__(self, reporter: UsageReporter) -> None:
         self._reporter = reporter

@@ -53,14 +53,14 @@ class WsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`: without SCRIPT_NAME."""
+        """Returns the path without SCRIPT_NAME."""
         if not self._environment.get("SCRIPT_NAME"):
             return ()
         return (_decoded(self._environment.get("PATH_INFO", "")) or "/",)
 
     @property
     def route(self) -> str:
-        """See `Request.route`: nothing that WSGI knows of."""
+        """Returns an empty string, as WSGI knows no routes."""
         return ""
 
     @property
@@ -69,12 +69,12 @@ class WsgiRequest(Located):
 
     @property
     def user(self) -> object:
-        """See `Request.user`; as the server has authenticated it."""
+        """Returns the user that the server has authenticated."""
         return authenticated_by_server(self._environment)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`: nothing that WSGI knows of."""
+        """Returns nothing, as WSGI knows no routes."""
         return {}
 
     @property
@@ -158,7 +158,7 @@ class RateLimitMiddleware:
 
 
 def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
-    """What begins the response that the application begins, with the fields of an outcome that settles nothing.
+    """Wraps `start_response` so that the response has the fields of an outcome that settles nothing.
 
     A function and no object: that takes half the time to make and to call, for each request.
     """

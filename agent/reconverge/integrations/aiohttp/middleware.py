@@ -55,7 +55,7 @@ class AiohttpRequest(Located):
 
     @property
     def method(self) -> str:
-        """See `Request.method`; of a websocket's connection it is GET."""
+        """Returns the HTTP method in capitals; a websocket begins with GET."""
         return self.raw.method[: METHOD_CHARACTERS_MAX + 1].upper()
 
     @property
@@ -64,12 +64,12 @@ class AiohttpRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`: without the prefix of the sub-application that limits."""
+        """Returns the path below the prefix of the sub-application that limits."""
         return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """See `Request.templates`: that of the resource, which has the prefix of sub-applications."""
+        """Returns the template of the resource, with and without the prefix of the sub-application."""
         resource = self.raw.match_info.route.resource
         if resource is None:
             return ()
@@ -78,7 +78,7 @@ class AiohttpRequest(Located):
 
     @property
     def route(self) -> str:
-        """See `Request.route`: the pattern."""
+        """Returns the canonical pattern of the resource, or an empty string without one."""
         resource = self.raw.match_info.route.resource
         return "" if resource is None else resource.canonical
 
@@ -93,7 +93,7 @@ class AiohttpRequest(Located):
 
     @property
     def user(self) -> object:
-        """See `Request.user`; as the application keeps it in `request["user"]`."""
+        """Returns `request["user"]`, where the application keeps it."""
         return self.raw.get("user")
 
     @property
@@ -101,13 +101,12 @@ class AiohttpRequest(Located):
         return self.raw.match_info
 
     def __getattr__(self, name: str) -> Any:
-        """What aiohttp's own request has. Raises AttributeError, which says what a request has here."""
+        """Reads an attribute of aiohttp's own request. Raises AttributeError, which lists what a request has here."""
         if not name.startswith("_") and hasattr(self.raw, name):
             return getattr(self.raw, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and what aiohttp's has")
 
     def __getitem__(self, name: str) -> Any:
-        """What the application keeps in the request."""
         return self.raw[name]
 
     def header(self, name: str) -> str | None:
@@ -278,7 +277,7 @@ class Messages:
         self._close_code = close_code
 
     async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
-        """What comes through a websocket that is open, which the request has asked for."""
+        """Iterates over the messages of an open websocket, and closes it when one is refused."""
         async for message in socket:
             if not await self.check(request):
                 await socket.close(code=self._close_code, message=b"rate limit")
@@ -296,13 +295,13 @@ class Messages:
 
 
 def outcome_of(request: web.Request) -> Outcome | None:
-    """What was decided last about a request; None when nothing was."""
+    """Returns the last outcome of a request; None if nothing was decided."""
     serving = request.get(SERVING)
     return serving.outcomes[-1] if isinstance(serving, _Serving) and serving.outcomes else None
 
 
 class _Serving:
-    """What was decided about one request, until it was answered."""
+    """Holds the outcomes of one request until it is answered."""
 
     def __init__(self, request: web.Request) -> None:
         self._request: web.Request | None = request
@@ -339,7 +338,7 @@ class _Serving:
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
 
     async def ended(self, response: web.StreamResponse) -> web.StreamResponse:
-        """As `answered`, for what a handler returns; a stream is ended, which aiohttp would do next."""
+        """Ends a stream that has something to settle, as aiohttp would do next, and then does as `answered`."""
         streamed = response.prepared and not isinstance(response, web.WebSocketResponse)
         if streamed and self._unsettled:
             try:
@@ -373,7 +372,6 @@ class _Serving:
 
 
 def _misplaced(limits: object, handler: object) -> str:
-    """What is wrong about a limit of something that is no handler."""
     if callable(limits):
         return f"stands above a handler without parentheses; {WRITE}"
     return f"is put on {shown(handler)}, which is no handler; {WRITE}"

@@ -94,7 +94,7 @@ def warn_of_unmatched(app: web.Application, limited: Iterable[Any]) -> None:
 
 
 def _handlers(app: web.Application, depth: int = 0) -> Iterator[object]:
-    """What routes lead to, as it was added: handlers, and classes of views."""
+    """Yields handlers and classes of views, as they were added, those of sub-applications included."""
     for resource in app.router.resources() if depth < DEPTH_MAX else ():
         below = resource.get_info().get("app")
         if isinstance(below, web.Application):

@@ -38,7 +38,7 @@ from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
-"""What a rule calls the method of a websocket's connection."""
+"""The method of a websocket's connection, for rules."""
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
@@ -65,7 +65,7 @@ class AsgiRequest(Located):
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
-        """What a request of Starlette has. Raises AttributeError, which says what a request has here."""
+        """Reads an attribute of Starlette's request. Raises AttributeError, which lists what a request has here."""
         starlette: Any = sys.modules.get("starlette.requests")
         if starlette is not None and not name.startswith("_"):
             if self._connection is None:
@@ -76,7 +76,7 @@ class AsgiRequest(Located):
 
     @property
     def client(self) -> Client | None:
-        """See `Request.client`; with the attributes that Starlette's has."""
+        """Returns the client's address as text that has `host` and `port`, as Starlette's has."""
         address = super().client
         if address is None:
             return None
@@ -96,23 +96,23 @@ class AsgiRequest(Located):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`; mounted, by a `root_path` of the server, or by that of the application below."""
+        """Returns the path below the `root_path` of the server, and below that of the application."""
         root = self.raw.get("root_path")
         return below_mount(str(self.raw["path"]), (str(root or ""), self._root)) if root or self._root else ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """See `Request.templates`: as Litestar tells it."""
+        """Returns the template that Litestar leaves in the scope."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`: as the routes of Starlette and FastAPI tell it."""
+        """Returns the templates that the routes of Starlette and FastAPI have for the path."""
         return templates_for(self.raw, self._router, self._root)
 
     @property
     def route(self) -> str:
-        """See `Request.route`; as FastAPI, Starlette and Litestar tell it, before or after it was looked for."""
+        """Returns the pattern of FastAPI, Starlette or Litestar, before or after they have routed the request."""
         return route_of(self.raw)
 
     @property
@@ -126,7 +126,7 @@ class AsgiRequest(Located):
 
     @property
     def user(self) -> object:
-        """See `Request.user`; as an authentication middleware has left it in the scope."""
+        """Returns the user that an authentication middleware has left in the scope."""
         return self.raw.get("user")
 
     @property

@@ -105,7 +105,7 @@ def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[
 
 
 def holders_of(router: Any) -> list[Any]:
-    """What the framework knows of each route that it lists."""
+    """Lists the objects that hold the router's routes, in the framework's own form."""
     found: list[Any] = []
 
     def note(holder: Any) -> bool:
@@ -163,9 +163,9 @@ def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
 
 
 def _prefix(scope: Mapping[str, Any], found: str) -> str:
-    """What the application is mounted at; where clients write part of that, the names of what they write and no more.
+    """Returns the prefix that the application is mounted at, with parameters' names in place of their values.
 
-    Else each value would be another route. Of the rest of such a prefix nothing is known in the application below.
+    Each value would be another route else. In the application below, nothing is known of the rest of such a prefix.
     """
     root, top = str(scope.get("root_path") or ""), str(scope.get("app_root_path") or "")
     written = [name for name in scope.get("path_params") or () if not re.search(rf"{{{re.escape(name)}[:}}]", found)]
@@ -175,7 +175,7 @@ def _prefix(scope: Mapping[str, Any], found: str) -> str:
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:
-    """What the framework has found already."""
+    """Returns the template that the framework has found already; None if it has not."""
     template = scope.get("path_template")
     if isinstance(template, str):
         return template

@@ -39,7 +39,7 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """What finds in a scope what a key function finds in its request; None if that has to be asked."""
+    """Returns a function that finds in a scope the key of a request; None if the key function has to be asked."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))
@@ -98,15 +98,15 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """What finds the key of a rule in a scope, and the part of it for the route or scope; None if that has to be asked.
+    """Returns finders, in a scope, of a rule's key and of its part for the route.
 
-    For rules that are about all requests.
+    None if the rule has to be asked itself. For rules that are about all requests.
     """
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """What finds the part of the key."""
+    """Returns a function that finds in a scope the part of the key for a route; None if the key has no such part."""
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

@@ -35,7 +35,7 @@ def field_name(name: str) -> bytes:
 
 
 def adding(send: Send, outcome: Admitted) -> Send:
-    """What sends what the application sends, with the fields of an outcome that leaves nothing to settle.
+    """Wraps `send` so that the response has the fields of an outcome that leaves nothing to settle.
 
     A function and no object: that takes half the time to make and to call, for each request.
     """
@@ -62,7 +62,7 @@ def adding(send: Send, outcome: Admitted) -> Send:
 
 
 class Decided(list[Outcome]):
-    """What was decided about one request so far.
+    """Lists the outcomes of one request so far.
 
     It lies in the scope, where what is decided later finds it. So it must not know how to send: a server's function for
     that knows the scope, and the three would be garbage that the collector has to look for. It is a list because an
@@ -74,7 +74,7 @@ class Decided(list[Outcome]):
     """Whether anything depends on the response."""
 
     def add(self, outcome: Outcome) -> None:
-        """Have the response say, and settle, what else was decided."""
+        """Appends an outcome, which the response will tell and settle."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # nothing is settled or metered
         else:
@@ -101,7 +101,7 @@ class Decided(list[Outcome]):
 
 
 def decided_once(outcome: Outcome) -> Decided:
-    """What was decided about a request, if that is all."""
+    """Makes a list of the only outcome of a request."""
     decided = Decided()
     decided.add(outcome)
     return decided
@@ -176,7 +176,7 @@ class Sending:
 
 
 async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, decided: Decided) -> None:
-    """As `Sending.serve` does, of what the application itself decides; at less cost while nothing is to be settled."""
+    """Does as `Sending.serve` for outcomes of the application itself, at less cost while nothing is to be settled."""
     # One variable for both, as each that is shared with the function costs a request something.
     so_far: Sending | tuple[int, Sequence[tuple[bytes, bytes]]] = _NOT_BEGUN
 

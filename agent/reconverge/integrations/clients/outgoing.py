@@ -45,7 +45,7 @@ class OutgoingSettings(TypedDict, total=False):
 
 
 class Outgoing:
-    """What a transport asks before it sends, and tells after it has heard.
+    """Admits the calls of a transport by a quota, and learns from responses.
 
     Args:
         limiter: the quota; every key has one of its own.
@@ -75,7 +75,7 @@ class Outgoing:
         checked_room(max_queue)
         self.limiter = limiter
         self.failures = Failures(limiter.clock)
-        """What broke in here while the call went on."""
+        """Failures in here that did not end their call."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
@@ -116,7 +116,7 @@ class Outgoing:
             return None
 
     def admit_blocking(self, key: str, cost: int = 1, method: str | None = None) -> Decision | None:
-        """As `admit`, for a thread."""
+        """Does as `admit`, on a thread."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         steps = self._steps(key, began_ns)
@@ -238,7 +238,7 @@ def _turned_away(grounds: Decision, retry_after: float) -> Decision:
 
 
 def used_up(where: str, decision: Decision) -> str:
-    """What to say of a call to `where` that was refused."""
+    """Returns the message of an error for a call to `where` that was refused."""
     return (
         f"{where}: the quota {decision.binding!r} of {decision.limit} has no room for this call; "
         f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"

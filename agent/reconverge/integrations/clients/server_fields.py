@@ -1,4 +1,4 @@
-"""What a server says about its own limits, read from the fields of its responses.
+"""Reads what a server says about its own limits from the fields of its responses.
 
 Sources: RFC 9110 (Retry-After), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the older X-RateLimit fields.
 """
@@ -32,12 +32,12 @@ EPOCH_MIN: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one response says; None where it says nothing that can be understood."""
+    """The limits that one response tells; None where it tells nothing that can be understood."""
 
     hold: float | None = None
     """Seconds for which the server does not want to be asked again."""
     remaining: int | None = None
-    """What is left of the server's quota; of several, the least."""
+    """The rest of the server's quota; of several, the least."""
 
 
 def heard(status: int, fields: Mapping[str, str], *, now: float) -> Heard:
@@ -82,7 +82,7 @@ def _moment(text: str) -> float | None:
 
 
 def _policies(text: str) -> list[tuple[int, float | None]]:
-    """What is left, and in how many seconds it is renewed, of each policy in a `RateLimit` field."""
+    """Returns what is left, and the seconds until it is renewed, of each policy in a `RateLimit` field."""
     found: list[tuple[int, float | None]] = []
     if not text:
         return found

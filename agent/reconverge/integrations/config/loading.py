@@ -59,16 +59,16 @@ VARIABLES: Final = {
 FILE: Final = "RECONVERGE_CONFIG"
 """The variable that names the file, where the program does not."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
-"""What a reload can change."""
+"""Settings that a reload can change."""
 FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
-"""What of a limit it cannot."""
+"""Settings of a limit that it cannot."""
 LIMITS: Final = "limits"
 ARGUMENTS: Final = "arguments"
 ENVIRONMENT: Final = "environment"
 
 
 class LimitSettings(BaseModel):
-    """What is said of one limit; see `Agent.limit`."""
+    """The settings of one limit, which are arguments of `Agent.limit`."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     limits: dict[str, LimitSettings] = {}
 
     def for_agent(self) -> dict[str, Any]:
-        """What `Agent` is made with."""
+        """Returns the arguments for `Agent`, without those that are None."""
         said = {name: getattr(self, name) for name in VARIABLES if name != "limits"}
         for name in ("hub", "settings_secret", "key_secret", "fallback"):
             if isinstance(said[name], SecretStr):
@@ -233,7 +233,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: Finding) -> list[Callable[[], object]]:
-        """What has to be done to follow, none of which fails. Raises InvalidConfiguration."""
+        """Returns the steps that lead to these settings, none of which fails. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -293,7 +293,7 @@ class Finding:
         self._arguments = arguments
 
     def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
-        """What is wrong with a field, and where that is said."""
+        """Returns the error that names a problem, its field, and where the field was written."""
         field, top = ".".join(map(str, path)), str(path[0]) if path else ""
         if says(spelled_out(self._arguments), path):
             return InvalidConfiguration(ARGUMENTS, problem, field=field)
@@ -317,7 +317,7 @@ class Finding:
         return self.that(problem_of(first, path, known=tuple(known), agents=frozenset(VARIABLES)), *path)
 
     def when(self, *path: str) -> _When:
-        """Have mistakes that are found within the block be told with their place."""
+        """Adds its place to each mistake that is found within the block."""
         return _When(self, path)
 
 
@@ -380,7 +380,7 @@ def _said_by_environment() -> dict[str, Any]:
 
 
 def _read_limits_of_environment() -> dict[str, Any]:
-    """What the environment says of limits. Raises InvalidConfiguration if that cannot be read."""
+    """Returns the limits of the environment variable, by name. Raises InvalidConfiguration if it cannot be read."""
     text = os.environ.get(VARIABLES[LIMITS])
     if text is None:
         return {}

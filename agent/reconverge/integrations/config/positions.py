@@ -232,7 +232,7 @@ class _Once(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """See the base class, which would be called in itself as often as a file has brackets."""
+        """Bounds the depth of brackets, as the base class calls itself once for each."""
         self._depth += 1
         if self._depth > DEPTH_MAX + 1:  # a value in the innermost of them
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -242,7 +242,7 @@ class _Once(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
-        """See the base class. Numbers and dates that are none raise anything there."""
+        """Raises ConstructorError for a number or a date that is none, where the base class raises anything."""
         try:
             return super().construct_object(node, deep=deep)
         except (yaml.YAMLError, RecursionError):
@@ -263,7 +263,7 @@ class _Once(yaml.SafeLoader):
 
 
 def _text_of(path: Path, characters_max: int) -> str:
-    """What is written in a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
+    """Reads a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for

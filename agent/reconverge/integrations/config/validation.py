@@ -1,4 +1,4 @@
-"""What sources of settings say, in one form; and what is wrong with a setting: the fact, the value, the remedy.
+"""Brings the sources of settings into one form, and describes mistakes: the fact, the value, the remedy.
 
 The value of any other setting is not shown: it may be a secret that was put into the wrong place.
 """
@@ -35,7 +35,7 @@ def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_numbers(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a program says, in which a duration may be a `timedelta`, as pydantic reads it: in seconds."""
+    """Returns the settings of a program with each `timedelta` as seconds, which pydantic reads."""
     return {name: in_numbers(each) if isinstance(each, Mapping) else in_seconds(each) for name, each in said.items()}
 
 
@@ -51,7 +51,7 @@ KINDS: Final = {
     "dict": "a table",
     "model": "a table",
 }
-"""What a setting must be, by how the type of the mistake begins."""
+"""The kind of value that a setting must have, by the beginning of the mistake's type."""
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def problem_of(
     mistake: Mapping[str, Any], path: Sequence[str | int], *, known: Collection[str], agents: Collection[str]
 ) -> str:
-    """What is wrong with the setting at `path`.
+    """Describes the mistake in the setting at `path`.
 
     `known` are the settings that there are in its place, `agents` those of the agent.
     """

@@ -35,7 +35,7 @@ COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
 """The field with which the script of the page asks for changes."""
 NO_SESSION: Final = "behind-authentication"
-"""What that holds where there is no session."""
+"""The value of the cookie's word where there is no session."""
 SESSION_S: Final = 12 * 3600
 """For so long a person stays signed in: a working day."""
 COOKIES_CHARACTERS_MAX: Final = 65_536
@@ -52,7 +52,7 @@ class Visitor:
     name: str
     role: Role
     word: str
-    """What a request for a change has to hold, so that no other site can make it; empty for programs."""
+    """A word that a request for a change has to hold, so that no other site can make it; empty for programs."""
 
 
 class Access:

@@ -149,7 +149,7 @@ def _checked(recording: Recording | None) -> Recording | None:
 
 
 class _Place(NamedTuple):
-    """What is at a path."""
+    """A page or a question that the console serves at one path."""
 
     method: str
     serve: Callable[[Request, Visitor], Awaitable[Response]]
@@ -198,7 +198,7 @@ class _Console:
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
-        """Have streams go on while that is so; a server that ends says no."""
+        """Lets streams go on while `going_on` returns True; a server that ends returns False."""
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:
@@ -371,7 +371,7 @@ def _file(name: str) -> bytes:
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    """What a client is told of a bug, after which Starlette raises it for the server to log."""
+    """Answers a bug with status 500, after which Starlette raises it for the server to log."""
     response = response_of(Problem(500, "this is a bug of the console, which the server has logged"))
     response.headers.update(FIELDS)
     return response

@@ -1,4 +1,4 @@
-"""What a console shows of contracts: how a customer stands, what a change would do, and by which author it was made."""
+"""Pages of contracts: how a customer stands, what a change would do, and which author has made it."""
 
 # Theory of operation.
 #
@@ -65,7 +65,7 @@ class Asked:
     """Whose contract it is about; None if it is about a plan."""
     plan: str | None
     said: Any
-    """What the contract, or the plan, is to say; None ends a contract."""
+    """The new text of the contract or the plan; None ends a contract."""
     version: int
     """Of the contracts that the visitor has looked at."""
 
@@ -137,7 +137,7 @@ class ContractPages:
         return {**told, "left_out": len(others) - len(told["limits"])}
 
     async def plan(self, name: str) -> dict[str, Any]:
-        """What a plan says, and how many customers are on it."""
+        """Describes a plan and counts its customers. Raises Problem (404) for an unknown name."""
         version, document = await self._read()
         said = table_of(Document(document.plans, unknown=document.unknown))["plans"].get(name)
         if said is None:
@@ -155,7 +155,7 @@ class ContractPages:
         return [table_of_change(each) for each in await self._ask(lambda book: book.history(most=CHANGES_SHOWN))]
 
     async def predict(self, asked: Asked) -> dict[str, Any]:
-        """What a change would do; nothing is changed. Raises VersionConflict, too."""
+        """Describes the effect of a change without making it. Raises VersionConflict, too."""
         version, document = await self._read()
         if version != asked.version:
             raise VersionConflict(asked.version, version)

@@ -29,7 +29,7 @@ DATA: Final = f"{PAGE}.json"
 LINK: Final = "link"
 """The parameter that carries the link."""
 NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."
-"""What is said about every link that is none, whatever is wrong with it."""
+"""The answer to every link that is none, for whatever reason."""
 NOT_NOW: Final = "How your limits stand cannot be told at this moment."
 KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000
@@ -50,7 +50,7 @@ class CustomerPage:
         self._clock = clock
         self._reading = 0
         self._kept: OrderedDict[str, tuple[dict[str, Any], int]] = OrderedDict()
-        """What was read lately, by customer, with the moment until which it holds; the oldest first."""
+        """Recent readings, by customer, with the moment until which each holds; the oldest first."""
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all is read anew
         """An identity is erased; see `Agent.on_forget`."""

@@ -1,4 +1,4 @@
-"""What a console shows of a fleet, made of the snapshots of its nodes: nodes, limits, keys and denials."""
+"""Pages of a fleet, made of the snapshots of its nodes: nodes, limits, keys and denials."""
 
 # Theory of operation.
 #

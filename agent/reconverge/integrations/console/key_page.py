@@ -44,7 +44,6 @@ async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key
 
 
 def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
-    """What counts the key on this node, if it is there; to ask a tier of another plan would move it."""
     limiter = agent.limiters.get(name)
     if limiter is not None and not limiter.is_tier:
         return limiter

@@ -1,4 +1,4 @@
-"""What a console knows of the fleet: it asks nodes for snapshots, and reads them once for all viewers."""
+"""Asks nodes for snapshots, and reads them once for all viewers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Live:
         """Why the fleet cannot be shown, in a sentence; empty if it is."""
         self.scope = FLEET
         self._view: tuple[int | None, dict[str, Any]] | None = None
-        """What the pages show, with the moment of the look that it was made of: it is made once for all viewers."""
+        """The data of the pages, with the moment of the look that they were made of: made once for all viewers."""
 
     async def nodes(self) -> list[Node]:
         """All nodes that are known, those that have fallen silent among them."""
@@ -56,7 +56,7 @@ class Live:
             return self._nodes.all()
 
     async def view(self) -> dict[str, Any]:
-        """What the pages show."""
+        """Returns the data of all pages about the fleet, as JSON."""
         nodes = await self.nodes()
         if self._view is None or self._view[0] != self._looked_ns:
             looked_ns = self._looked_ns
@@ -93,7 +93,7 @@ class Live:
         return found or {}
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
-        """What can be read of it: how nodes stand, and what they do about their load."""
+        """Returns the snapshots that can be read, by node: its limits, and its load."""
         told: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:

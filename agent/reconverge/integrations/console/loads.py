@@ -1,4 +1,4 @@
-"""What a console shows of stacks: what all processes together admit and shed, by class and layer, and their slots."""
+"""Pages of stacks: how much all processes admit and shed, by class and layer, and their slots."""
 
 # Theory of operation.
 #
@@ -22,7 +22,7 @@ from reconverge.agent.load_snapshot import LoadSnapshot, StackLoad
 from reconverge.integrations.console.seen import Seen
 
 Process: TypeAlias = Seen[LoadSnapshot]
-"""What a process does about its load, and when a console has heard of it."""
+"""A process's load, and when a console has heard of it."""
 STACKS_SHOWN_MAX: Final = 50
 PROCESSES_SHOWN_MAX: Final = 200
 """Of one stack, those that shed most."""
@@ -51,7 +51,7 @@ class _Rates:
 
 
 def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
-    """What the page of shedding shows, as JSON."""
+    """Returns the data of the page about shedding, as JSON."""
     processes = sorted(_told_once(processes), key=lambda each: (each.newest.host, each.newest.pid, each.name))
     by_shape: dict[Any, list[tuple[Process, int]]] = {}
     for process in processes:

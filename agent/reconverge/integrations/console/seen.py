@@ -1,4 +1,4 @@
-"""What a console remembers of nodes: the two newest snapshots of each, and for how long it has been silent."""
+"""The two newest snapshots of each node, and for how long it has been silent."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ KEPT_S: Final = 86_400
 TURNED_MAX: Final = 50
 """So many switches that were turned are told of."""
 EXTENDED_S: Final = 3600
-"""What ends sooner than this is kept for so long."""
+"""Switches that end sooner than this are kept for so long."""
 
 
 class UnknownLimit(ReconvergeError):
@@ -42,10 +42,10 @@ class FleetSwitches:
         self._secrets = secrets
         self._clock = clock
         self._turned: deque[Turned] = deque(maxlen=TURNED_MAX)
-        """What this console has turned, the newest first."""
+        """The switches that this console has turned, the newest first."""
 
     async def read(self) -> dict[str, Any]:
-        """What is published of switches. Raises HubUnavailable."""
+        """Returns the published switches and their log. Raises HubUnavailable."""
 
         async def read(hub: Hub) -> tuple[bytes | None, list[Turned] | None]:
             return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX), await self._log(hub)
@@ -108,7 +108,7 @@ class FleetSwitches:
 
 
 def word_of(said: object) -> Word | None:
-    """What a request wants a switch to be. Raises ValueError."""
+    """Returns the word for the switch that a request asks for. Raises ValueError."""
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:

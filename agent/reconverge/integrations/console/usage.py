@@ -1,4 +1,4 @@
-"""What a console shows of usage: the last minutes, hours, days or months, by limit and customer, and the largest."""
+"""Pages of usage: the last minutes, hours, days or months, by limit and customer, and the largest."""
 
 # Theory of operation.
 #
@@ -45,7 +45,7 @@ ALL: Final = ""
 
 
 class Sums(NamedTuple):
-    """What was used in one period, by limit and for all limits together."""
+    """The sums of one period, by limit and for all limits together."""
 
     counts: Mapping[str, Counts]
     top: Mapping[str, Sequence[tuple[str, Counts]]]

@@ -110,7 +110,7 @@ _CUSTOMER: Final = "/customers/"
 USE_STAYS: Final = Forgotten(
     0, 0, 0, "what was used stays, as no contracts are in force beside this API: erase it with `reconverge forget`"
 )
-"""What an API answers that has no contracts in force, and so no agent with which use could be erased."""
+"""The answer of an API that has no contracts in force, and so no agent with which use could be erased."""
 
 
 @runtime_checkable
@@ -118,13 +118,16 @@ class CustomerEraser(Protocol):
     """Erases what a customer has used, on all nodes; `Contracts` is one."""
 
     async def forget(self, customer: str) -> Forgotten:
-        """See `Contracts.forget`. Raises HubUnavailable, and InvalidKey for what can be no key."""
+        """Erases a customer, as `Contracts.forget` does.
+
+        Raises HubUnavailable, and InvalidKey for what can be no key.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a request asks for, as far as it is read without its body."""
+    """A request, as far as it is read without its body."""
 
     request: Request
     operation: Operation
@@ -243,7 +246,7 @@ class _Api:
         return operation, identity
 
     def _unavailable(self, error: ReconvergeError, kind: str, *, applied: bool | None) -> Problem:
-        """What a client is told of a hub that fails: the kind alone, as the rest may name hosts and users."""
+        """Answers for a hub that fails: the kind of failure alone, as the rest may name hosts and users."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)
@@ -469,5 +472,5 @@ def _check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
 
 
 async def _failed(_request: Request, _error: Exception) -> Response:
-    """What a client is told of a bug, after which Starlette raises it for the server to log."""
+    """Answers a bug with status 500."""
     return response_of(Problem(500, "this is a bug of the server, which has logged it"))

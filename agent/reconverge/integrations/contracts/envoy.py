@@ -179,7 +179,7 @@ class _Mapping:
         return self._without_replaced(found)
 
     def _found(self, keys: Sequence[str], values: Values, identity: str | None) -> Way | None:
-        """What Envoy finds for a descriptor of these keys."""
+        """Returns the way to the descriptor that Envoy finds for these keys."""
         way: list[Descriptor] = []
         level = self.top
         for key in keys:
@@ -283,7 +283,7 @@ class _Mapping:
 
 
 def _said(descriptor: Descriptor) -> dict[str, Any]:
-    """What a contract says of one limit."""
+    """Writes one limit as a contract does."""
     rate = descriptor.rate
     if rate is None or not rate.unit:
         return {"limit": EVERYTHING, "switch": "off"}

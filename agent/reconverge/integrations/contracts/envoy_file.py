@@ -41,7 +41,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a descriptor admits."""
+    """The rate that a descriptor admits."""
 
     requests: int = 0
     unit: str = ""
@@ -71,11 +71,11 @@ class Descriptor:
 
 @dataclass(slots=True)
 class EnvoyFile:
-    """What an Envoy file says. Raises InvalidConfiguration, with line and field."""
+    """Reads an Envoy file. Raises InvalidConfiguration, with line and field."""
 
     source: Source
     remarks: list[str] = field(default_factory=list[str])
-    """What it says that a contract cannot."""
+    """Parts of the file that a contract cannot express."""
 
     def descriptors(self) -> tuple[Descriptor, ...]:
         """Those at the top."""
@@ -89,7 +89,7 @@ class EnvoyFile:
         return self._descriptors(table, ())
 
     def wrong(self, problem: str, path: Path) -> InvalidConfiguration:
-        """What is wrong with a field, and where that is."""
+        """Returns the error that names a problem, its line and its field."""
         return InvalidConfiguration(
             self.source.name, problem, line=self.source.line_of(path) or 1, field=field_at(path)
         )

@@ -26,7 +26,7 @@ class EveryPath(BaseRoute):
         self._fields = fields
 
     def matches(self, scope: Any) -> tuple[Match, Any]:
-        """See `BaseRoute.matches`: whether it is HTTP at all."""
+        """Matches any path of HTTP, and nothing else."""
         return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
@@ -38,5 +38,5 @@ class EveryPath(BaseRoute):
         await response(scope, receive, send)
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """See `BaseRoute.url_path_for`: no path has a name."""
+        """Raises NoMatchFound, as no path has a name."""
         raise NoMatchFound(name, path_params)

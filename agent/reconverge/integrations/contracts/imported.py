@@ -1,4 +1,4 @@
-"""What an import makes of a file of another format: contracts, and remarks on what is otherwise there."""
+"""The result of importing a file of another format: contracts, and remarks on the rest of the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Imported:
 
     document: Document
     remarks: tuple[str, ...] = ()
-    """What the contracts say otherwise than the file, leave out, or expect; each begins with its place."""
+    """Where the contracts differ from the file, leave something out, or expect something.
+
+    Each begins with its place.
+    """
 
 
 def imported(source: str, table: Mapping[str, Any], remarks: list[str]) -> Imported:

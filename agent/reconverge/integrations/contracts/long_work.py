@@ -34,7 +34,7 @@ class LongWork:
         """By what it is, the version that was written last."""
 
     async def do(self, work: Callable[[], T]) -> T:
-        """What the work returns, which a thread does. Raises Problem (503) if too much waits."""
+        """Has a thread do the work and returns its result. Raises Problem (503) if too much waits."""
         return await self.alone(lambda: asyncio.to_thread(work))
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -64,7 +64,7 @@ PARAMETERS: Final[dict[str, Schema]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What can be done at one path with one method."""
+    """One method at one path of the API."""
 
     name: str
     method: str

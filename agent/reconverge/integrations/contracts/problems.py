@@ -1,4 +1,4 @@
-"""What is wrong with a request to the API, as problem details of RFC 9457."""
+"""Mistakes in a request to the API, as problem details of RFC 9457."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Problem(ReconvergeError):
 
 
 def wrong_field(status: int, problem: str, path: Sequence[str | int]) -> Problem:
-    """What is wrong with one field of a body; `path` leads to it."""
+    """Returns the problem of one field of a body, which `path` leads to."""
     return Problem(status, problem, errors=[{"pointer": pointer_of(path), "detail": problem[:DETAIL_CHARACTERS_MAX]}])
 
 

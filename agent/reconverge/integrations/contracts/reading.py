@@ -96,7 +96,7 @@ def whole_number(query: Mapping[str, str], name: str, *, default: int, most: int
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a request says of the versions that it is meant for. None: nothing; empty: none that there is."""
+    """The versions that a request is meant for. None: it names none; empty: no version that there is."""
 
     match: frozenset[int] | None
     any_match: bool
@@ -304,7 +304,7 @@ def members_of(said: Any, *known: str) -> dict[str, Any]:
 
 
 def _wrong_fact(name: str, value: object) -> str | None:
-    """What is wrong with a fact; None if nothing."""
+    """Describes the mistake in a fact; None if there is none."""
     if name in NOT_FACTS:
         return f"{name!r} is no fact to be given: the customer is named by the path"
     if not re.fullmatch(FACT_NAME_PATTERN, name):

@@ -74,7 +74,6 @@ class _Import:
     names: Names = field(default_factory=Names)
 
     def contracts(self, root: Element) -> Imported:
-        """What the file says."""
         plans: dict[str, Any] = {}
         customers: dict[str, Any] = {}
         table = {"plans": plans, "customers": customers}
@@ -199,7 +198,7 @@ def _root(path: Path) -> Element:
 
 
 def _written(path: Path) -> bytes:
-    """What is written in a file. Raises InvalidConfiguration."""
+    """Reads a file. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for

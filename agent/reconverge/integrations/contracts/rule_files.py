@@ -24,7 +24,10 @@ CHARACTERS_MAX: Final = 1 << 26
 """Of a file of contracts: a million customers, each in a line."""
 LINE_LENGTH: Final = 100
 _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
-"""What breaks lines in YAML, or is no part of the text. The library writes it as it is if it may write Unicode."""
+"""Characters that break lines in YAML, or are no part of the text.
+
+The library writes them as they are, with Unicode.
+"""
 
 
 def read_contracts(path: Path) -> Document:

@@ -34,12 +34,12 @@ NAME_LENGTH_MAX: Final = 100
 TOKENS_MAX: Final = 100
 """Each request is compared with all of them."""
 ANONYMOUS: Final = "anonymous"
-"""What history says has made a change, where the API is open to all."""
+"""The author of changes in the history, where the API is open to all."""
 REALM: Final = "contracts"
 UNKNOWN_ROLE: Final = "has a role that is neither 'read' nor 'write'; say {token: role}, or 'name: token, role'"
-"""What was given as the role is not shown: it is the token, if the two were exchanged."""
+"""The value is not shown: it is the token, if token and role were exchanged."""
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What RFC 6750 lets a bearer token consist of."""
+"""The characters that RFC 6750 lets a bearer token consist of."""
 _CREDENTIALS: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 
 

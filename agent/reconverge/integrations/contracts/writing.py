@@ -1,4 +1,4 @@
-"""What the API answers, as responses of JSON."""
+"""Writes the API's answers as responses of JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(said: Any) -> bytes:
 
 
 def told_bytes(body: bytes, version: int | None = None, status: int = 200) -> Response:
-    """As `told`, of what is written already."""
+    """Does as `told` with a body that is written already."""
     return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
 
 

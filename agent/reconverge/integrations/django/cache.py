@@ -132,7 +132,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.touch(key, timeout, version)
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """See `incr`; in one step, where Django's own takes two."""
+        """Adds in one step, where Django's own takes two."""
         return self.incr(key, delta, version)
 
     async def adelete(self, key: str, version: int | None = None) -> bool:

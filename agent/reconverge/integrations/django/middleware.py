@@ -48,7 +48,7 @@ SERVING: Final = "_reconverge_serving"
 SERVED: Final = "_reconverge_served"
 """Of a request: whether the middleware is serving it."""
 LIMITED: Final[WeakSet[_Limited]] = WeakSet()
-"""What `limit` limits in this process."""
+"""The views that `limit` limits in this process."""
 
 
 class RateLimitMiddleware:
@@ -94,7 +94,7 @@ class RateLimitMiddleware:
 
 
 class Serving:
-    """What was decided about one request, until its response is there."""
+    """Holds the outcomes of one request until its response is there."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -131,7 +131,7 @@ class Serving:
         return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
 
     async def check_slowly(self, rules: Any) -> Any:
-        """As `check`, in an event loop."""
+        """Does as `check`, in an event loop."""
         guard = configured().guard
         request = DjangoRequest(self._request, guard.addresses, waits=True)
         try:
@@ -194,7 +194,7 @@ class SettlingStream:
         return part
 
     def close(self) -> None:
-        """What Django calls when the response has ended, whether all of it was sent or not."""
+        """Settles the request; Django calls this when the response has ended, whether all of it was sent or not."""
         self._ended(self._bytes, self._complete)
 
 
@@ -222,7 +222,6 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
 
 
 def _misplaced(limits: object, view: object) -> str:
-    """What is wrong about a limit of something that is no view."""
     if callable(limits) and not isinstance(view, Sequence):
         return "stands above a view without parentheses; write @limit('5/minute')"
     what = "what include(...) returns" if isinstance(view, tuple) else shown(view)
@@ -230,24 +229,23 @@ def _misplaced(limits: object, view: object) -> str:
 
 
 def guard() -> Guard:
-    """What decides by the setting RECONVERGE: has statistics, and takes request filters."""
+    """Returns the guard of the setting RECONVERGE, which has statistics and takes request filters."""
     return configured().guard
 
 
 def _rules_for(request: HttpRequest) -> Sequence[Declared]:
-    """What the middleware limits a request by."""
     rules = configured().rules
     return () if rules and is_exempt(request) else rules
 
 
 def outcome_of(request: HttpRequest) -> Outcome | None:
-    """What was decided last about a request; None when nothing was."""
+    """Returns the last outcome of a request; None if nothing was decided."""
     serving = getattr(getattr(request, "_request", request), SERVING, None)
     return serving.outcomes[-1] if isinstance(serving, Serving) and serving.outcomes else None
 
 
 class _Limited:
-    """What one `limit` limits."""
+    """The views that one `limit` limits."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule

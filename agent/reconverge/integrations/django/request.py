@@ -37,13 +37,13 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`: `path_info`, which is what the URLs are compared with."""
+        """Returns `path_info`, which Django compares with its URLs."""
         path: str = self._request.path_info
         return () if path == self._request.path else (path,)
 
     @property
     def templates(self) -> Sequence[str]:
-        """See `Request.templates`: once Django has found the view."""
+        """Returns the template of the view, with and without SCRIPT_NAME, once Django has found the view."""
         route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
         script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
         return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
@@ -54,7 +54,7 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def route(self) -> str:
-        """See `Request.route`: the name of the view, with its namespaces, or its dotted path where it has no name."""
+        """Returns the name of the view, with its namespaces, or its dotted path where it has no name."""
         match = self._resolved()
         return "" if match is None else str(match.view_name)
 
@@ -65,13 +65,13 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def is_at_port(self) -> bool:
-        """See `Located.is_at_port`: as ASGI tells; servers of WSGI tell an address whatever has become of it."""
+        """Compares with the server's address under ASGI; servers of WSGI do not tell their socket's address."""
         scope: Mapping[str, object] = getattr(self._request, "scope", None) or {}
         return is_port(scope.get("server"))
 
     @property
     def user(self) -> object:
-        """See `Request.user`; as the middleware for authentication has left it, which must stand above ours."""
+        """Returns the user that the authentication middleware has left; that middleware must stand above ours."""
         user = getattr(self._request, "user", None)
         if not self._waits or not _is_unloaded(user):
             return user or super().user
@@ -80,7 +80,7 @@ class DjangoRequest(WsgiRequest):
         return self._user
 
     def __getattr__(self, name: str) -> Any:
-        """What Django's own request has. Raises AttributeError, which says what a request has here."""
+        """Reads an attribute of Django's own request. Raises AttributeError, which lists what a request has here."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and what Django's has")
@@ -108,7 +108,7 @@ class DjangoRequest(WsgiRequest):
             guard.failed(error, "user")
 
     def _resolved(self) -> Any:
-        """What the URL leads to; looked for if Django has not done so yet. None when it leads nowhere."""
+        """Returns the match of the URL, resolving it if Django has not done so yet; None when it leads nowhere."""
         if self._match is empty:
             self._match = self._request.resolver_match
             if self._match is None:

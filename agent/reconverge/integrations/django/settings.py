@@ -1,4 +1,4 @@
-"""What Django's setting RECONVERGE says, made into a guard and its rules.
+"""Makes a guard and its rules of Django's setting RECONVERGE.
 
 RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute", "RULES": [{"PATHS": ["/api/*"], ...}]}
 """
@@ -40,16 +40,16 @@ except ModuleNotFoundError as error:
 
 SETTING: Final = "RECONVERGE"
 OF_AGENT: Final = frozenset(name.upper() for name in inspect.signature(Agent).parameters) - {"IN_DOUBT"}
-"""What is said of doubt is said to the guard."""
+"""`IN_DOUBT` belongs to the guard."""
 OF_GUARD: Final = frozenset(name.upper() for name in GuardSettings.__annotations__) - {"AGENT", "PASSES"}
 OF_RULE: Final = frozenset(name.upper() for name in RuleSettings.__annotations__) | {"LIMITS", "VIEWS"}
 OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
 FUNCTIONS: Final = frozenset(
     {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
 )
-"""What may be the dotted path of a function, or of a meter. Nothing else that these may be looks like one."""
+"""Settings that may be the dotted path of a function, or of a meter. Nothing else that these may be looks like one."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
-"""What errors call otherwise than settings do."""
+"""Words of errors that differ from the settings' names."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
 """The pattern of a view that can be compared with a path: `items/<int:id>/`, or an expression as simple."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
@@ -63,7 +63,7 @@ class UserNotLoaded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What the setting says."""
+    """The guard and the rules that the setting describes."""
 
     guard: Guard
     rules: Sequence[Declared]
@@ -116,7 +116,7 @@ class Configured:
 
 @cache
 def configured() -> Configured:
-    """What the setting says; it is read once. Raises ImproperlyConfigured, naming what is wrong."""
+    """Reads the setting, once. Raises ImproperlyConfigured, naming the mistake."""
     said = _said()
     _check_names(said, OF_AGENT | OF_GUARD | OURS, SETTING)
     agent = _agent(said)
@@ -215,7 +215,7 @@ def _never(_request: Request) -> bool:
 
 
 def _function(name: str, value: Any, place: str) -> Any:
-    """What a setting says, imported if it is the dotted path of a function."""
+    """Returns the value of a setting, imported if it is the dotted path of a function."""
     if name not in FUNCTIONS or not isinstance(value, str) or (name == "SETTLE" and value == SPENT):
         return value
     return _imported(value, f"{place}[{name!r}]") if _DOTTED.fullmatch(value) else value

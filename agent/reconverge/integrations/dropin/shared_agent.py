@@ -32,7 +32,7 @@ WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
 OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret")
 """Settings of an agent that a storage takes, beside the numbers; all mean what they mean there."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret"))
-"""What cannot stand in a URI, or should not: URIs are printed."""
+"""Arguments that cannot stand in a URI, or should not: URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
 NONE: Final[frozenset[str]] = frozenset()
 CLIENT_OPTIONS: Final = frozenset(

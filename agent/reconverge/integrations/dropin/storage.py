@@ -88,7 +88,7 @@ class Entry(NamedTuple):
     limiter: Limiter | None
     """None if nothing is ever admitted."""
     amount: int
-    """What the library takes the quota for; ours is no larger."""
+    """The library's quota; ours is no larger."""
     expiry: int
     """The window in seconds, as the library says it."""
     shared: bool = False
@@ -142,7 +142,7 @@ class Book(Unbreakable):
 
     @goes_on(0)
     async def count_async(self, key: str, expiry: int, cost: int) -> int:
-        """As `count`, without holding up the event loop."""
+        """Does as `count`, without holding up the event loop."""
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
         if limiter is None or cost > limiter.limit.quota:  # which is never admitted, however little is used
@@ -160,7 +160,7 @@ class Book(Unbreakable):
 
     @goes_on(answer=True)
     async def admits_async(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """As `admits`, without holding up the event loop."""
+        """Does as `admits`, without holding up the event loop."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -169,7 +169,7 @@ class Book(Unbreakable):
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """What counts in the fixed window, on all nodes as far as known; the amount if nothing would be admitted."""
+        """Returns the known count of the fixed window on all nodes; the amount if nothing would be admitted."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
@@ -185,7 +185,7 @@ class Book(Unbreakable):
 
     @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
-        """What counts now, as `used` says it, and seconds until some of it does not any more; 0 if nothing counts."""
+        """Returns the count now, as `used` does, and seconds until some of it expires; 0 if nothing counts."""
         if amount is None:
             places = self._places(strategy, key, expiry)
         else:
@@ -293,7 +293,7 @@ class Book(Unbreakable):
         return entry
 
     def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> Entry:
-        """Have the agent count by that limit, or by a coarser one that never admits more."""
+        """Declares that limit, or a coarser one that never admits more."""
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
             return Entry(None, amount, expiry)
@@ -362,12 +362,12 @@ class Book(Unbreakable):
 
 
 def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
-    """What the limit says of such a request, wherever the client meets the application again."""
+    """Tests a request's limit for a client that may meet any node of the application next."""
     return limiter.for_any_node(limiter.test(name, cost), name, cost)
 
 
 def _left(limiter: Limiter, name: str, decision: Decision) -> int:
-    """What is left, whether this process may use it or would have to ask."""
+    """Returns what is left, whether this process may use it or would have to ask."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 

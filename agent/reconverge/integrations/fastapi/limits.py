@@ -59,7 +59,7 @@ OF_FLASK: Final = {
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
     " or write limits('5/minute', exempt_when=...)",
 }
-"""What the extension for Flask has, and what to write here."""
+"""Names of the extension for Flask, and what to write here instead."""
 
 
 class FromDependency:
@@ -72,11 +72,10 @@ class FromDependency:
         self.__name__ = getattr(depends.dependency, "__name__", type(depends.dependency).__name__)
 
     def __call__(self, request: Any) -> object:
-        """What is in the scope of a request, as a key."""
         return self.in_scope(request.raw)
 
     def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """What is there, as a key."""
+        """Returns the dependency's value in the scope, as a key."""
         found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found
@@ -208,7 +207,7 @@ class Limits:
 
     @with_advice(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
-        """As calling it does, for routes that count together under the name of their `scope`."""
+        """Limits routes that count together under the name of their `scope`."""
         check_shared(scope)
         return self(limits, scope=scope, **settings)
 
@@ -217,7 +216,7 @@ class Limits:
         return self.guard.request_filter(function)
 
     def install(self, app: Any) -> None:
-        """Have the application add response fields, answer refusals, and settle costs that depend on the response."""
+        """Makes the application add response fields, answer refusals, and settle costs that depend on the response."""
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is no application of FastAPI, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
@@ -242,7 +241,7 @@ class _Fields:
         self._looked = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """As ASGI has it, without a coroutine of its own."""
+        """Serves as ASGI has it, without a coroutine of its own."""
         kind = scope["type"]
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
@@ -254,7 +253,7 @@ class _Fields:
 
 
 class _Refused(Response):
-    """What is answered to a request that may not go on."""
+    """The response to a request that may not go on."""
 
     def __init__(self, outcome: Outcome) -> None:
         assert outcome.refusal is not None
@@ -277,7 +276,7 @@ def _depends(dependant: Any, on: object) -> bool:
 
 
 def _key_function(given: Any) -> Any:
-    """What is given as a key function, or one that asks the dependency that is given instead."""
+    """Returns the key function that was given, or one that asks the dependency that was given instead."""
     if get_origin(given) is Annotated:
         given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
     return FromDependency(given) if isinstance(given, params.Depends) else given
@@ -298,7 +297,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
 
 
 class _Asked:
-    """What a dependency asks for each request."""
+    """Decides by one rule, for each request of a dependency."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard
@@ -309,7 +308,7 @@ class _Asked:
         self._decide = None if pipeline is None else pipeline.decide
         self._unmatched = UnmatchedRules([declared], guard.failed, views=True)
         self.dependency: object = None
-        """What routes depend on."""
+        """The dependency of the routes."""
 
     def _routes(self, app: object) -> list[Route] | None:
         """The routes of an application that depend on this; None if they cannot be told apart from the others."""
@@ -317,10 +316,6 @@ class _Asked:
         return routes or None
 
     def checks(self) -> Callable[..., Awaitable[Outcome]]:
-        """What decides, and adds the fields to the response. Raises TooManyRequests, or what closes a websocket.
-
-        FastAPI asks this very function: what it takes is what FastAPI fills in.
-        """
         guard, decide = self._guard, self._decide
 
         async def check(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
@@ -355,7 +350,7 @@ class _Asked:
         return self._told(outcome, scope, response)
 
     def _told(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
-        """Have the response say what was decided, or refuse. Raises as `check` does."""
+        """Adds an outcome to the response, or refuses the request. Raises as `check` does."""
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:
             decided.add(outcome)

@@ -40,11 +40,11 @@ class Dependency:
 
     @property
     def dependency(self) -> NoReturn:
-        """What FastAPI looks for in a list of dependencies."""
+        """Raises InvalidSetting when FastAPI finds the limit in a list of dependencies, without Depends."""
         raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
-        """What FastAPI looks for in an annotation that names no Depends."""
+        """Raises InvalidSetting when FastAPI finds the limit in an annotation, without Depends."""
         raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
 
     def __deepcopy__(self, _memo: object) -> Self:
@@ -94,7 +94,7 @@ def _tell_of_defaults(holders: Iterable[object]) -> None:
 
 
 def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
-    """What FastAPI calls for a route: the function that serves it, and all that it depends on."""
+    """Yields the function that serves a route, and all functions that it depends on."""
     if dependant is not None:
         if callable(dependant.call) and not isinstance(dependant.call, Dependency):
             yield dependant.call

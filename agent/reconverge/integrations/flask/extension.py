@@ -96,14 +96,14 @@ _ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: To
 
 @dataclass(slots=True)
 class _Mark:
-    """What decorators say of a view or a blueprint."""
+    """The marks that decorators put on a view or a blueprint."""
 
     rules: list[Declared] = field(default_factory=list[Declared])
     exempt: bool = False
     checks: Callable[..., Any] | None = None
     """The function that checks them, when it is called."""
     decide: Decide | None = None
-    """What decides by the environment of a request alone, if that can tell all that the rules ask."""
+    """Decides by the environment of a request alone, if that can answer all that the rules ask."""
 
     @property
     def overrides_defaults(self) -> bool:
@@ -251,7 +251,7 @@ class Limits:
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """As `limit`, for views that count together: those of the same scope, which may depend on the endpoint."""
+        """Limits views that count together: those of the same scope, which may depend on the endpoint."""
         check_shared(scope)
         if callable(scope):
             by_endpoint = scope
@@ -282,7 +282,7 @@ class Limits:
 
     @property
     def current_outcome(self) -> Outcome | None:
-        """What was decided last about the current request; None when nothing was."""
+        """Returns the last outcome of the current request; None if nothing was decided."""
         outcomes = current_request().environ.get(OUTCOMES) if flask.has_request_context() else None
         return outcomes[-1] if outcomes else None
 
@@ -343,7 +343,6 @@ class Limits:
             UnmatchedRules([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _looking_first(self) -> Callable[[], None]:
-        """What looks at a request before its view does."""
         application, defaults, blueprints = self._application, self._defaults, self._blueprints
 
         def look() -> None:
@@ -393,14 +392,13 @@ class Limits:
         raise self._error_of(outcome)
 
     def _error_of(self, outcome: Outcome) -> TooManyRequests | ServiceUnavailable:
-        """What a refusal is raised as."""
         assert outcome.refusal is not None
         error = _ERRORS[outcome.refusal.status](outcome.refusal.detail, self._response_of(outcome))
         error.outcome = outcome
         return error
 
     def _response_of(self, outcome: Outcome) -> flask.Response:
-        """What a refusal is answered: what `on_breach` wants to be, if Flask can make a response of it."""
+        """Returns the response of `on_breach`, if Flask can make one of it, or else the refusal as a problem."""
         if outcome.response is not None:
             try:
                 return flask.current_app.make_response(outcome.response)
@@ -411,7 +409,6 @@ class Limits:
         return flask.Response(refusal.body, refusal.status, content_type=PROBLEM_JSON)
 
     def _adding(self) -> Callable[[flask.Response], flask.Response]:
-        """What adds the fields to any response."""
         request_now, after = current_request, self._after
 
         def add(response: flask.Response) -> flask.Response:
@@ -456,7 +453,7 @@ class Limits:
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Have the end of the current request be told of, and of each that comes: few applications settle anything."""
+        """Connects to the end of requests, of the current one as well: few applications settle anything."""
         app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if app in self._apps and app not in self._settling:
             flask.request_tearing_down.connect(self._teardown, app)  # the same as before, if a thread was faster

@@ -18,7 +18,7 @@ current_request: Final[Callable[[], flask.Request]] = _proxied._get_current_obje
 
 
 def user_now(environment: Mapping[str, Any]) -> object:
-    """See `Request.user`: as Flask-Login has it, or the application as `g.user`, or the server."""
+    """Returns the user of Flask-Login, or the application's `g.user`, or the one that the server has authenticated."""
     of_application = flask.g.get("_login_user") or flask.g.get("user")
     return of_application or authenticated_by_server(environment)
 
@@ -34,12 +34,12 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def route(self) -> str:
-        """See `Request.route`: the endpoint."""
+        """Returns the endpoint."""
         return self._request.endpoint or ""
 
     @property
     def templates(self) -> Sequence[str]:
-        """See `Request.templates`: that of the rule that Werkzeug has found."""
+        """Returns the template of the rule that Werkzeug has found, with and without the application's root."""
         rule = self._request.url_rule
         if rule is None:
             return ()
@@ -55,7 +55,7 @@ class FlaskRequest(WsgiRequest):
         return self._request.view_args or {}
 
     def __getattr__(self, name: str) -> Any:
-        """What Flask's own request has. Raises AttributeError, which says what a request has here."""
+        """Reads an attribute of Flask's own request. Raises AttributeError, which lists what a request has here."""
         if not name.startswith("_") and hasattr(self._request, name):
             return getattr(self._request, name)
         raise AttributeError(f"the request has no {name!r}; {HAS}, and what Flask's has")

@@ -1,4 +1,4 @@
-"""What a limit of a Flask view is put on, and whether the application calls it.
+"""Tells whether the application calls a view that a limit was put on.
 
 A decorator above `@app.get` wraps what that has registered already: the endpoint is the bare function, and the limit is
 never asked. Only the list of all endpoints tells that, so it is looked at with the first request.

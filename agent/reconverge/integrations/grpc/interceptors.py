@@ -55,7 +55,7 @@ _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=
 
 
 class Interceptor:
-    """What both interceptors take.
+    """Limits the calls of a server; the base of both interceptors.
 
     Args:
         limits: of all calls together, for each key; see `Rule.limits`.
@@ -109,7 +109,7 @@ class Interceptor:
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """What serves a call, after asking; of the same kind as before, by which gRPC knows how to call it."""
+        """Wraps a handler so that it asks first; of the same kind as before, by which gRPC knows how to call it."""
         if inspect.isasyncgenfunction(behavior):
             return functools.wraps(behavior)(functools.partial(self._stream_slowly, behavior, details))
         if inspect.iscoroutinefunction(behavior):
@@ -119,7 +119,7 @@ class Interceptor:
         return functools.wraps(behavior)(functools.partial(self._answer, behavior, details))
 
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """What serves a call, of the same kind as before, and counts what its client says."""
+        """Wraps a handler, of the same kind as before, so that it counts the messages of its client."""
 
         def call_of(context: Context) -> _Counted:
             return _Counted(self.guard, self._messages, details, context)
@@ -213,7 +213,7 @@ class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type:
 
 
 def current_outcome() -> Outcome | None:
-    """What was decided about the call that is being served; None outside of one."""
+    """Returns the outcome of the call that is being served; None outside of one."""
     return _outcome.get()
 
 

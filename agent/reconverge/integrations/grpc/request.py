@@ -22,7 +22,7 @@ class GrpcRequest(Located):
     def __init__(self, details: Details, context: Context, addresses: Addresses) -> None:
         super().__init__(addresses)
         self.method: str = details.method
-        """See `Request.method`: the full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
+        """The full name, such as `/shop.Orders/Place`. So are `path` and `route`."""
         self.raw = context
         self._metadata: Sequence[tuple[str, str | bytes]] = details.invocation_metadata or ()
 
@@ -40,18 +40,18 @@ class GrpcRequest(Located):
 
     @property
     def user(self) -> object:
-        """See `Request.user`; as TLS has authenticated it."""
+        """Returns the first identity that TLS has authenticated; None without one."""
         for identity in self.raw.peer_identities() or ():
             return identity.decode("utf-8", "replace")
         return None
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """See `Request.path_parameters`: there are none."""
+        """Returns nothing, as gRPC's methods have no parameters in their path."""
         return {}
 
     def header(self, name: str) -> str | None:
-        """See `Request.header`: the value in the metadata."""
+        """Returns the value in the metadata."""
         values = self._values(name)
         return ", ".join(values) if values else None
 

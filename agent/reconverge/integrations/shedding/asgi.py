@@ -167,7 +167,7 @@ class LoadSheddingMiddleware:
 
 
 class _Exchange:
-    """What a request hears and says, and what becomes of its admission meanwhile."""
+    """One request and its response, and the state of its admission meanwhile."""
 
     # Made without a constructor: each request comes here, and that takes half as long.
 
@@ -291,7 +291,7 @@ async def _refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
 
 
 async def _gone() -> Message:
-    """What an application hears after its request was refused: as if the client had gone."""
+    """Tells an application whose request was refused that the client has gone."""
     return {"type": GONE}
 
 

@@ -27,7 +27,7 @@ def readings_of(stack: Stack) -> dict[str, list[Reading]]:
 
 
 def readings_in(stats: StackStats) -> dict[str, list[Reading]]:
-    """As they were when the snapshot was taken."""
+    """Reads the metrics of a stack as they were when the snapshot was taken."""
     return {
         "reconverge_shedding_admitted_total": [Reading((name,), count) for name, count in stats.admitted.items()],
         "reconverge_shedding_refused_total": [

@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 class StackCollector(Collector):
-    """What one stack of this process has to tell. One for each registry."""
+    """Collects the numbers of one stack of this process. One for each registry."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack

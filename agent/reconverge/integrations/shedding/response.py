@@ -1,4 +1,4 @@
-"""What the response to a request says about the layers that it has passed, or the one that has refused it."""
+"""Fields of a response about the layers that its request has passed, or the one that has refused it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 def outcome_of(status: int) -> Outcome:
-    """What the end of a response with this status says about the load: 0 if it never began."""
+    """Tells by a response's status how the load was; a status of 0 means that the response never began."""
     if status in OVERLOADED:
         return DROPPED
     return IGNORED if status >= 500 or not status else SERVED
@@ -154,14 +154,14 @@ _NOTHING: Final = _Nothing()
 
 
 class Counting(Protocol):
-    """What counts by one quota."""
+    """Counts by one quota."""
 
     limit: Limit
     """The quota, which may change."""
 
 
 class _Prepared:
-    """What stays the same in the fields of requests that go the straight way, until a limit changes."""
+    """The fields that stay the same for requests that go the straight way, until a limit changes."""
 
     __slots__ = ("between", "binding", "limit", "most", "opening", "policy", "slots", "straight", "table")
 
@@ -223,7 +223,7 @@ def _said(
 
 
 def _quota_fields(refusal: Refusal) -> Fields:
-    """What is said of the quota that has refused, if it was one."""
+    """Returns the fields of the quota that has refused, if it was one."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
@@ -236,7 +236,7 @@ def _encoded(fields: Fields) -> Headers:
 
 @lru_cache(maxsize=1024)
 def _concurrent(name: str, limit: int) -> tuple[str, str]:
-    """What is said of so many requests at once, and how the item begins that says how many more may be."""
+    """Returns the policy of a concurrency limit, and the beginning of the item that tells how many more may run."""
     return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
 
 
@@ -261,7 +261,7 @@ class Deciding:
         self._throttle = LogThrottle(MESSAGES_MAX, within_ns=60 * SECOND_NS)
 
     def admission(self, request: Any, method: str, field: str | None) -> Admission | None:
-        """What the stack says; None if it could not be asked."""
+        """Asks the stack; returns None if it could not be asked."""
         try:
             rank = self.stack.classes.rank_of(request, method, field)
             if self._key_func is None:

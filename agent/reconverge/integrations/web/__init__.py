@@ -1,1 +1,1 @@
-"""What every web integration shares: rules, the guard that decides by them, and what a response says."""
+"""Rules, the guard that decides by them, and response fields: shared by all web integrations."""

@@ -59,7 +59,7 @@ BECOMES: Final = {
     REFUSE: "is refused",
     EXEMPT: "is not limited",
 }
-"""What becomes of a request without a key, by what the rule says."""
+"""The fate of a request without a key, by the word of the rule."""
 NO_USER: Final = (
     ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
     "write key_func=Depends(current_user)"
@@ -75,7 +75,7 @@ IN_DOUBT: Final = "is taken for one that the rule is about"
 STRICTEST: Final = "is counted by the strictest of the limits that the rule has given so far"
 NO_TIER: Final = "is refused, as the rule has given no limit so far"
 DEAREST: Final = "costs as much as the dearest one so far"
-"""What becomes of a request that a function of the application has failed for."""
+"""The fate of a request that a function of the application has failed for."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -121,7 +121,7 @@ class NoKey(ReconvergeError):
 
 @dataclass(slots=True)
 class Found:
-    """What the key function of a rule has returned for a request, or the error that it has failed with."""
+    """The result of a rule's key function for a request, or the error that it has failed with."""
 
     declared: Declared
     value: object = None
@@ -130,18 +130,18 @@ class Found:
 
 @dataclass(slots=True)
 class Claim:
-    """What one request asks of one limit."""
+    """One request's demand on one limit."""
 
     declared: Declared
     limiter: Limiter
     key: str
     cost: int
     kind: str | None = None
-    """See `Price.kind`."""
+    """The kind of the cost, as `Price.kind`."""
     shadow: bool = False
     """Whether it decides and counts, and never refuses."""
     identity: str = ""
-    """As whose use a meter counts it, where that is not the key."""
+    """The identity that a meter counts it for, where that is not the key."""
     label: str = ""
     """Under what name a meter counts it, where that is not the limit's."""
     metered: bool = True
@@ -224,12 +224,12 @@ class Declared:
 
     @property
     def key_function(self) -> Asked:
-        """What finds the key of a request."""
+        """Returns the function that finds the key of a request."""
         return self._key
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """What finds the part of a key that tells routes or scopes apart, of an `only_limiter`."""
+        """Returns the function that finds the part of a key for a route or scope; None without `only_limiter`."""
         return self._parts[0] if self._parts else None
 
     @property
@@ -240,7 +240,7 @@ class Declared:
 
     @property
     def fixed_cost(self) -> int:
-        """What every request costs, of a rule that says a number."""
+        """Returns the cost of every request, of a rule that has a number."""
         assert isinstance(self.rule.cost, int)
         return self.rule.cost
 
@@ -264,7 +264,9 @@ class Declared:
         return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[Claim | None]:
-        """What the request asks for; None when nothing is limited. Raises NoKey, NoTier, and what `mend` raises.
+        """Asks a rule's functions for the request's claim; None when nothing is limited.
+
+        Raises NoKey, NoTier, and `mend`'s errors.
 
         `found` is what the key function has said, if it was asked already.
 
@@ -296,7 +298,7 @@ class Declared:
         return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
     def claims(self, request: Request, mend: Mend, found: Found | None = None, *, blocking: bool) -> Steps[list[Claim]]:
-        """What the request asks for, of one limit or of all of a contract. Raises as `claim` does."""
+        """Returns the request's claims on one limit, or on all limits of a contract. Raises as `claim` does."""
         if self._contracts is None:
             claim = yield from self.claim(request, mend, found)
             return [] if claim is None else [claim]
@@ -333,7 +335,10 @@ class Declared:
         return claims
 
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
-        """What holds for a customer. While that is fetched, a request waits as one in doubt does for the hub."""
+        """Returns the contract of a customer.
+
+        While it is fetched, a request waits as one in doubt waits for the hub.
+        """
         standing = contracts.standing(customer)
         if not standing.pending:
             return standing
@@ -421,7 +426,7 @@ class Declared:
         return cost
 
     def _price(self, limiter: Limiter, cost: int | str, request: Request, mend: Mend) -> Price:
-        """What the request costs by the limit's own table."""
+        """Prices a request by the limit's own table."""
         price = price_of(limiter, cost, request.method)
         if price.unknown is not None:
             mend(price.unknown, self, "costs as much as the dearest kind")
@@ -444,14 +449,14 @@ class Declared:
             )
 
     def _stand_in(self, request: Request, missing: str) -> str:
-        """What to count under that has no key. Raises NoKey."""
+        """Returns the key to count a request under that has none. Raises NoKey."""
         if missing == REFUSE:
             raise NoKey(self.name)
         address = by_ip(request) if missing == ADDRESS else None
         return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
-        """What has failed, for messages, by what becomes of its request: the function and the setting that has it."""
+        """Names the function and the setting that have failed, by what becomes of the request, for messages."""
         what = BLAMED.get(becomes)
         if what is None:
             return self.name
@@ -522,7 +527,7 @@ class Declared:
 
 
 def _identity_in(key: str) -> str:
-    """As whose use a meter counts a request with this key; those without a key of their own are one identity.
+    """Returns the identity that a meter counts a key for; all requests without a key of their own are one identity.
 
     Else a client that leaves its key out would make a row of each of its addresses.
     """

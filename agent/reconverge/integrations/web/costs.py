@@ -1,4 +1,4 @@
-"""What a request costs: a number that the rule says, or what the limit's own table of costs says for its kind.
+"""The cost of a request: a number of the rule, or the price of its kind in the limit's own table.
 
 A limit with `costs` charges each kind of request its own price. The kind of a request is its method, unless the rule
 says another one by `cost`; for gRPC, it is the full name of the method that is called. What has no price in the table
@@ -19,13 +19,13 @@ _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 
 
 class Price(NamedTuple):
-    """What one request costs, as `Limiter.hit` takes it."""
+    """The cost of one request, as `Limiter.hit` takes it."""
 
     cost: int
     kind: str | None = None
     """Where several quotas of the limit have different prices for it, and each has to look for its own."""
     unknown: UnknownKind | None = None
-    """What is wrong, where the table has no price; then the cost is that of the dearest kind."""
+    """The mistake, where the table has no price; then the cost is that of the dearest kind."""
 
 
 def checked_cost(cost: object) -> int:
@@ -36,7 +36,7 @@ def checked_cost(cost: object) -> int:
 
 
 def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
-    """What a request costs. `said` is a number of requests of the kind that the method is, or another kind."""
+    """Prices a request. `said` is a number of requests of the kind that the method is, or another kind."""
     tables = _tables(limiter)
     if not tables:
         if isinstance(said, str):
@@ -87,7 +87,7 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
 
 
 def check_of_call(limiter: Limiter, said: object, what: str) -> None:
-    """As `check_fixed`, for a call of a function, which has no method."""
+    """Checks the cost of a call of a function, which has no method, as `check_fixed` does."""
     if isinstance(said, int) and _tables(limiter) and any(ANY_KIND not in table for table in _tables(limiter)):
         known = ", ".join(sorted({kind for table in _tables(limiter) for kind in table}))
         problem = f"is a number, and limit {limiter.name!r} has costs by kind: {known}; say the kind, or a cost for '*'"
@@ -124,7 +124,7 @@ def _price(table: Mapping[str, int], kind: str) -> int | None:
 
 
 def _kind(tables: Sequence[Mapping[str, int]], method: str) -> str | None:
-    """What the tables call requests of a method; None where they have no word for it."""
+    """Returns the tables' word for the requests of a method; None where they have none."""
     for wanted in (method, "GET") if method == "HEAD" else (method,):
         for table in tables:
             for kind in (wanted, wanted.lower(), wanted.capitalize()):

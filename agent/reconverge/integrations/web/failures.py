@@ -1,4 +1,4 @@
-"""What breaks in an integration: always counted, logged now and then, and never the end of a request."""
+"""Failures of an integration: always counted, logged now and then, and never the end of a request."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ class Unbreakable:
 def goes_on(
     answer: Any,
 ) -> Callable[[Callable[Concatenate[AnyUnbreakable, P], Answer]], Callable[Concatenate[AnyUnbreakable, P], Answer]]:
-    """Have a method answer so when it breaks. Only a cost that is none is told to the caller, whose mistake it is."""
+    """Makes a method return `answer` when it breaks.
+
+    A cost that is none is still raised, as it is the caller's mistake.
+    """
 
     def decorate(
         method: Callable[Concatenate[AnyUnbreakable, P], Answer],

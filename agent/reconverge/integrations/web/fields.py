@@ -97,7 +97,7 @@ def retry_after_of(told: Sequence[Told]) -> int | None:
 
 
 def waited_for_s(refusing: Decision) -> int | None:
-    """What `retry_after_of` says of a single refusal."""
+    """Returns `retry_after_of` a single refusal."""
     return _waited_s(refusing.retry_after)
 
 
@@ -129,7 +129,7 @@ class Policy:
 
     def __init__(self, quotas: Mapping[str, str]) -> None:
         self.quotas = quotas
-        """What is said of each, by its name."""
+        """The policy of each, by its name."""
         text = ", ".join(quotas.values())
         self.field = (POLICY, text)
         self.encoded = (POLICY.lower().encode(), text.encode())
@@ -137,7 +137,7 @@ class Policy:
 
 
 class Binding(Policy):
-    """What `ietf-11` says of the quotas of one limit, when one of them binds."""
+    """The `ietf-11` fields for the quotas of one limit, when one of them binds."""
 
     __slots__ = ("binding", "name", "service", "slots")
 
@@ -149,7 +149,7 @@ class Binding(Policy):
         """Of the quota that binds."""
         self.slots = name in quotas and quotas[name].slots
         self.service = b"%b;r=%%d;t=%%d" % self.name.encode().replace(b"%", b"%%")
-        """What ASGI is sent of most decisions, but for the two numbers."""
+        """The field that ASGI is sent for most decisions, but for the two numbers."""
 
 
 @lru_cache(maxsize=1024)
@@ -194,7 +194,7 @@ def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> 
 
 
 def service_11(name: str, decision: Decision, *, refused: bool = False, slots: bool = False) -> str:
-    """What `ietf-11` says of a decision about the quota of that name, which is a String of structured fields already.
+    """Writes `ietf-11`'s item for a decision; `name` is its quota's, a String of structured fields already.
 
     `refused` if the request is, by whatever limit. Of `slots` no moment is told: nothing knows when work ends.
     """
@@ -241,7 +241,7 @@ def _x_ratelimit(told: Sequence[Told], wall_s: float) -> Fields:
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
-    """What `ietf-11` says of a quota; slots have no window."""
+    """Writes `ietf-11`'s policy of a quota; slots have no window."""
     if limit.slots:
         return f"{sf_string(name)};q={_integer(limit.nominal)};qu={SLOTS_UNIT}"
     return f"{sf_string(name)};q={_integer(limit.nominal)};w={_window_s(limit)}"

@@ -74,7 +74,7 @@ DEFAULT_NAME: Final = "requests"
 
 @dataclass(frozen=True, slots=True)
 class GuardStats:
-    """What one guard has done in this process. Decisions are counted by `agent.stats()`, too, by limit."""
+    """Counts of one guard in this process. `agent.stats()` counts decisions, too, by limit."""
 
     refused: int
     """Requests."""
@@ -83,15 +83,15 @@ class GuardStats:
     exempted: int
     """Requests that a request filter let pass."""
     failures: dict[str, int]
-    """What went wrong in deciding, by the class of the error."""
+    """Failures to decide, by the class of the error."""
 
 
 Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
-"""What finds a rule's key, and its part for the route or scope, in what stands for a request; None if nothing can."""
+"""Finds a rule's key, and its part for the route or scope, in what stands for a request; None if nothing can."""
 
 
 class Guard:
-    """What all limits of an application have in common.
+    """Decides by the limits of an application, and holds what they have in common.
 
     Args:
         agent: decides; or the URL of a hub to make one with. By default `Agent()`.
@@ -164,7 +164,7 @@ class Guard:
         self.meter = checked_meter(meter)
         self._metering = None if meter is None else Metering(meter, self.failed)
         self.filters: list[Asked] = []
-        """What lets requests pass that it is true for."""
+        """Each lets the requests pass that it returns True for."""
         self._compiled: dict[Declared, CompiledRule] = {}
         """The plain rules."""
         self._pipelines: dict[Declared | tuple[Declared, ...], Pipeline | None] = {}
@@ -220,7 +220,7 @@ class Guard:
     # ------------------------------------------------------------ deciding
 
     def pipeline(self, rules: Sequence[Declared], finders: Finders | None = None) -> Pipeline | None:
-        """What decides about requests that all of these rules are about; None if that takes a closer look each time.
+        """Makes a pipeline for requests that all of these rules are about; None if each needs a closer look.
 
         `finders` finds in what stands for a request what a rule finds in the request itself. What is returned is not
         to be asked while requests are let pass before (`filters`), or nothing is decided at all (`enabled`).
@@ -268,7 +268,7 @@ class Guard:
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
     def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
-        """As `check`, after a pipeline has found keys and no outcome."""
+        """Does as `check`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
@@ -280,12 +280,12 @@ class Guard:
             return cast("Outcome", end.value)
 
     async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
-        """As `check`, for rules that may have coroutine functions; the event loop is never held up."""
+        """Does as `check`, for rules that may have coroutine functions; the event loop is never held up."""
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
     async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
-        """As `check_async`, after a pipeline has found keys and no outcome."""
+        """Does as `check_async`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
@@ -401,7 +401,10 @@ class Guard:
     def _jointly(
         self, claims: Sequence[Claim], patience: _Patience
     ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
-        """What several limits say, all of which charge or none; which one refuses, and whether something is broken."""
+        """Asks several limits, all of which charge or none.
+
+        Returns their rulings, the rule that refuses, and whether something is broken.
+        """
         decisions = self._at_once(claims, patience)
         if isinstance(decisions, int):
             refusing = yield from self._ruling(claims[decisions], _HURRIED)
@@ -483,7 +486,7 @@ class Guard:
         return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
 
     def _looked_at(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """What limits would say."""
+        """Tests limits without charging them."""
         rulings: list[Ruling] = []
         for claim in claims:
             ruling = yield from self._ruling(claim, None)
@@ -491,7 +494,7 @@ class Guard:
         return rulings
 
     def _ruling(self, claim: Claim, patience: _Patience | None) -> Steps[Ruling]:
-        """What one limit says; nothing is charged without patience."""
+        """Asks one limit; nothing is charged without patience."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | HeldSlot | None = None
         try:
@@ -511,7 +514,7 @@ class Guard:
     def _ruled(
         cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
     ) -> Ruling:
-        """What a limit's decision means to a client."""
+        """Makes a ruling of a limit's decision, as the client will be told."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
             decision = cls.told_to_clients(decision, limiter, key, cost, kind)
@@ -519,7 +522,7 @@ class Guard:
 
     @staticmethod
     def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Answering.told_to_clients`; of a refusal."""
+        """Returns a refusal as it is told to a client that may meet any node next."""
         decision = limiter.for_any_node(decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
@@ -569,7 +572,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """What limits in the shadow say of a request that goes on."""
+        """Asks the limits in the shadow about a request that goes on."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -616,7 +619,7 @@ class Guard:
             return refusal_of(told, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """What a response should say of rulings; `refused` if others have refused it."""
+        """Returns the response fields of rulings; `refused` if others have refused the request."""
         if not self.headers_enabled or not rulings:
             return []
         try:
@@ -633,7 +636,7 @@ class Guard:
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
-        """As `failed`, unless the error is meant for the framework: then it is raised again."""
+        """Notes an error, as `failed` does; raises one that is meant for the framework."""
         if isinstance(error, self._passes):
             raise error
         self._failures.add(error, name, becomes)
@@ -669,7 +672,6 @@ class _Patience:
         self._began_ns = 0
 
     def left_s(self, within_s: float) -> float:
-        """What is left of the seconds that a limit's requests may wait, from when the first limit was asked."""
         if not within_s:
             return 0.0
         now_ns = SystemClock.monotonic_ns()  # whatever clock the agent has: it is the network that is waited for

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Queueing(Protocol):
-    """What a rule says of slots."""
+    """A rule's settings for slots."""
 
     @property
     def wait(self) -> Seconds | None:

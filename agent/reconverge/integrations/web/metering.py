@@ -43,18 +43,18 @@ NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
 
 
 class Counted(NamedTuple):
-    """What a meter was told of one limit's charge."""
+    """One limit's charge, as a meter has counted it."""
 
     identity: str
     limit: str
     cost: int
-    """What a request that is taken back gives back, unless its reservation tells that itself."""
+    """The cost that a request gives back when it is taken back, unless its reservation tells that itself."""
     refused: bool
     """Whether a request that is taken back counts as refused by this limit: not by one in the shadow."""
 
 
 class Metered:
-    """What a meter was told of one admitted request, or refused one."""
+    """One admitted or refused request, as a meter has counted it."""
 
     __slots__ = ("_counted", "_metering", "_route")
 
@@ -64,7 +64,7 @@ class Metered:
         self._counted = counted
 
     def is_about_the_same_request(self) -> None:
-        """What was counted is of a request that was counted before, so the node serves no further one."""
+        """Corrects the meter: the request was counted before, so the node serves no further one."""
         if self._counted:
             self._metering.meter.join_requests()
 

@@ -1,4 +1,4 @@
-"""What guards and rules are told by name, and whose setting a name is that they do not know.
+"""The settings of guards and rules by name, and advice on a name that they do not know.
 
 A name that is misspelt, or that belongs to another object, is an error when it is given, and not a traceback about a
 function that the application has never called: the message says where the setting belongs, or which one is like it.
@@ -23,7 +23,7 @@ from reconverge.integrations.web.request.keys import takes, waits
 
 
 class CommonSettings(TypedDict, total=False):
-    """What `Guard` takes besides `agent` and `key_func`, for those classes that hand it on."""
+    """The settings of `Guard` besides `agent` and `key_func`, for classes that hand them on."""
 
     missing: str
     dialect: str | Sequence[str]
@@ -40,14 +40,14 @@ class CommonSettings(TypedDict, total=False):
 
 
 class GuardSettings(CommonSettings, total=False):
-    """What `Guard` takes, for those classes that hand it on."""
+    """The settings of `Guard`, for classes that hand them on."""
 
     agent: Agent | str | None
     key_func: KeyFunction
 
 
 SCOPE: Final = {"scope": "is missing; write shared_limit('5/minute', scope='search'), which names what counts together"}
-"""What to say where limits are shared by nothing."""
+"""Advice where limits are shared by nothing."""
 LIKENESS_MIN: Final = 0.6
 """Here a wrong guess does no harm: any other word is an error, too."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
@@ -74,7 +74,7 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     "retry_after": "is not used here: a refusal has Retry-After in seconds",
     "config_filename": "is not used here: reconverge.integrations.config reads files of settings",
 }
-"""What users of other libraries, and of this one's other parts, write for a setting; and what that is here."""
+"""Words for settings in other libraries, and in other parts of this one, and their names here."""
 
 
 def check_words(said: Mapping[str, Any], known: frozenset[str], others: Mapping[str, str] = OF_OTHERS) -> None:

@@ -1,4 +1,4 @@
-"""What a guard says of a request: whether it may go on, what its response should say, and what is left to settle."""
+"""A guard's outcome for a request: whether it may go on, its response's fields, and what is left to settle."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTCOME: Final = "reconverge.outcome"
 
 @dataclass(slots=True)
 class Ruling:
-    """What one limit said of a request."""
+    """One limit's decision about a request."""
 
     declared: Declared
     limiter: Limiter
@@ -36,7 +36,7 @@ class Ruling:
     reservation: Reservation | HeldSlot | None = None
     """If there is something to settle."""
     kind: str | None = None
-    """What the cost is counted in, where several quotas have different prices for it."""
+    """The kind of the cost, where several quotas have different prices for it."""
     charged: bool = True
     """Whether what it admits has been charged: not if it was only asked what it would say."""
 
@@ -47,12 +47,12 @@ class Ruling:
 
     @property
     def quotas(self) -> Mapping[str, Limit]:
-        """What was declared, by the name of each quota."""
+        """Returns the declared limits, by the name of each quota."""
         return self.limiter.quotas
 
     @property
     def told(self) -> Told:
-        """What response fields are made of."""
+        """Returns the decision and its quotas, which response fields are made of."""
         return Told(self.decision, self.limiter.quotas_in(self.decision))
 
     @property
@@ -82,7 +82,7 @@ class Refusal:
 
     @property
     def detail(self) -> str:
-        """What it says in words."""
+        """Returns the refusal in words."""
         return str(self.problem.get("detail", self.problem["title"]))
 
 
@@ -90,7 +90,7 @@ class Judge(Protocol):
     """The guard that has decided."""
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """What a response should say of rulings; `refused` if others have refused it."""
+        """Returns the response fields of rulings; `refused` if others have refused the request."""
         ...
 
     def failed(self, error: Exception, name: str) -> None:
@@ -99,10 +99,10 @@ class Judge(Protocol):
 
 
 class Metered(Protocol):
-    """What a meter of usage was told of one request; see `metering.py`."""
+    """A meter's record of one request; see `metering.py`."""
 
     def is_about_the_same_request(self) -> None:
-        """What was counted is of a request that was counted before."""
+        """Marks the request as one that was counted before."""
         ...
 
     def take_back(self) -> None:
@@ -126,7 +126,7 @@ class Outcome:
         self.refusal: Refusal | None = None
         self.response: Any = None
         self.metered: Metered | None = None
-        """What a meter of usage was told of the request, if there is one."""
+        """A meter's record of the request, if there is a meter."""
         self._rulings = rulings
         self._unsettled: Sequence[Ruling] = [
             ruling for ruling in (*rulings, *shadows) if ruling.reservation is not None
@@ -151,7 +151,7 @@ class Outcome:
 
     @property
     def fields(self) -> Fields:
-        """What the response should say of the limits, whether it is a refusal or not."""
+        """Returns the response fields of the limits, whether it is a refusal or not."""
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
@@ -159,7 +159,7 @@ class Outcome:
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """What `ietf-11` is written of; None where the guard writes the fields, and empty where it writes none."""
+        """Returns the policies for `ietf-11`; None where the guard writes the fields, empty where it writes none."""
         return None
 
     @property
@@ -218,7 +218,7 @@ class Outcome:
 
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:
-    """What a response should say of all that was decided about its request; `refused` if it is a refusal already."""
+    """Returns the response fields of all outcomes of a request; `refused` if it is a refusal already."""
     if len(outcomes) == 1:
         return outcomes[0].fields_beside(refused=refused)
     judges = {id(outcome.guard): outcome.guard for outcome in outcomes}
@@ -234,7 +234,7 @@ def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fi
 
 
 def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
-    """What to add to a response that is made already: of a refusal, all but what is about its content."""
+    """Returns the fields to add to a response that is made already: of a refusal, all but those about its content."""
     refusal = outcomes[0].refusal if outcomes else None
     if refusal is None:
         return fields_together(outcomes, refused=refused)

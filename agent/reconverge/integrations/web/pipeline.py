@@ -90,7 +90,7 @@ _AS_YET: Final[dict[str, Any]] = {
     "_rulings": (),
     "_unsettled": (),
 }
-"""What an outcome of a pipeline has where nothing else was put there."""
+"""The attributes of a pipeline's outcome until others are put there."""
 
 
 class OfPipeline(Outcome):
@@ -185,7 +185,7 @@ class Refused(OfPipeline):
 
 
 class Answering(Judge, Protocol):
-    """What a pipeline needs of its guard."""
+    """A guard, as its pipeline needs it."""
 
     dialects: tuple[str, ...]
     headers_enabled: bool
@@ -318,13 +318,13 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> Found:
-        """What the key function has found, by the key that was made of it."""
+        """Returns the key function's result, recovered from the key that was made of it."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return Found(self.declared, key)
 
     def ruling(self, key: str, decision: Decision) -> Ruling:
-        """What the limit has said of a request."""
+        """Makes a ruling of the limit's decision."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
 
 
@@ -431,7 +431,7 @@ class Pipeline:
     # ------------------------------------------------------------ answering
 
     def rulings(self, keys: Sequence[str], decisions: Sequence[Decision]) -> tuple[Ruling, ...]:
-        """What the limits have said of a request."""
+        """Makes rulings of the limits' decisions."""
         each = zip(self._rules, keys, decisions, strict=True)
         return tuple([rule.ruling(key, decision) for rule, key, decision in each])
 
@@ -490,7 +490,7 @@ class Pipeline:
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
     def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[Policy, str] | None:
-        """What `ietf-11` says of decisions; None for other dialects, and where a ban binds."""
+        """Writes `ietf-11`'s fields for decisions; None for other dialects, and where a ban binds."""
         if not self.is_prepared:
             return None
         if len(decisions) > 1:
@@ -503,7 +503,10 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision]) -> Sequence[tuple[Binding, Decision]] | None:
-        """What `ietf-11` is written of; None for other dialects and where a ban binds, and empty without fields."""
+        """Returns the policies that `ietf-11` is written of.
+
+        None for other dialects and where a ban binds, and empty without fields.
+        """
         if not self.guard.headers_enabled:
             return ()
         return self._bound(decisions) if self.is_prepared else None

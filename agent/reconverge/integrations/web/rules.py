@@ -57,10 +57,10 @@ class Rule:
     key_func: KeyFunction | None = None
     """The key of a request; by default the guard's."""
     missing: str | None = None
-    """What becomes of a request without a key: counted by its `address` (the guard's default) or as one `shared` by
-    all such, `refuse`, or `exempt`."""
+    """The fate of a request without a key: counted by its `address` (the guard's default) or as one `shared` by all
+    such, `refuse`, or `exempt`."""
     scope: str | ByRequest | None = None
-    """What is counted apart, besides the key: a text, or a function of the request of which there are few."""
+    """A text, or a function of the request that returns few different ones: each is counted apart, besides the key."""
     facts: Mapping[str, KeyFunction] | None = None
     """With contracts: the further facts by which their limits count, such as `{"user": by_user}`."""
     per_route: bool = False
@@ -74,10 +74,12 @@ class Rule:
     spelling that may lead to the same place; by default all of them. The one that matches is the route for `by_route`,
     if the framework knows none."""
     cost: int | str | ByRequest = 1
-    """What a request costs, or is expected to cost: a number, or a kind of request that the limit's `costs` name. With
-    a number, a limit that has `costs` charges as many requests of the kind that its method is."""
+    """The cost of a request, or the expected one: a number, or a kind of request that the limit's `costs` name.
+
+    With a number, a limit that has `costs` charges as many requests of the kind that its method is.
+    """
     settle: Callable[[Response], int] | str | None = None
-    """What the request has cost in truth, by its response; `spent` if the application says so itself."""
+    """Returns the true cost of the request, by its response; `spent` if the application tells it."""
     deduct_when: Callable[[Response], bool] | None = None
     """Whether a request that had this response costs anything at all."""
     exempt_when: ByRequest | None = None
@@ -85,12 +87,12 @@ class Rule:
     on_breach: Callable[..., Any] | None = None
     """Called with the outcome when the request is refused; what it returns, if anything, is the response."""
     error_message: str | Callable[[], str] | None = None
-    """What the refusal says."""
+    """The text of the refusal."""
     status: int | None = None
     """Of the refusal: 429 (the guard's default), or 503 when it is load that is shed."""
     in_doubt: str | None = None
-    """What becomes of a request that memory cannot settle: it asks the hub, and waits for the answer for at most so
-    long ("ask:25ms"), or memory decides ("refuse"). By default as the guard says."""
+    """The fate of a request that memory cannot settle: it asks the hub, and waits for the answer for at most so long
+    ("ask:25ms"), or memory decides ("refuse"). By default as the guard's."""
     wait: Seconds | None = None
     """With a limit on what is in progress, such as `20 in flight`: for how many seconds a request waits for a slot
     before it is refused. By default it does not wait for others to end."""

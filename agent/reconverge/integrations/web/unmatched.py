@@ -35,7 +35,7 @@ NO_ROUTE: Final = "OPTIONS"
 
 
 class Route(NamedTuple):
-    """What an application serves."""
+    """A route that an application serves."""
 
     path: str
     """The pattern."""

@@ -124,7 +124,7 @@ class Located(ABC):
     @property
     @abstractmethod
     def path(self) -> str:
-        """See `Request.path`."""
+        """The path of the request."""
 
     @property
     def read_path(self) -> ReadPath:
@@ -153,24 +153,27 @@ class Located(ABC):
 
     @abstractmethod
     def header(self, name: str) -> str | None:
-        """See `Request.header`."""
+        """Returns the value of a header; None without it."""
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """See `Request.inner_paths`: there are none where nothing can be mounted."""
+        """Returns nothing, as nothing can be mounted here."""
         return ()
 
     @property
     def templates(self) -> Sequence[str]:
-        """See `Request.templates`: none, where the rule is decided before the router has looked."""
+        """Returns nothing, as the rule is decided before the router has looked."""
         return ()
 
     def seek_templates(self) -> Sequence[str]:
-        """See `Request.seek_templates`: no more than is known, where no router can be asked."""
+        """Returns the templates that are known, as no router can be asked."""
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """See `Request.single_header`. It is looked for once, whichever rules ask: there may be thousands of fields."""
+        """Returns a header that occurs once.
+
+        It is looked for once, by the first rule: there may be thousands of fields.
+        """
         said = self._said
         if said is None:
             said = self._said = {}
@@ -179,7 +182,7 @@ class Located(ABC):
         return said[name]
 
     def found_header(self, name: str) -> str | None:
-        """What `single_header` looks for; here for servers that join repeated headers before the application does."""
+        """Reads the header for `single_header`, where servers join repeated headers before the application does."""
         return self.header(name)
 
     @property
@@ -190,9 +193,9 @@ class Located(ABC):
 
 
 def grouped(client: str, prefix: int = IPV6_PREFIX) -> str:
-    """What a client is counted under: an IPv4 address as it is, of an IPv6 address its network of `prefix` bits.
+    """Returns a client's IPv4 address as it is, and the network of `prefix` bits of its IPv6 address.
 
-    Whatever is no address, as some test clients have instead, is returned as it is.
+    Text that is no address, as some test clients have instead, is returned as it is.
     """
     return _grouped(client, prefix) if len(client) <= ADDRESS_CHARACTERS_MAX else client
 
@@ -211,7 +214,7 @@ def _group_of(address: Address, prefix: int) -> str:
 
 @cache
 def group_of_peers(prefix: int) -> Callable[[str], str | None]:
-    """What finds what a connection is counted under, by the text of its other end, where nothing else is believed.
+    """Returns a function that groups a connection by the text of its other end, where nothing else is believed.
 
     It says what `Addresses.client` and `grouped` say one after the other, and reads the address once. It is for texts
     of at most 64 characters, of which it keeps the last few thousand: each keeps a small piece of memory.
@@ -226,7 +229,7 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
 
 def group_of_odd_peer(peer: Any, prefix: int) -> str | None:
-    """What `group_of_peers` finds, of what is no text or a long one: some test clients have such another end."""
+    """Groups as `group_of_peers` does, where the other end is no text or a long one, as some test clients have."""
     address = _NO_PROXIES.client(peer, lambda _name: None)
     return None if address is None else grouped(address, prefix)
 
@@ -303,7 +306,7 @@ def is_port(server: object) -> bool:
 
 
 def single(values: Sequence[Text]) -> Text | None:
-    """What all values say; None when there is none, or they differ."""
+    """Returns the value that all have in common; None when there is none, or they differ."""
     return values[0] if values and values.count(values[0]) == len(values) else None
 
 

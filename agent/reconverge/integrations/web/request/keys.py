@@ -39,8 +39,8 @@ EXEMPT: Final = "exempt"
 SHARED: Final = "shared"
 ADDRESS: Final = "address"
 MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
-"""What can be done with a request that has no key: count it by its address, count all such together, refuse it, or let
-it pass uncounted."""
+"""The choices for a request that has no key: count it by its address, count all such together, refuse it, or let it
+pass uncounted."""
 SHARED_KEY: Final = f"{OURS}nobody"
 """The key that all requests without a key share. Its value stays: nodes of older versions use the same."""
 NOWHERE: Final = "-"
@@ -48,7 +48,7 @@ NOWHERE: Final = "-"
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """Which count each on their own."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
-"""What is the same thing when its text is the same."""
+"""Types whose values are equal when their texts are."""
 PARTS_MAX: Final = 16
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of HTTP's grammar."""
@@ -60,7 +60,7 @@ _MADE_BY: Final = {
     "by_path_parameter": "'tenant'",
     "together": "by_user, by_route",
 }
-"""What makes key functions, and of what."""
+"""The makers of key functions, and their arguments."""
 _CLAIMS: Final = ("sub",)
 """Where tokens have it."""
 
@@ -87,11 +87,14 @@ class OfNothing(NamedTuple):
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""What a key function looks at, where that is known. Not as attributes: a wrapper of one would have them, too."""
+"""The thing that a key function looks at, where that is known.
+
+Not as attributes: a wrapper of one would have them, too.
+"""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """What a key function looks at, if it is one of ours that looks at a single thing, or at nothing; else None."""
+    """Returns the single thing that a key function of ours looks at; None for any other function."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
@@ -105,7 +108,7 @@ _sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
-    """As `by_ip`, with another size of network. Raises InvalidSetting unless it is 1 to 128 bits."""
+    """Makes a key function of the client's network of that size. Raises InvalidSetting unless it is 1 to 128 bits."""
     if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
         raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; usual is {IPV6_PREFIX}")
 
@@ -142,7 +145,7 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """What tells one user from another; None for a user without authentication.
+    """Returns a value that tells one user from another; None for a user without authentication.
 
     Raises InvalidKey for an object of which that is not known.
     """
@@ -207,7 +210,7 @@ def together(*parts: KeyFunction) -> KeyFunction:
 
 
 def name_of_function(function: object) -> str:
-    """What a key function is called, which limits may be named after."""
+    """Returns the name of a key function, which limits may be named after."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -277,7 +280,7 @@ def checked_answer(said: object) -> bool:
 
 
 def written(value: object) -> str | None:
-    """What a key function has found as one string; None when anything of it is missing. Raises InvalidKey."""
+    """Writes a key function's result as one string; None when any part is missing. Raises InvalidKey."""
     if isinstance(value, str):
         # A subclass of str is compared more slowly, and its own `__str__` may show the same for all texts.
         return str.__str__(value) or None
@@ -337,7 +340,7 @@ def plain(key: str) -> str:
 
 
 def checked_missing(missing: object) -> str:
-    """What to do without a key. Raises InvalidSetting."""
+    """Returns the word for requests without a key. Raises InvalidSetting for an unknown one."""
     if missing not in MISSING:
         raise InvalidSetting("missing", missing, f"is none of {', '.join(MISSING)}")
     return str(missing)

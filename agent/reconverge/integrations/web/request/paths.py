@@ -41,9 +41,9 @@ TEMPLATE_CHARACTERS_MAX: Final = 512
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
 """A value in a path, as routers write it: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
 _TYPE: Final = re.compile(r"\{\w*:(.*)\}|<(\w+)(?:\(.*\))?:\w*>|\(\?P<\w+>(.*)\)", re.DOTALL)
-"""What a value in a path says of itself: the name of a type, or an expression."""
+"""A value in a path, and its own name of a type, or an expression."""
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[./]", re.DOTALL)
-"""What in an expression may match a slash."""
+"""The parts of an expression that may match a slash."""
 _FILLER: Final = "\ue000"
 """Stands for a value in a path whose literal parts are brought into normal form."""
 _DEEP_FILLER: Final = "\ue001"
@@ -63,7 +63,7 @@ class Place:
         _check_values(path)
         self.path = path
         self.patterns = [path_pattern(path)]
-        """What matches the path as it is written, but for its case."""
+        """The path as it is written, but for its case."""
         self.below = path.endswith(BELOW)
         self.key = key_of(path.removesuffix(BELOW))
         self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]
@@ -140,7 +140,7 @@ class Places:
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
-    """What matches a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
+    """Compiles a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidSetting("paths", path, "does not begin with a slash")
     return _pattern(_with_fillers(path))
@@ -181,7 +181,7 @@ def _with_fillers(path: str) -> str:
 
 
 def _filler_for(gap: re.Match[str]) -> str:
-    """What stands for a value: Starlette's and FastAPI's `{name:path}` may be empty, `<path:name>` may not."""
+    """Returns the filler for a value: Starlette's and FastAPI's `{name:path}` may be empty, `<path:name>` may not."""
     said = _TYPE.fullmatch(gap[0])
     if said is None:
         return _FILLER
@@ -238,7 +238,7 @@ def _forms_of_rule(path: str) -> list[str]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """What matches a path whose values are fillers."""
+    """Compiles a path whose values are fillers."""
     below = path.endswith(BELOW)
     text = path.removesuffix(BELOW).rstrip("/")
     deep = _DEEP.search(text)

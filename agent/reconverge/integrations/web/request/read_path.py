@@ -31,11 +31,11 @@ DECODINGS_MAX: Final = 4
 """A path arrives decoded once; no router decodes the rest more often than this."""
 
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
-"""What a path has that may be spelled otherwise. A path without any of it is plain."""
+"""The parts of a path that may be spelled otherwise. A path without any of them is plain."""
 _IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
 """White space, control characters, and characters that are not seen."""
 _PARAMETERS: Final = re.compile(r";[^/]*")
-"""What some servers cut off a segment."""
+"""The part of a segment that some servers cut off."""
 _SLASHES: Final = re.compile(r"//+")
 _ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
 """The beginning of a request target that names the server, too."""
@@ -96,7 +96,7 @@ def read_path_of(request: Any) -> ReadPath:
 
 
 def normal_forms(path: str) -> Iterator[str]:
-    """What a router may take a path for: the same for all spellings of one path, but for those that are ambiguous.
+    """Yields the paths that a router may read: the same for all spellings of one path, unless they are ambiguous.
 
     Nothing for a path that is too long, or becomes so, or has too many marks.
     """

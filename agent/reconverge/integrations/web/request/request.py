@@ -1,4 +1,4 @@
-"""What a limiter wants to know of a request and of its response, whatever framework they come from."""
+"""A request and its response, as a limiter needs them from any framework."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Request(Protocol):
         ...
 
     def seek_templates(self) -> Sequence[str]:
-        """As `templates`, after asking the router if need be."""
+        """Returns the templates, after asking the router if need be."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class Request(Protocol):
 
     @property
     def raw(self) -> Any:
-        """What the framework itself calls the request."""
+        """The framework's own request."""
         ...
 
     def header(self, name: str) -> str | None:
@@ -131,7 +131,7 @@ class Response:
     complete: bool = True
     """Whether all of it was sent."""
     raw: Any = None
-    """What the framework itself calls the response, where it has one."""
+    """The framework's own response, where it has one."""
 
     def header(self, name: str) -> str | None:
         """The value of a header field; None when it is missing."""
