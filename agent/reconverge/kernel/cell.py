@@ -1,4 +1,4 @@
-"""What one node remembers of one key, and what a cell needs of its limit and of its shard.
+"""One node's record of one key, and the ports through which a cell sees its limit and its shard.
 
 A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
 under the lock of its limit. The protocols here say what they may read of the limit and of the shard that a cell belongs
@@ -31,7 +31,7 @@ class Lane(Protocol):
     """Cells that wait for a report."""
 
     def append(self, cell: Cell, /) -> None:
-        """Have a cell wait behind the others."""
+        """Appends a cell behind the others."""
         ...
 
     def __len__(self) -> int: ...
@@ -50,7 +50,7 @@ class Promises(Protocol):
 
 
 class Shard(Protocol):
-    """What cells need of their shard of the hub; `ShardState` says what each means."""
+    """The fields of a shard that cells need; `ShardState` defines each."""
 
     index: int
     alone: bool
@@ -86,7 +86,7 @@ class Shard(Protocol):
 
 
 class ReportedMeter(Protocol):
-    """What reports need of a limit's arithmetic; the whole of it is `algorithms.meter.Meter`."""
+    """The part of a limit's arithmetic that reports need; the whole of it is `algorithms.meter.Meter`."""
 
     aligned: bool
     bucket: bool
@@ -95,11 +95,11 @@ class ReportedMeter(Protocol):
     idle_ns: int
 
     def used(self, cell: Cell, now_ns: int, /) -> int:
-        """What this node has used, rounded up."""
+        """Returns this node's own use, rounded up."""
         ...
 
     def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
-        """What all nodes have used, as far as this one knows."""
+        """Returns the use of all nodes, as far as this one knows."""
         ...
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int, /) -> int:
@@ -137,7 +137,7 @@ class TimeOfCells(Protocol):
 
 
 class Tally(Protocol):
-    """What was charged and given back on one shard, in whole requests, and the new keys that wait to be reported."""
+    """Counts the charges and refunds of one shard, in whole requests; holds the new keys that wait to be reported."""
 
     charged: int
     refunded: int
@@ -148,13 +148,13 @@ class Tally(Protocol):
 
 
 class Budget(Protocol):
-    """See `reporting.asks.AskBudget`."""
+    """Limits asks; `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
 
 class Waker(Protocol):
-    """What is done when no lock is held any more, and how often that may be to ask; see `node.Node`."""
+    """Work that waits until no lock is held, and the budget for asks; `node.Node` implements it."""
 
     after_unlock: bool
     wake_wanted: bool
@@ -164,7 +164,7 @@ class Waker(Protocol):
 
 
 class Limited(Protocol):
-    """What there is to know of the limit that cells belong to; `table.state.LimitState` says what each means.
+    """The limit that cells belong to; `table.state.LimitState` defines each field.
 
     It is data, and the two parts that differ from limit to limit: `meter` and `edges`. Work on a cell is done by
     functions that are given the cell, so that none of it calls back into the limit.
@@ -213,7 +213,7 @@ class Limited(Protocol):
 
 
 class Headroom:
-    """What the fast path looks at, at the beginning of a cell, where it takes one access to memory."""
+    """The fields of the fast path, at the beginning of a cell, where they take one access to memory."""
 
     __slots__ = ("room", "until_ns", "used")
 
@@ -327,7 +327,7 @@ class Cell(Headroom):
         self.lows: Lows | None = None
         """How low the bucket has been; kept from the first charge on that may yet be corrected."""
         self.history: History | None = None
-        """What was charged under which date, if every charge has one."""
+        """The charges by date, if every charge has one."""
         self.before_ns = -NEVER_NS
         """When the window before began, by this node's clock; only if windows begin with the first charge."""
         self.free_us = 0
@@ -343,9 +343,9 @@ class Cell(Headroom):
         self.capacity = table.capacity
 
         self.at_hub = False
-        """What is free stays at the hub, by its last answer: this node keeps nothing that it has not asked for. The
-        line of a sliding window is then how far `used` may go in this window, whatever is left of the one before; that
-        of a bucket, how much may be charged beyond what was reported then."""
+        """Whether the free part stays at the hub, by its last answer: this node keeps nothing that it has not asked
+        for. The line of a sliding window is then how far `used` may go in this window, whatever is left of the one
+        before; that of a bucket, how much may be charged beyond what was reported then."""
 
         # What the hub said last.
         self.heard_ns = -NEVER_NS
@@ -375,7 +375,7 @@ class Cell(Headroom):
         self.credit = 0
         """How much of the level was let out of a queue."""
         self.late = 0
-        """What waiters have not been let through for yet, because timers are late."""
+        """The amount that waiters have not been let through for yet, because timers are late."""
 
         # Waiters.
         self.waiters = 0
@@ -384,8 +384,8 @@ class Cell(Headroom):
         self.head_cost = 0
         """The cost of the first of them, if no part of it is of any use."""
         self.wanted = 0
-        """What would have been `charged` if all had been that waited when the last report was made; 0 if nothing
-        waited."""
+        """The value that `charged` would have if all had been charged that waited when the last report was made; 0 if
+        nothing waited."""
         self.denied = False
         """Whether the hub granted less than that with the last answer."""
 

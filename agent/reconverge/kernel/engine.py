@@ -49,7 +49,7 @@ PYTHON_IS_ASKED_FOR: Final = asks_for_python(os.environ.get("RECONVERGE_NO_EXTEN
 WITHOUT_LOCK: Final = runs_without_lock()
 """Whether the compiled parts are left alone, as this interpreter runs without its lock."""
 _MAIN_ONLY: Final = "main interpreter"
-"""What the compiled parts say of themselves where they do not serve."""
+"""The message of the compiled parts where they do not serve."""
 _problem = ""
 
 if TYPE_CHECKING or PYTHON_IS_ASKED_FOR or WITHOUT_LOCK:

@@ -1,4 +1,4 @@
-"""What keys had used that left while it counted: an approximate memory of bounded size, which never says too little."""
+"""An approximate memory of bounded size for the use of keys that left while it counted; it never tells too little."""
 
 # Theory of operation.
 #
@@ -83,7 +83,7 @@ class Evicted:
         self._epoch = 0
 
     def slow_down(self, rate: int) -> None:
-        """What is kept of levels drains at this rate at most."""
+        """Lowers the rate at which kept levels drain to `rate`, if it is higher."""
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:

@@ -152,7 +152,7 @@ class Room:
         return bool(chosen)
 
     def _choose(self, cell: Cell, now_ns: int, shard: ShardState) -> None:
-        """Have a key leave with its next report."""
+        """Marks a key to leave with its next report."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             cell.shard.leaving += 1
@@ -180,7 +180,7 @@ class Room:
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: Table, now_ns: int, found: list[Found]) -> list[tuple[Table, str]]:
-        """As `_look`; returns the cells that do neither."""
+        """Lets go of idle cells, as `_look`, and marks those that may be forgotten; returns the other cells."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
@@ -246,7 +246,7 @@ def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
 
 
 def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
-    """Have a key go, or begin to; returns whether the node does not have it any more. The lock is held."""
+    """Lets a key go, or begin to; returns whether the node does not have it any more. The lock is held."""
     home = home_of(table, key)
     cell = home.cells.get(key)
     if cell is None:

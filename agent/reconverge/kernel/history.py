@@ -1,4 +1,4 @@
-"""What a cell remembers of earlier charges, so that some of them can expire or be given back.
+"""A cell's memory of earlier charges, so that some of them can expire or be given back.
 
 `History` is for algorithms in which every charge expires as a whole: amounts by date. `Lows` is for buckets: how low
 the level has been since a charge. No more than that can be given back of the charge, as the rest has drained.
@@ -85,15 +85,15 @@ class History:
         self.date = UNDATED
         """The present one."""
         self.shift = 0
-        """What to add to these dates to have the hub's, if the hub has any."""
+        """The difference from these dates to the hub's, if the hub has any."""
         self.total = 0
         """All that is in use: of the entries, and what is owed."""
         self.owed = 0
-        """What is in use and did not fit into a window yet. As long as there is any, entries fill a window."""
+        """The use that did not fit into a window yet. As long as there is any, entries fill a window."""
         self.changing = False
         """Whether a change has begun and not ended."""
         self.pending = 0
-        """What is to be added with that change, and is not in the total yet."""
+        """The amount to be added with that change; it is not in the total yet."""
         self._dates: list[int] = []
         self._amounts: list[int] = []
         self._first = 0
@@ -119,7 +119,7 @@ class History:
         return self._dates[-1] if self._first < len(self._dates) else None
 
     def mend(self) -> int:
-        """Have all agree with the entries, after a change that was interrupted; returns what is in use.
+        """Makes all parts agree with the entries, after a change that was interrupted; returns the use.
 
         Dates come and go before their amounts do, so the lengths tell what was missed.
         """

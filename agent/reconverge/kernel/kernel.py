@@ -224,7 +224,7 @@ class Kernel(Node):
 
     @staticmethod
     def let_leave(table: Table, key: str) -> bool:
-        """Have a key go for good, or begin to, whatever it has used; returns whether this node has it no more.
+        """Lets a key go for good, or begin to, whatever its use; returns whether this node has it no more.
 
         It takes some exchanges, so it is called again until it is. A key that requests are made for stays.
         """
@@ -363,7 +363,7 @@ class Kernel(Node):
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
-        """What was under way got no answer; it will be said again."""
+        """Puts back the reports under way, which got no answer; they will be sent again."""
         reports = self.flights.get(shard_index)
         if reports is None:
             return  # it was taken in before something else went wrong
@@ -404,7 +404,7 @@ class Kernel(Node):
             cell.table.lock.run(give_up_line, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Have the next decision about any cell take the slow path, and see whether a runner is there to exchange."""
+        """Sends the next decision about any cell down the slow path, to see whether a runner is there to exchange."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0
@@ -416,7 +416,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """What was taken at `now_ns` is not said: have every cell be where it asked to be. Twice does no harm."""
+        """Puts every cell that was taken at `now_ns` back to where it asked to be. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):

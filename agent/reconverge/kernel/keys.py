@@ -1,4 +1,4 @@
-"""What can be a key."""
+"""Tells keys from values that can be none."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ NAPS_MAX: Final = 2000
 
 
 class KernelFields:
-    """What `Node` counts its keys in."""
+    """The counts of a `Node`."""
 
     keys: int
     """Kept in all limits, overflow cells not among them."""
@@ -104,7 +104,7 @@ class Lock:
         """Whether it is held."""
 
     def run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
-        """What `work` returns, which is called with the lock held. Raises Reentry."""
+        """Calls `work` with the lock held, and returns its result. Raises Reentry."""
         if self.locked():
             self._wait()
         with self._inner:

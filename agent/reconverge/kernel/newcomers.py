@@ -44,7 +44,7 @@ class Newcomers:
     def start_over(self) -> None:
         """No key waits."""
         self._credits: dict[str, tuple[int, int]] = {}
-        """What each limit may report, in keys times nanoseconds, and as of when."""
+        """The reports that each limit may still make, in keys times nanoseconds, and as of when."""
         self._busy: dict[str, int] = {}
         """Until when each limit counts as one that shares the budget."""
         self._left: dict[tuple[str, int], int] = {}
@@ -101,7 +101,7 @@ class Newcomers:
         return more, again_ns
 
     def queue_again(self, shard: ShardState) -> None:
-        """Have every new key wait that is not to be reported yet; an exception has interrupted `hand_over`.
+        """Queues every new key again that is not to be reported yet; an exception has interrupted `hand_over`.
 
         It may have come when a key was taken out of its queue, and had not been put forward.
         """

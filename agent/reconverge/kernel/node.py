@@ -1,4 +1,4 @@
-"""What all limits of one node share: its clock and sizes, its shards, and what is put off until no lock is held.
+"""The state that all limits of one node share: clock and sizes, shards, and work put off until no lock is held.
 
 `Kernel` adds what the exchanges need. This part of a node stands below the limits, which read it and count
 in it.
@@ -74,7 +74,7 @@ class Node(KernelFields):
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
-        """See `KernelFields`. What meets a lock that this thread holds is put off again until that is free."""
+        """Does the work that was put off. Work that meets a lock of this thread waits until that is free."""
         self.after_unlock = False
         if self.wake_wanted:
             self.wake_wanted = False
@@ -87,7 +87,7 @@ class Node(KernelFields):
             work()
 
     def put_off(self, work: Callable[[], None]) -> None:
-        """Have something done when no lock is held any more."""
+        """Puts work off until no lock is held any more."""
         self._put_off.append(work)
         self.after_unlock = True
 

@@ -1,4 +1,4 @@
-"""What one node knows of one shard of the hub: its time, the lease, what was charged there, and which cells wait."""
+"""One node's state of one shard of the hub: its time, the lease, the charges there, and the cells that wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShardState(ShardFields, AskState):
     def start_over(self, offset_ns: int) -> None:
         """Know nothing of the hub but what the wall clock says."""
         self.offset_ns = offset_ns
-        """What to add to the monotonic clock to have the hub's."""
+        """The difference from the monotonic clock to the hub's."""
         self.refreshed_ns = -NEVER_NS
         """When that was last compared, on a node that has no hub to ask."""
         self.lag_ns = 0
@@ -57,7 +57,7 @@ class ShardState(ShardFields, AskState):
         self.under_way_ns = NEVER_NS
         """When the batch was taken that waits for its answer; never, if none does."""
         self.later = Later()
-        """What waits until its limit is due."""
+        """The cells that wait until their limit is due."""
         self.forget_asks()
         self.begin()
 
@@ -82,7 +82,7 @@ class ShardState(ShardFields, AskState):
 
 
 class Tally(TallyFields):
-    """What was charged and given back since the account began, to one shard. Both only rise."""
+    """Counts the charges and refunds to one shard since the account began. Both only rise."""
 
     __slots__ = ("_confirmed", "_reported")
 

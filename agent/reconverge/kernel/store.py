@@ -83,7 +83,7 @@ class Store(dict[str, Cell]):
         return True
 
     def hand_over(self, cell: Cell, other: Store) -> None:
-        """Have another store keep a cell of this one."""
+        """Moves a cell of this store to another."""
         place = cell.place
         other.put(cell)  # first: a cell that is in two stores for a moment is not lost
         self._unlist(cell.key)
@@ -123,13 +123,13 @@ class Store(dict[str, Cell]):
         return passed
 
     def jump(self) -> None:
-        """Have the next few cells be some far from the last ones, so that those passed by are a sample of all."""
+        """Moves the hand some way on, so that the cells passed by are a sample of all."""
         if self._places:
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places
 
     def look_around(self, shard: Shard, first: int) -> int:
-        """Have the next decision about any of some cells of that shard take the slow path.
+        """Sends the next decision about some cells of that shard down the slow path.
 
         These are some from place `first` on; returns at which to go on, which is 0 when there are no more.
         """

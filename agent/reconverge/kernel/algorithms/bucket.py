@@ -45,7 +45,7 @@ class Bucket(Meter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
-        """What runs out since the cell was last marked; nothing does after the lease."""
+        """Returns the amount that runs out since the cell was last marked; nothing does after the lease."""
         # After the lease the hub may have granted the line to another node, and with the line the part of the
         # rate that drains here.
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
@@ -56,7 +56,7 @@ class Bucket(Meter):
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
-        """What was charged that is not in `level`; at the hub, all since the report that was answered last."""
+        """Returns the charges that are not in `level`; at the hub, all since the report that was answered last."""
         if cell.at_hub:
             return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
         return cell.used
@@ -105,9 +105,9 @@ class Bucket(Meter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: until enough has drained at the full rate, of this node's own fill or of what all have reported.
+        """Waits until enough of this node's own fill, or of all reported fill, has drained at the full rate.
 
-        What others have used has drained since they last spoke, and the hub hears of that when they speak again.
+        The others' use has drained since they last reported, and the hub hears of that when they report again.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -141,7 +141,7 @@ class Bucket(Meter):
         return cost
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """See `Meter`; what has drained since cannot be given back any more."""
+        """Gives back as much as has not drained since."""
         self.settle(cell, now_ns)
         whole = amount * self._window_ns
         if cell.at_hub:
@@ -167,11 +167,11 @@ class Bucket(Meter):
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
-        """What of the line is taken up by use, in cost times nanoseconds of the window."""
+        """Returns the part of the line that is in use, in cost times nanoseconds of the window."""
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """See `Meter`; `previous` is how full all buckets are together, in thousandths."""
+        """Takes in an answer; `previous` is how full all buckets are together, in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -184,7 +184,6 @@ class Bucket(Meter):
             cell.level = merged + (cell.charged - report.current) * self._window_ns
 
     def _move(self, cell: Cell, report: CellReport) -> None:
-        """What was reported is in the hub's own bucket; the rest is here, unless the bucket is kept at the hub."""
         told = report.previous * self._window_ns // 1000
         drained = max(0, cell.level - told) if report.floats else 0
         since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
@@ -192,7 +191,7 @@ class Bucket(Meter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Have the level here again that the hub may not have heard of, and no right."""
+        """Takes the level back that the hub may not have heard of, and no right."""
         if cell.at_hub:
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
@@ -219,7 +218,7 @@ class Bucket(Meter):
         return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
 
     def _rate(self, cell: Cell) -> int:
-        """What drains per nanosecond, times the capacity."""
+        """Returns the amount that drains per nanosecond, times the capacity."""
         if cell.at_hub:
             return 0
         return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))

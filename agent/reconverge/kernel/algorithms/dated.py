@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dated(Meter):
-    """What was charged on the last so many dates."""
+    """Counts the charges of the last so many dates."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -73,7 +73,7 @@ class Dated(Meter):
         return self._freed_ns(cell, cell.used + cost - line, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """What they had in use when last heard of; for a window, as nothing counts for longer."""
+        """Returns the others' use when last heard of; for one window, as nothing counts for longer."""
         return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -87,7 +87,7 @@ class Dated(Meter):
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: until enough of this node's own has expired, whatever becomes of the others' use.
+        """Waits until enough of this node's own use has expired, whatever becomes of the others' use.
 
         The hub counts what another node has in use until that node says that it has expired; so some of what is known
         of the others may be free by now.
@@ -160,7 +160,7 @@ class Dated(Meter):
         history.confirmed = history.reported
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """See `Meter`; what others have in use counts whole, for a window at most."""
+        """Takes in an answer; the others' use counts whole, for a window at most."""
         own = report.current if report.reset_us >= answer.reset_us else 0
         self._note_others(cell, max(0, answer.current - own), heard_ns)
         cell.fleet_used = float(answer.current + answer.silent)
@@ -211,7 +211,7 @@ class Dated(Meter):
 
 
 def _holds(cell: Cell) -> int:
-    """What a window holds at most: what is charged beyond that is a debt."""
+    """Returns the most that a window holds; a charge beyond that is a debt."""
     return cell.capacity or cell.table.capacity
 
 

@@ -1,4 +1,4 @@
-"""What a date is, by which a charge counts whole and then expires: a moment of a log, or a slice of a window."""
+"""Dates, by which a charge counts whole and then expires: a moment of a log, or a slice of a window."""
 
 # Slices. Theory of operation.
 #
@@ -37,7 +37,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dating(Protocol):
-    """What a date is."""
+    """Assigns dates to moments."""
 
     additive: bool
     """Whether a date lasts for a while, so that charges may simply be added until it is over."""

@@ -41,7 +41,7 @@ class FirstHitEdges(Edges):
             cell.until_ns = 0
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """What is charged between two windows opens the next."""
+        """Opens the next window, if this charge comes between two."""
         if cell.epoch != NONE:
             return
         hub_us = self._hub_us(cell, now_ns)
@@ -52,12 +52,12 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """See `Edges.epoch_of`: windows that overlap are one."""
+        """Returns the cell's own epoch for a window that overlaps its own: the two are one."""
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """See `Edges.forget`; on a node that is alone the window ends with it, as no other node counts in it."""
+        """Forgets; on a node that is alone the window ends as well, as no other node counts in it."""
         if cell.shard.alone:
             # An exception out of a signal handler may leave it between two windows: no charge passes that by.
             cell.room = -1
@@ -66,7 +66,7 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """See `Edges.rebase`; the window keeps its place in this node's time."""
+        """Moves to the hub's new time; the window keeps its place in this node's time."""
         measure(cell)
         cell.free_us = 0
         if cell.heard:  # the window before has no place in the hub's new time

@@ -1,4 +1,4 @@
-"""What a meter is asked about a cell: where algorithms differ, and the answers that most of them share."""
+"""The questions about a cell that algorithms answer differently, and the answers that most of them share."""
 
 # Theory of operation.
 #
@@ -38,7 +38,7 @@ from reconverge.kernel.cell import Cell, Mark
 
 
 class Memory(Protocol):
-    """What keeps the use of keys that have left; `kernel/evicted.py` has the one there is."""
+    """Keeps the use of keys that have left; `kernel/evicted.py` implements it."""
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
         """Keep what a key has used in a window and the one before; returns whether that could be kept."""
@@ -90,7 +90,7 @@ class Meter:
         raise NotImplementedError
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """What this node has used, rounded up."""
+        """Returns this node's own use, rounded up."""
         raise NotImplementedError
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
@@ -102,7 +102,7 @@ class Meter:
         raise NotImplementedError
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """What the others had used when last heard of, less what has faded since."""
+        """Returns the others' use when last heard of, less the part that has faded since."""
         raise NotImplementedError
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -122,7 +122,7 @@ class Meter:
         raise NotImplementedError
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
-        """What all nodes have used, as far as this one knows."""
+        """Returns the use of all nodes, as far as this one knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
     def begin(self, cell: Cell, now_ns: int) -> None:
@@ -130,11 +130,11 @@ class Meter:
         cell.marked_ns = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """Have a memory keep what a cell has used, which is to leave; returns whether it may leave now."""
+        """Puts the use of a cell that is to leave into a memory; returns whether the cell may leave now."""
         raise NotImplementedError
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Have a cell that begins go on from what a memory has kept of its key."""
+        """Continues a new cell with the use that a memory has kept of its key."""
         raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
@@ -147,7 +147,7 @@ class Meter:
         """The hub's clock is not where it was thought to be."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
-        """What of this node's line is taken up by use, so that it cannot be given away; rounded up."""
+        """Returns the part of this node's line that is in use and cannot be given away; rounded up."""
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
@@ -155,11 +155,11 @@ class Meter:
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
-        """What of the line is not taken up."""
+        """Returns the part of the line that is not in use."""
         return self.spare(cell, cell.line, now_ns)
 
     def owed(self, cell: Cell) -> float:
-        """What can only be paid off with a line."""
+        """Returns the debt that only a line can pay off."""
         return 0.0
 
     def look(self, cell: Cell) -> int:
@@ -183,7 +183,7 @@ class Meter:
             cell.previous -= min(amount, cell.previous)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """What counts in the present window, and what counts beside that; see `CellReport`."""
+        """Returns the count of the present window, and the count beside it; see `CellReport`."""
         return cell.used, cell.previous
 
     def confirm(self, cell: Cell) -> None:
@@ -198,7 +198,7 @@ class Meter:
             cell.silent = answer.silent
 
     def leave_hub(self, cell: Cell) -> None:
-        """What this node has in use is told as ever from here on, wherever the key is kept; it may hold nothing."""
+        """Leaves the hub; this node's use is reported as ever from here on, wherever the key is kept."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""

@@ -66,7 +66,7 @@ class Terms(NamedTuple):
     """By what a cell of a paced limit is paid off, and what can be stored, when its quota is about to change."""
 
     rate: int
-    """What a nanosecond pays off at the line that the node has, times `capacity`; zero without a line."""
+    """The amount that a nanosecond pays off at the node's line, times `capacity`; zero without a line."""
     whole: int
     """The same at all of the limit."""
     capacity: int
@@ -90,7 +90,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """See `Meter`; while there are waiters, what could have drained of an empty bucket makes up for being late."""
+        """Drains the level. While there are waiters, the surplus of an empty bucket makes up for being late."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # something may have been given back
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -117,7 +117,7 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """See `Bucket.taken`; what was let out of the queue takes up nothing."""
+        """Returns the part of the line in use; requests that were let out of the queue take up nothing."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
@@ -152,7 +152,7 @@ class LeakyBucket(Bucket):
 
 
 class Smooth(LeakyBucket):
-    """What permits that were stored while there were no requests are worth: the two smooth limits differ in this alone.
+    """A bucket whose unused rate is stored as permits; the two smooth limits differ in the worth of a permit alone.
 
     After the RateLimiter of Guava, as its documentation explains it: what a request costs decides how long the next one
     waits. `level` is what is owed, `stored` what is stored. Of a line that shrinks the same part of the permits goes;
@@ -164,7 +164,7 @@ class Smooth(LeakyBucket):
         self._owed_most = limit.cost_max * limit.unit * limit.window_ns
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """See `Meter`; first what is owed is paid off, and what is left then is stored."""
+        """Pays off the debt first, and stores the rest."""
         self._follow_line(cell, now_ns)
         drained = self._drained(cell, now_ns)
         surplus = max(0, drained - cell.level)
@@ -187,22 +187,22 @@ class Smooth(LeakyBucket):
         return 0
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`: what is owed, and what is missing of all that can be stored."""
+        """Returns the debt, and the part of all permits that is missing."""
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`: anything while nothing is owed."""
+        """Returns no bound while nothing is owed."""
         return NEVER_NS if line > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
         return max(1, self._paid_off_ns(cell, cell.level, now_ns))
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """See `Meter`; lines are parts of the rate, and no node can have used up another's."""
+        """Returns 0: lines are parts of the rate, and no node can have used up another's."""
         return 0.0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`: until nothing is owed and all is stored."""
+        """Waits until nothing is owed and all is stored."""
         longest_ns = 2 * self.idle_ns + cell.level // self._quota
         return min(self._paid_off_ns(cell, self._missing(cell), now_ns), longest_ns)
 
@@ -213,14 +213,14 @@ class Smooth(LeakyBucket):
         cell.level = level
 
     def taken(self, cell: Cell) -> int:
-        """See `Bucket.taken`: what is owed has gone, and holds up no other request."""
+        """Returns 0: a debt has gone already, and holds up no other request."""
         return 0
 
     def terms(self, cell: Cell) -> Terms:
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: Terms) -> None:
-        """See `LeakyBucket`: the next request may go when it could, and as much of what can be stored is stored.
+        """Keeps the moment at which the next request may go, and the stored share of all permits.
 
         Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line
         owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now on.
@@ -262,11 +262,11 @@ class Smooth(LeakyBucket):
         cell.share = cell.line
 
     def _stored_most(self, cell: Cell) -> int:
-        """What can be stored with the cell's line."""
+        """Returns the most that can be stored with the cell's line."""
         raise NotImplementedError
 
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
-        """What is stored when the cell comes to a line from none."""
+        """Returns the permits that are stored when the cell comes to a line from none."""
         raise NotImplementedError
 
     def _price(self, cell: Cell, amount: int) -> int:

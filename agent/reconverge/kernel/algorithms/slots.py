@@ -62,11 +62,11 @@ from reconverge.limit.limit import Limit
 RETRY_NS: Final = SECOND_NS
 """After so long another try may be worth it, where nothing tells how long what is in progress will take."""
 PEAK_NS: Final = SECOND_NS
-"""What a node had in progress at most is remembered for about so long."""
+"""A peak of work in progress is remembered for about so long."""
 
 
 class Slots(Meter):
-    """What is in progress."""
+    """Counts the work in progress."""
 
     aligned = True
     slots = True
@@ -91,32 +91,32 @@ class Slots(Meter):
         return line - cell.used
 
     def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """See `Meter`: a guess, as nothing tells when work ends."""
+        """Returns a guess, as nothing tells when work ends."""
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: a guess."""
+        """Returns a guess."""
         return RETRY_NS
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: any work may end at any moment."""
+        """Returns 0, as any work may end at any moment."""
         return 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """See `Meter`: a guess, if anything is in progress."""
+        """Returns a guess, if anything is in progress."""
         return RETRY_NS if cell.used + cell.others_current > 0 else 0
 
     def clear(self, cell: Cell) -> None:
-        """What is in progress goes on."""
+        """Forgets nothing, as work in progress goes on."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """The hub counts nothing of what a node has in progress that is gone; this node tells of it anew."""
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """See `Meter`; what was in use until now is the peak, if any."""
+        """Gives slots back; the use until now is the peak, if it is the highest."""
         peak = max(cell.level, cell.used)
         returned = min(amount, cell.used)
         cell.level = peak
@@ -124,7 +124,7 @@ class Slots(Meter):
         cell.counted -= returned
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """What was in progress at most lately, now included; to be called once for each report."""
+        """Returns the most that was in progress lately, now included; to be called once for each report."""
         above = max(0, cell.level - cell.used)
         passed_ns = max(0, now_ns - cell.marked_ns)
         peak = cell.used + above
@@ -143,12 +143,12 @@ class SlotEdges(Edges):
         cell.until_ns = leased_until_ns if bounded else NEVER_NS
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """See `Edges.rebase`: the hub's time means nothing here."""
+        """Anchors the cell; the hub's time means nothing here."""
         self.anchor(cell, now_ns)
         return cell.used > 0
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """See `Edges.forget`: what is in progress cannot be forgotten."""
+        """Forgets nothing, as work in progress cannot be forgotten."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
         """Be in the window; as one that has been open for long, so that nothing is expected of the rest of it."""

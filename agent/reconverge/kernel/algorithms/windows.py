@@ -13,7 +13,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Have a cell begin in the window of the memory, with what was used in that: it goes on from there as any cell."""
+    """Begins a cell in the window of the memory, with the use that it has kept."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept
@@ -66,7 +66,7 @@ class FixedWindow(Meter):
         return max(1, closes_ns(cell) - now_ns)
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """See `Meter`: until the window ends, if the quota is used up."""
+        """Waits until the window ends, if the quota is used up."""
         if cell.used + cell.others_current + cost <= cell.capacity:
             return 0
         return super().fleet_earliest_ns(cell, cost, now_ns)
@@ -115,7 +115,7 @@ class SlidingWindow(Meter):
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """See `Meter`; of a key that is kept at the hub, the line is about this window alone."""
+        """Returns the room below a line; at the hub, the line is about this window alone."""
         if cell.at_hub:
             return line - cell.used
         return line - cell.used - self._faded(cell.previous, cell, now_ns)
@@ -137,7 +137,7 @@ class SlidingWindow(Meter):
         return self._left_ns(cell, now_ns) if cell.previous + cell.others_previous > 0 else 0
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """See `Meter`; the window before counts, too, as far as it has not faded."""
+        """Takes in an answer; the window before counts, too, as far as it has not faded."""
         super().hear_of_others(cell, report, answer, heard_ns, now_ns)
         counted = report.reset_us >= answer.reset_us
         if answer.epoch == cell.epoch:
@@ -157,7 +157,7 @@ class SlidingWindow(Meter):
         return self._window_ns - min(max(passed_ns, 0), self._window_ns)
 
     def _faded(self, amount: int, cell: Cell, now_ns: int) -> int:
-        """What is left of the window before, rounded up."""
+        """Returns the rest of the window before, rounded up."""
         return -(-amount * self._left_ns(cell, now_ns) // self._window_ns)
 
     def _wait_ns(self, current: int, previous: int, allowed: int, cell: Cell, now_ns: int) -> int:

@@ -36,7 +36,7 @@ from reconverge.kernel.table.table import Charged, Table, Verdict
 
 
 class AllQuotas:
-    """What callers ask of a limit with several quotas; see `composite.decider.Decider`."""
+    """Decides by several quotas at once; a `composite.decider.Decider`."""
 
     is_share = False
 
@@ -72,7 +72,7 @@ class AllQuotas:
             table.share_lock(self.lock)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """As `Table.allow`, for all quotas at once."""
+        """Allows a request if all quotas do."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -82,7 +82,7 @@ class AllQuotas:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `Table.hit`, with the grounds of the quota that binds."""
+        """Decides, with the grounds of the quota that binds."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -92,14 +92,14 @@ class AllQuotas:
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """As `Table.settles`: all quotas have room."""
+        """Returns whether all quotas have room."""
         costs = self.costs_of(cost, kind)
         plain = self.check_key(key)
         pairs = zip(self.tables, costs, strict=True)
         return all(table.settles(plain, each // table.unit) for table, each in pairs)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """As `Table.hit_and_mark`; every quota remembers where it was charged."""
+        """Decides, and lets every quota remember where it was charged."""
         units = self.costs_of(1, kind)
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
@@ -110,7 +110,7 @@ class AllQuotas:
             return self.refuse_reentry(), ()
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `Table.test`: what `hit` would answer, nothing charged."""
+        """Returns the answer that `hit` would give, without charging anything."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -142,7 +142,7 @@ class AllQuotas:
             self.tables[0].put_off(self._reset_now, key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """As `Table.refund`, to every quota."""
+        """Gives `cost` back to every quota, as `Table.refund` does."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -151,13 +151,13 @@ class AllQuotas:
         self._refund(key, costs)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Have the hub asked about `keys`, for every quota."""
+        """Asks the hub about `keys`, for every quota."""
         keys = list(keys)
         for table in self.tables:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """As `Table.decide`, one verdict for each quota: all say the same, each of its own place in time."""
+        """Decides, with one verdict for each quota: all have the same answer, each at its own place in time."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -168,7 +168,7 @@ class AllQuotas:
             return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """What each quota is charged, in the parts of a request in which it counts.
+        """Returns the cost by each quota, in the parts of a request in which it counts.
 
         By its own table of costs, if it has one. Raises InvalidCost or UnknownKind.
         """
@@ -180,7 +180,7 @@ class AllQuotas:
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     def refuse_reentry(self) -> Decision:
-        """See `Table.refuse_reentry`: all quotas share the lock, so that none can be asked."""
+        """Refuses, as the quotas share the lock, so that none can be asked."""
         return self.tables[0].refuse_reentry()
 
     def check_key(self, key: object) -> str:

@@ -1,4 +1,4 @@
-"""What requests that ask the hub want of a whole limit: of all quotas at once, or of a share and then of its parent.
+"""Questions of requests that ask the hub, to a whole limit: to all quotas at once, or to a share and then its parent.
 
 How a request waits meanwhile: `limiter/asking.py`.
 """
@@ -62,7 +62,7 @@ class Rule(Enum):
 
 
 class Word(Enum):
-    """What has become of an ask."""
+    """The state of an ask."""
 
     ANSWERED = auto()
     UNSETTLED = auto()
@@ -112,7 +112,7 @@ class AskGate:
         return self._now_ns() if all(asked) else None
 
     def ask_again(self, cells: Sequence[Cell]) -> bool:
-        """Have the hub asked about those cells again; returns whether it is."""
+        """Asks the hub about those cells again; returns whether it does."""
         now_ns = self._now_ns()
         asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
         return any(asked)
@@ -166,7 +166,10 @@ class AskGate:
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], since_ns: int) -> Word:
-        """What has become of an ask that each report since `since_ns` carries, as `join` has said. Raises Reentry."""
+        """Returns the state of an ask that each report since `since_ns` carries, as `join` has returned.
+
+        Raises Reentry.
+        """
         now_ns = self._now_ns()
         words = [cell.table.lock.run(_word_on, cell, since_ns, now_ns) for cell in cells]
         return next((word for word in (Word.MISSED, Word.AWAITED, Word.UNSETTLED) if word in words), Word.ANSWERED)
@@ -266,7 +269,9 @@ class Together:
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
     def weigh(self, key: str, costs: Costs, rule: Rule, now_ns: int) -> Weighed:
-        """What a request finds, by a rule. The lock is held, until that has been charged, refused or looked at.
+        """Looks at all quotas for a request, by a rule.
+
+        The lock is held until it has been charged, refused or looked at.
 
         Meanwhile no charge passes without the lock.
         """
@@ -280,7 +285,7 @@ class Together:
 
 
 class Weighed(NamedTuple):
-    """What a request finds at some quotas. The lock is held."""
+    """The room that a request finds at some quotas. The lock is held."""
 
     tables: Sequence[Table]
     cells: list[Cell]
@@ -313,7 +318,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
     def look(self, now_ns: int, *, counted: bool) -> Settled:
-        """What it would have been answered, but that something else has refused it: nothing is charged."""
+        """Returns the answer that the request would have had if nothing else had refused it: nothing is charged."""
         for cell in self.cells:
             take_interest(cell, now_ns)
         self._uncount(counted=counted)
@@ -327,7 +332,7 @@ class Weighed(NamedTuple):
 
 
 def _within_line(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """What is spare of the node's own part of the limit, and whether a cost fits into it."""
+    """Returns the room within the node's own part of the limit, and whether a cost fits into it."""
     table.edges.advance(cell, now_ns)
     spare = table.meter.spare(cell, usable_line(cell, now_ns), now_ns)
     return spare, cost <= spare

@@ -1,4 +1,4 @@
-"""What decides about a whole limit, however many tables that takes: the one face that callers see."""
+"""Decides about a whole limit, of one table or of several: the one face that callers see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.policies import Policy
 
 
 class Decider(Protocol):
-    """What callers ask of a limit.
+    """Answers callers about a limit.
 
     One with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
     a share of its parent's quota is either of two (`ShareLimit`).
@@ -56,7 +56,7 @@ class Decider(Protocol):
         ...
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `allow`, with the grounds."""
+        """Decides as `allow`, with the grounds."""
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -64,15 +64,15 @@ class Decider(Protocol):
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """As `hit`, for a charge that will be corrected later."""
+        """Decides as `hit`, for a charge that will be corrected later."""
         ...
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """What `hit` would answer, without charging anything."""
+        """Returns the answer that `hit` would give, without charging anything."""
         ...
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict | tuple[Verdict, ...]:
-        """As `allow` at a given moment, with what an observer needs to check the answer."""
+        """Decides as `allow` at a given moment, with the facts by which an observer checks the answer."""
         ...
 
     def usage(self, key: str) -> Usage:
@@ -92,11 +92,11 @@ class Decider(Protocol):
         ...
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Have the hub asked about `keys`."""
+        """Asks the hub about `keys`."""
         ...
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """What a request costs by each quota, in the parts of one in which that counts."""
+        """Returns the cost of a request by each quota, in the parts of one in which that counts."""
         ...
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:

@@ -1,4 +1,4 @@
-"""What requests that wait for a key ask of a whole limit: of all quotas at once, or of a share and then of its parent.
+"""Questions of requests that wait for a key, to a whole limit: to all quotas at once, or a share and then its parent.
 
 A gate lets one request through or none, and says when to try again. The queue decides which one comes first.
 """
@@ -34,11 +34,11 @@ from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.table import Table
 
 Costs: TypeAlias = tuple[int, ...]
-"""What a request costs by each quota, in the parts of one in which that counts; see `costs_of`."""
+"""The cost of a request by each quota, in the parts of one in which that counts; see `costs_of`."""
 
 
 class Turn(NamedTuple):
-    """What came of a try."""
+    """The result of a try."""
 
     decision: Decision | None
     """The answer to the request that was let through, and charged in the same moment; None when none was."""
@@ -47,7 +47,7 @@ class Turn(NamedTuple):
 
 
 class Gate(Protocol):
-    """What waiting asks of a limit. All raise CostExceedsQuota for what could never be let through, and Reentry."""
+    """Lets waiting requests through. All methods raise CostExceedsQuota for a hopeless cost, and Reentry."""
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
         """Let a request through if it may go now; `again` when it waits, so that it has been counted as demand."""
@@ -85,7 +85,7 @@ class AllOf:
         self._first = tables[0]
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """See `Gate.try_turn`; the next try is for when the last of the quotas that lack something may have it."""
+        """Tries; the next try is for when the last of the quotas that lack something may have it."""
         return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
 
     def _try_turn(self, key: str, costs: Costs, again: bool, now_ns: int) -> Turn:
@@ -132,7 +132,7 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """See `Gate.turn_away`; the answer is that of the quota to wait for longest, those ahead included.
+        """Turns a request away with the answer of the quota to wait for longest, those ahead included.
 
         Only the quotas that refuse, to this request or to those ahead, count a refusal; or all, if none does but those
         ahead have not gone yet.
@@ -159,7 +159,7 @@ class AllOf:
         return binding(answers)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """See `Gate.at_least_ns`: as long as the slowest of the quotas takes."""
+        """Returns the wait of the slowest quota."""
         return self._first.lock.run(self._at_least_ns, key, costs, ahead, self._first.now_ns())
 
     def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
@@ -202,7 +202,7 @@ class EitherOf:
         return Turn(None, min(again_ns))
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """See `Gate.queue_up`: it waits for both."""
+        """Queues at the share and at its parent."""
         for gate in self._able(costs):
             joined: list[Cell] = []
             try:
@@ -218,7 +218,7 @@ class EitherOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:  # noqa: ARG002  # see above
-        """See `Gate.turn_away`; the answer is that of whichever may admit the request first."""
+        """Turns a request away with the answer of the gate that may admit it first."""
         answers = [gate.turn_away(key, costs, ahead=(0,), waited=waited) for gate in self._able(costs)]
         return min(answers, key=lambda answer: answer.retry_after)
 
@@ -226,7 +226,7 @@ class EitherOf:
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
-        """What is borrowed was asked of the share: a request came there, and left again."""
+        """Counts the borrowed cost as demand on the share: a request came there, and left again."""
         share, cells = AllOf((self._share,)), list[Cell]()
         share.queue_up(key, costs, cells)
         share.step_out(cells, costs)

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """What a request asks of one limit."""
+    """One request's demand on one limit."""
 
     limit: Decider
     key: str
@@ -41,11 +41,11 @@ class Part(NamedTuple):
     counted: bool = False
     """Whether it has been counted as demand, when it began to ask."""
     units: Costs | None = None
-    """What one unit of it costs by each quota, if its charge can be corrected later."""
+    """The cost of one unit of it by each quota, if its charge can be corrected later."""
 
 
 class Claimed(NamedTuple):
-    """What a request asks of one limit that may be decided about without a closer look."""
+    """One request's demand on a limit that may be decided about without a closer look."""
 
     limit: Decider
     key: str
@@ -83,7 +83,7 @@ hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native)
 
 
 class Joint(NamedTuple):
-    """What became of a request: one answer for each part."""
+    """The answers to a request, one for each part."""
 
     allowed: bool
     settled: list[Settled]
@@ -105,7 +105,7 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
 
 
 def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]) -> T:
-    """What `work` returns, called with all locks of a kernel held. Raises Reentry.
+    """Calls `work` with all locks of a kernel held, and returns its result. Raises Reentry.
 
     What `work` wants done when no lock is held waits for the last of them.
     """

@@ -16,7 +16,7 @@ Many: TypeAlias = Sequence[int] | memoryview
 
 
 def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
-    """What decides about many keys of a limit at once."""
+    """Returns the function that decides about many keys of a limit at once."""
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many
         return compiled
@@ -24,7 +24,7 @@ def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]
 
 
 def allow_many(table: Decider, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-    """As `allow` for each key, in that order. Everything is looked at before anything is charged."""
+    """Decides about each key, in that order. Everything is looked at before anything is charged."""
     bytes_max = table.tables[0].kernel.key_bytes_max
     checked = [plain_key(key, bytes_max) for key in keys]
     if costs is None:

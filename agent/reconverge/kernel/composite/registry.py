@@ -42,7 +42,7 @@ class Composites:
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
-        """What decides about these quotas; `parents` are the tables of a limiter that this one has a share of.
+        """Declares a limit of these quotas; `parents` are the tables of a limiter that this one has a share of.
 
         Raises InvalidLimit, InvalidSetting or LimitConflict.
         """

@@ -25,7 +25,7 @@ from reconverge.limit.limit import FIRST_HIT, PACED, Limit
 
 
 class ShareLimit:
-    """What callers ask of a limit with a parent; see `composite.decider.Decider`."""
+    """Decides by a share and its parent; a `composite.decider.Decider`."""
 
     is_share = True
 
@@ -38,21 +38,21 @@ class ShareLimit:
         self._pool = pool
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """As `Table.allow`, out of the share or else out of the pool."""
+        """Allows a request out of the share or else out of the pool."""
         cost = self._share.cost_of(cost, kind)
         return any(table.allow(key, cost) for table in self.able((cost,)))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `Table.hit`; a refusal names whichever may admit the request first."""
+        """Decides; a refusal names the one of the two that may admit the request first."""
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # as said
-        """As `Table.settles`: what the share refuses the pool may admit, so a closer look has to tell."""
+        """Returns False: the pool may admit a request that the share refuses, so a closer look has to tell."""
         return False
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """As `Table.hit_and_mark`; what was borrowed goes back to the pool."""
+        """Decides; a borrowed charge goes back to the pool."""
         unit = self._share.cost_of(1, kind)
         cost = self._share.cost_of(cost, kind)
         charges: tuple[Charged, ...] = ()
@@ -66,7 +66,7 @@ class ShareLimit:
         return self._first(iter(answers)), charges
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `Table.test`: what `hit` would answer, nothing charged."""
+        """Returns the answer that `hit` would give, without charging anything."""
         cost = self._share.cost_of(cost, kind)
         return self._first(table.test(key, cost) for table in self.able((cost,)))
 
@@ -87,7 +87,7 @@ class ShareLimit:
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Have the hub asked about `keys`, for the share and the pool."""
+        """Asks the hub about `keys`, for the share and the pool."""
         keys = list(keys)
         for table in self.tables:
             table.warm(keys)
@@ -96,7 +96,7 @@ class ShareLimit:
         return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """As `Table.decide`: the verdict of the share, and if it refused, that of the pool."""
+        """Decides, with the verdict of the share, and if that refused, that of the pool."""
         verdicts: list[Verdict] = []
         for table in self.tables:
             verdicts.append(table.decide(key, cost, now_ns))
@@ -105,7 +105,7 @@ class ShareLimit:
         return tuple(verdicts)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """What a request costs, out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
+        """Returns the cost out of the share or out of the pool. Raises InvalidCost or UnknownKind."""
         return self._share.costs_of(cost, kind)
 
     @property
@@ -137,7 +137,7 @@ class ShareLimit:
 
 
 def what_is_left(pool: Limit, share: Limit) -> Limit:
-    """What remains of a parent's limit, or of what others have left of it, for all. Raises InvalidLimit.
+    """Subtracts a share from its parent's limit, or from the rest that other shares leave. Raises InvalidLimit.
 
     Shares add up with the rest to the whole, because both are counted alike: in the same windows, or, for buckets,
     filled and drained at rates and bursts that add up.

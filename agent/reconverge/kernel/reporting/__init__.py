@@ -1,1 +1,1 @@
-"""What cells tell the hub, in which order, and what they make of its answers."""
+"""Reports of cells to the hub, their order, and the use of its answers."""

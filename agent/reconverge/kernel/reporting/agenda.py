@@ -145,7 +145,7 @@ class Agenda:
 
 
 class ShardFields:
-    """What `ShardState` keeps for decisions and for exchanges."""
+    """The fields of a `ShardState` for decisions and for exchanges."""
 
     early_ns: int
     dirty: Lanes
@@ -172,7 +172,7 @@ class ShardFields:
 
 
 class TallyFields:
-    """What `Tally` keeps its numbers in."""
+    """The counts and queues of a `Tally`."""
 
     __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 
@@ -213,7 +213,7 @@ def due_cells(
 
 
 def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lock, most: int) -> int:
-    """Have up to `most` of the new keys of a limit, which `lock` guards, be reported with the next batch.
+    """Puts up to `most` of a limit's new keys, which `lock` guards, forward to the next batch.
 
     They wait with the other cells of the shard that are in a hurry, or are `waiting`. Returns how many there were.
     """

@@ -33,7 +33,7 @@ BURST_NS = SECOND_NS // 10
 
 
 class Asker(Protocol):
-    """What waits for an answer of the hub."""
+    """Waits for an answer of the hub."""
 
     def wake(self) -> None:
         """Look again. Never waits, and never fails."""
@@ -65,7 +65,7 @@ class AskBudget:
 
 
 class AskState:
-    """What asks have to do with one shard of the hub. Moments are monotonic nanoseconds."""
+    """The state of asks at one shard of the hub. Moments are monotonic nanoseconds."""
 
     acked_ns: int
     """When the last batch that was answered had been sent."""
@@ -77,9 +77,9 @@ class AskState:
         self.asking_ns = NEVER_NS
         """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
         self.askers: dict[Asker, None] = {}
-        """What waits for an answer; changed in single steps, so that it needs no lock."""
+        """The requests that wait for an answer; changed in single steps, so that they need no lock."""
         self.told: dict[Asker, None] = {}
-        """What was told of an answer, and has not looked at it yet."""
+        """The requests that have an answer, and have not looked at it yet."""
         self.turned_ns = NEVER_NS
         """When the runner had its last turn, with a batch under way; never, while it notes none."""
         self.free_ns = -NEVER_NS
@@ -137,7 +137,7 @@ class AskState:
         self._in_vain_ns = self.acked_ns
 
     def wake_askers(self) -> None:
-        """Have all that ask look again."""
+        """Wakes all that ask, so that they look again."""
         for asker in list(self.askers):
             self.told[asker] = None
             if asker in self.askers:

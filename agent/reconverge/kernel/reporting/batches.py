@@ -1,4 +1,4 @@
-"""What is said and heard of many cells at once."""
+"""Reports and answers of many cells at once."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now
 
 
 def look_again_at(cell: Cell, now_ns: int) -> bool:
-    """See `look_again`."""
+    """Takes the cell's lock and calls `look_again`."""
     return cell.table.lock.run(look_again, cell, now_ns)
 
 
 def rebase(cell: Cell, now_ns: int) -> None:
-    """See `Edges.rebase`; what still counts is reported in the hub's new time."""
+    """Moves a cell to the hub's new time; its use that still counts is reported in that."""
     cell.table.lock.run(_rebase, cell, now_ns)
 
 

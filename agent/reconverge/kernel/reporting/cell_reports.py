@@ -1,4 +1,4 @@
-"""What a cell tells the hub, and what it makes of the answer: the node's half of the lines protocol.
+"""A cell's report to the hub, and its use of the answer: the node's half of the lines protocol.
 
 The hub's half is the merge rule.
 """
@@ -179,7 +179,7 @@ def _said_line(cell: Cell) -> int:
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
-    """What was asked for; of a key about which requests in doubt ask the hub, what waits for its answer.
+    """Returns the amount that was asked for; for a key about which requests ask the hub, the cost that waits for it.
 
     If none has asked since the last report, a request that was refused counts as one that waits: it may come again.
     """
@@ -429,7 +429,7 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
 
 
 def _need(cell: Cell, used: int, *, early: bool) -> float:
-    """What this node expects to use until the next exchange has been answered."""
+    """Returns the use that this node expects until the next exchange has been answered."""
     table = cell.table
     if table.policy.merged_only:
         return 0.0
@@ -468,7 +468,7 @@ def _need_of_slots(cell: Cell, used: int) -> float:
 
 
 def _expected(cell: Cell) -> float:
-    """What is likely to be asked of this node until the next exchange has been answered, with a margin."""
+    """Returns the likely demand on this node until the next exchange has been answered, with a margin."""
     horizon_ns = cell.table.interval_ns + cell.shard.round_trip_ns
     return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
 

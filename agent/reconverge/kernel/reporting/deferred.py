@@ -63,7 +63,7 @@ class Later:
         return False
 
     def give_back(self, shard: ShardFields) -> None:
-        """Have everything be sorted anew, because intervals have changed."""
+        """Returns all cells to be sorted anew, because intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
                 if cell.dirty:

@@ -54,7 +54,7 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Have a cell wait behind the others of its limit, and in no other numbered queue any more."""
+        """Appends a cell behind the others of its limit, and takes it out of any other numbered queue."""
         self._add(cell)
         if self.number:
             cell.dirty = self.number  # last: queued twice does no harm, what is marked and missing is never said

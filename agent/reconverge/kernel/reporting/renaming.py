@@ -1,4 +1,4 @@
-"""What becomes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten."""
+"""Changes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten."""
 
 # Theory of operation.
 #

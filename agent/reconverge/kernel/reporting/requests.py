@@ -36,7 +36,7 @@ GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
-    """Have the cell reported with the next exchange of its shard; a new one in its turn."""
+    """Marks the cell to be reported with the next exchange of its shard; a new one in its turn."""
     if not cell.dirty and not _is_refused(cell):
         # Queued first: what is there twice does no harm, what is missing is never said.
         cell.fresh = not cell.heard and cell.place >= 0
@@ -48,7 +48,7 @@ def mark_dirty(cell: Cell) -> None:
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:
-    """Have the cell reported with the next exchange, and start a runner if there may be none."""
+    """Marks the cell to be reported with the next exchange, and starts a runner if there may be none."""
     shard = cell.shard
     # Asked before, because another table's decision may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
@@ -82,7 +82,7 @@ def take_interest(cell: Cell, now_ns: int) -> None:
 
 
 def request_early(cell: Cell, when_ns: int) -> None:
-    """Have the cell reported at `when_ns`, ahead of the next regular exchange."""
+    """Asks for the cell to be reported at `when_ns`, ahead of the next regular exchange."""
     if cell.urgent or cell.shard.alone or cell.table.policy.merged_only or _is_refused(cell):
         return
     cell.early_ns = when_ns
@@ -98,7 +98,7 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
-    """Have the cell reported with the next batch, which leaves as soon as none is under way, for a request that waits.
+    """Reports the cell with the next batch, for a request that waits; it leaves as soon as none is under way.
 
     Returns False if that cannot be: the key is not counted by itself, it is one new key too many, or the budget for
     asks is used up.
@@ -141,7 +141,7 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
 
 
 def let_stay(cell: Cell) -> None:
-    """Have a key stay that was to leave with its next report."""
+    """Keeps a key that was to leave with its next report."""
     if cell.leaving:
         cell.leaving = False
         cell.shard.leaving -= 1
@@ -153,7 +153,7 @@ def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
 
 
 def _want_wake(cell: Cell) -> None:
-    """Have the loop woken when no lock is held."""
+    """Asks for the loop to be woken when no lock is held."""
     node = cell.table.kernel
     node.wake_wanted = node.after_unlock = True
 

@@ -40,7 +40,7 @@ def counted_otherwise(one: Limit, other: Limit) -> list[str]:
 
 
 def why_not(table: LimitState, limit: Limit) -> str | None:
-    """What keeps the limit of a table from becoming that one, if anything does."""
+    """Explains why the limit of a table cannot become that one; None if it can."""
     changed = counted_otherwise(table.limit, limit)
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)
@@ -88,7 +88,7 @@ def terms_of(table: LimitState, cells: list[Cell]) -> list[Terms | None]:
 
 
 def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
-    """Have a cell keep to the new capacity, where it was `before`; `former` is what it was paid off by, if paced."""
+    """Adapts a cell to a new capacity, which was `before`; `former` is the rate that paid it off, if paced."""
     cell.room = -1
     if cell.shard.alone:
         cell.line = cell.base = line_alone(table, cell.key)
@@ -108,7 +108,7 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: Terms | N
 
 
 def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Have a cell keep to the new policy: of the overdraft, this node's part of it at most."""
+    """Adapts a cell to the new policy: of the overdraft, it keeps this node's part at most."""
     cell.room = -1
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:

@@ -1,4 +1,4 @@
-"""What is charged or given back after the request: settlements, refunds and resets. The lock is held."""
+"""Charges and refunds after the request: settlements, refunds and resets. The lock is held."""
 
 from __future__ import annotations
 

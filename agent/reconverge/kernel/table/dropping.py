@@ -58,7 +58,7 @@ class Dropped:
         """The names of tables that were taken in again because they were asked, for the one that drops them."""
 
     def start_over(self) -> None:
-        """Have none of them use a lock that a thread of another process may have held."""
+        """Replaces the locks of all tables, as a thread of another process may have held them."""
         self.back.clear()
         for table in self._all_held():
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
@@ -92,7 +92,7 @@ class Dropped:
         return [table for reference in self._held.valuerefs() if (table := reference()) is not None]
 
     def take_in_again(self, table: Table) -> None:
-        """Have a table be one of the node's again. Its lock is held."""
+        """Makes a table one of the node's again. Its lock is held."""
         if not table.dropped:
             return
         if self._kernel.tables.setdefault(table.name, table) is not table:

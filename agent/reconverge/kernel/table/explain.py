@@ -1,4 +1,4 @@
-"""What a decision says (`limit`, `remaining`, `retry_after`, ...), and what a key has used.
+"""The grounds of a decision (`limit`, `remaining`, `retry_after`, ...), and the use of a key.
 
 Nothing is charged. The lock is held, but for `usage_as_it_stands`.
 """
@@ -78,7 +78,7 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
-    """What can be read of a cell that another call is at work on; changes nothing, and needs no lock."""
+    """Reads a cell that another call is at work on; changes nothing, and needs no lock."""
     cell = table.cells.get(key)
     limit = table.nominal // table.unit
     if cell is None:
@@ -102,7 +102,7 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
-    """As `usage_at`, but the hub is asked nothing, and no cell is made where there is none."""
+    """Reads as `usage_at`, but asks the hub nothing, and makes no cell where there is none."""
     cell = table.cells.get(key)
     if cell is None:
         return None

@@ -55,7 +55,7 @@ def goes_straight_on() -> bool:
 
 
 class Decides(Protocol):
-    """What the fast path needs of a table, to read and to leave to it."""
+    """The part of a table that the fast path reads, and leaves decisions to."""
 
     lock: Lock
     cells: Store
@@ -79,7 +79,7 @@ class Held:
 
 
 def charge_at_once(table: Decides) -> None:
-    """Have a table allow without its lock; to be called again when the limit has changed."""
+    """Makes a table allow without its lock; to be called again when the limit has changed."""
     held: Held = vars(table).setdefault("held", Held())  # the same for every function that was made before
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.

@@ -162,7 +162,7 @@ def leaves_in_use(table: LimitState) -> bool:
 
 
 def used_if_may_leave(cell: Cell, now_ns: int) -> int:
-    """What a cell has used, which was brought to `now_ns`; NEVER_NS if it must stay."""
+    """Returns the use of a cell, which was brought to `now_ns`; NEVER_NS if it must stay."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
     corrected = cell.lows is not None  # a bucket keeps account of how low it was, so that some may be given back
@@ -184,7 +184,7 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """What a cell has used that would be remembered: -1 if nothing, NEVER_NS if it must stay. Asked by C."""
+    """Returns the use of a cell that would be remembered: -1 if none, NEVER_NS if it must stay. Called by C."""
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
 
@@ -201,7 +201,7 @@ def is_reset_lately(cell: Cell, now_ns: int) -> bool:
 
 
 def used_now(cell: Cell, now_ns: int) -> int:
-    """What is used of a cell, which is brought to `now_ns`."""
+    """Brings a cell to `now_ns` and returns its use."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

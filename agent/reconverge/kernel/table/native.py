@@ -1,4 +1,4 @@
-"""What the compiled kernel has to know of a limit to decide about it in place of Python."""
+"""Tells the compiled kernel enough of a limit to decide about it in place of Python."""
 
 # The compiled kernel decides about the limits that most users have: fixed windows, sliding windows and buckets that
 # follow the clock, by one of the four policies. A full second kernel would be twice the code to be wrong in. C calls
@@ -27,7 +27,7 @@ POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT,
 
 
 def serve(table: LimitState) -> None:
-    """Have the compiled kernel decide about a limit; to be called again when the limit has changed."""
+    """Lets the compiled kernel decide about a limit; to be called again when the limit has changed."""
     store = cast("Any", table.cells)
     # The compiled clock is the one that Python reads on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns

@@ -43,7 +43,7 @@ def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cel
 
 
 def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """What fits below the line, and whether `cost` may be admitted; nothing is charged yet."""
+    """Returns the room below the line, and whether `cost` may be admitted; nothing is charged yet."""
     table.edges.advance(cell, now_ns)
     spare = table.meter.spare(cell, usable_line(cell, now_ns), now_ns)
     allowed = cost <= spare
@@ -84,7 +84,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Have the hub hear of the cell, soon enough that the next line comes before this one is used up."""
+    """Reports the cell soon enough that the next line comes before this one is used up."""
     cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -128,7 +128,7 @@ def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int
 
 
 def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> None:
-    """Have a refused request count as use; it is in no lifetime number."""
+    """Counts a refused request as use; it is in no lifetime number."""
     measure(cell)
     cell.used += cost
     cell.counted = cell.used  # it was not charged
@@ -156,7 +156,7 @@ def reach_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) -
 
 
 def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """What may be admitted before the first answer: nothing to a key that may have been here before."""
+    """Returns the reach before the first answer: nothing for a key that may have been here before."""
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)
         if cell.doubted:
@@ -165,7 +165,7 @@ def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def view_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) -> View:
-    """What the node knows of a cell, for its policy."""
+    """Describes a cell to its policy."""
     window_ns = closes_ns(cell) - cell.opened_ns
     passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
     staleness_ns = max(0, now_ns - cell.heard_ns)

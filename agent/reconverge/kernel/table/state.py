@@ -1,4 +1,4 @@
-"""What there is to know of one limit on this node: its terms, its cells, and its counts. Decides nothing."""
+"""The state of one limit on this node: its terms, its cells, and its counts. Decides nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconverge.settings import MILLION
 NODES_LEASE_NS = NEVER_NS // 2
 """In place of a limit's own lease: as long as that of the node."""
 OVERFLOW_KEY = "\x00overflow"
-"""What the hub calls the cell of the keys beyond the cap; a caller's key never starts with NUL."""
+"""The key of the cell for the keys beyond the cap, at the hub; a caller's key never starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
 """Needs of a paced limit are told apart up to so much, beyond its capacity, so that lines settle in proportion to them;
@@ -137,7 +137,7 @@ class LimitState:
     def count_by(self, pool: Limit) -> None:
         """Count by a limit, or by what is left of one after a share of it was set aside."""
         self.pool = pool
-        """What of the limit is for all: all of it, unless shares of it were set aside."""
+        """The part of the limit that is for all: all of it, unless shares of it were set aside."""
         self.meter = meter_for(pool, merged_only=self.policy.merged_only)
         """The arithmetic of its algorithm."""
         self.dated = self.meter if isinstance(self.meter, Dated) else None
@@ -165,7 +165,7 @@ class LimitState:
         self.deferred = 0
         """New keys that had to wait for a later exchange than the next one before the hub was told of them."""
         self.tallies = [Tally() for _ in self.kernel.shards]
-        """What was charged and given back, by shard."""
+        """The charges and refunds, by shard."""
 
     def start_over(self) -> None:
         """Drop all cells and numbers, and whatever lock another thread may have held."""

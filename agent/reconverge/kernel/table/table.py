@@ -60,7 +60,8 @@ from reconverge.policies import Policy
 COST_MAX = QUOTA_MAX
 """The largest cost that can be charged afterwards or given back; a request never costs more than its quota."""
 REENTRY_RETRY_S: Final = 0.001
-"""What was refused in the middle of another decision may be asked again after so long: decisions take microseconds."""
+"""A request that was refused in the middle of another decision may ask again after so long: decisions take
+microseconds."""
 STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
 """Whether Python may do without the lock what C does without it."""
 _ONE = 1
@@ -81,12 +82,12 @@ class Verdict(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """What was charged to one quota for something that will be settled."""
+    """One quota's charge that will be settled."""
 
     table: Table
     mark: Mark
     unit: int
-    """What was charged for each unit of the estimate: the cost of its kind."""
+    """The charge for each unit of the estimate: the cost of its kind."""
 
 
 class Table(LimitState):
@@ -119,12 +120,12 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """See `LimitState.count_by`; how it is waited for goes with the meter."""
+        """Counts by a pool's limit; the way to wait goes with the meter."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
     def choose_path(self) -> None:
-        """Have the fastest code that knows this limit decide about it; to be called again when the limit has changed.
+        """Lets the fastest code that knows this limit decide about it; to be called again when the limit has changed.
 
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
@@ -152,11 +153,11 @@ class Table(LimitState):
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `allow`, with the grounds. Never waits."""
+        """Decides as `allow`, with the grounds. Never waits."""
         return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
-        """As `hit` at a given moment; the cost is in parts of a request, and has been checked."""
+        """Decides as `hit` at a given moment; the cost is in parts of a request, and has been checked."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -176,7 +177,7 @@ class Table(LimitState):
         return cell.used + cost <= cell.room and self.now_ns() < cell.until_ns
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """As `hit`, for a charge that will be corrected later."""
+        """Decides as `hit`, for a charge that will be corrected later."""
         unit = self.cost_of(1, kind)
         cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
@@ -192,7 +193,7 @@ class Table(LimitState):
         return explain(self, cell, cost, allowed, now_ns), (Charged(self, at, unit),)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """What `hit` would answer, without charging anything."""
+        """Returns the answer that `hit` would give, without charging anything."""
         cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -234,7 +235,7 @@ class Table(LimitState):
         self.tell(key)  # it was told too early
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Have the hub asked about `keys`, as far as it never was, and for a line on each."""
+        """Asks the hub about `keys`, as far as it never was asked, and for a line on each."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -320,7 +321,7 @@ class Table(LimitState):
         return used, past
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
-        """As `allow` at a given moment, with what an observer needs to check the answer."""
+        """Decides as `allow` at a given moment, with the facts by which an observer checks the answer."""
         cost = self.check_cost(cost) * self.unit
         return self.lock.run(self._verdict, key, cost, now_ns)
 
@@ -383,12 +384,12 @@ class Table(LimitState):
         self.kernel.note_reentry(self.name)
 
     def put_off(self, work: Callable[[*Ts], None], *args: *Ts) -> None:
-        """Have something that must not be lost done when no lock is held any more."""
+        """Puts off work that must not be lost until no lock is held any more."""
         self.note_reentry()
         self.kernel.put_off(partial(work, *args))
 
     def usage_as_it_stands(self, key: str) -> Usage:
-        """What can be read of a cell that another call is at work on; changes nothing."""
+        """Reads a cell that another call is at work on; changes nothing."""
         self.note_reentry()
         return usage_as_it_stands(self, key)
 
@@ -415,7 +416,10 @@ class Table(LimitState):
         return plain_key(key, self.kernel.key_bytes_max)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """What a request costs, in parts of one, by quota: by this one. Raises InvalidCost or UnknownKind."""
+        """Returns the cost by quota, of which there is one, in parts of a request.
+
+        Raises InvalidCost or UnknownKind.
+        """
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
@@ -439,7 +443,7 @@ class Table(LimitState):
             self.tiers.append(self)
 
     def take_over(self, key: str) -> None:
-        """Have the key here, if a table that counts with this one has it."""
+        """Takes over the key, if a table that counts with this one has it."""
         if key not in self.cells:
             try:
                 self.lock.run(_take_over, self, key, self.now_ns())
@@ -451,7 +455,7 @@ class Table(LimitState):
         return not counted_otherwise(self.limit, limit)
 
     def why_not(self, limit: Limit) -> str | None:
-        """What keeps this limit from becoming that one, if anything does."""
+        """Explains why this limit cannot become that one; None if it can."""
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
@@ -465,7 +469,7 @@ class Table(LimitState):
             self.tell(key)  # it sleeps for as long as the former quota said
 
     def _change(self, limit: Limit, now_ns: int) -> list[str]:
-        """See `change`; returns the keys that are waited for."""
+        """Changes the limit, as `change`; returns the keys that are waited for."""
         cells, before = bring_up_to(self, now_ns), self.capacity
         terms = terms_of(self, cells)
         self.count_by(limit)
@@ -511,7 +515,7 @@ class Table(LimitState):
         self.choose_path()
 
     def take_lease(self, lease_ns: int) -> None:
-        """Have lines on it last for so long; to be called before any is granted."""
+        """Sets how long lines on it last; to be called before any is granted."""
         self.lease_ns = lease_ns
         self.choose_path()
 

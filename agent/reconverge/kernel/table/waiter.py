@@ -1,4 +1,4 @@
-"""What a request that waits asks of one quota. How all quotas of a limit are asked at once: `composite/gate.py`."""
+"""A waiting request's questions to one quota. `composite/gate.py` asks all quotas of a limit at once."""
 
 # Theory of operation.
 #
@@ -31,7 +31,7 @@ class Waiter:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """What is spare, and whether the first waiter may go; nothing is charged yet."""
+        """Returns the room, and whether the first waiter may go; nothing is charged yet."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
@@ -39,7 +39,7 @@ class Waiter:
         commit(self._table, cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Have the hub hear of what cannot go yet; the waiter has not been refused."""
+        """Tells the hub of a request that cannot go yet; the waiter has not been refused."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if self._table.asks:
             cell.asking_ns = now_ns
@@ -160,14 +160,14 @@ class PacedWaiter(Waiter):
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:  # noqa: ARG002  # no part of it has to fit
-        """See `Waiter.indivisible`: it goes on credit."""
+        """Returns 0, as a paced request goes on credit."""
         return 0
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:  # noqa: ARG002  # it goes on credit
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """See `Waiter.at_least_ns`; in a fleet, as far as the line that the node has."""
+        """Returns the wait by the line that the node has, in a fleet."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring a line at any time
 
