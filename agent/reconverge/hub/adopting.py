@@ -1,4 +1,4 @@
-"""What an operator is told of a hub that has lost its data, and what becomes of the order to go on without them."""
+"""The outcome of adopting a hub's loss of data, as an operator is told it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HubData(NamedTuple):
 
 
 class Adoption(NamedTuple):
-    """What became of the order to adopt a loss in one shard."""
+    """The outcome of the order to adopt a loss in one shard."""
 
     problem: str
     """Why nothing was changed, in a sentence; empty if the loss is adopted."""

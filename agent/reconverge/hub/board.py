@@ -1,4 +1,4 @@
-"""What nodes and consoles say to each other by way of a hub: that a console is open, and how each node stands."""
+"""Messages of nodes and consoles by way of a hub: that a console is open, and how each node stands."""
 
 # Theory of operation.
 #

@@ -85,7 +85,7 @@ class HubClock:
 
     @property
     def offset_ns(self) -> int:
-        """What to add to the monotonic clock to have the hub's."""
+        """Returns the nanoseconds to add to the monotonic clock for the hub's."""
         return self._best.offset_ns
 
     def error_ns(self, now_ns: int) -> int:

@@ -23,7 +23,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check has found."""
+    """The result of one check."""
 
     check: str
     level: Level

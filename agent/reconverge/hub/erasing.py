@@ -1,4 +1,4 @@
-"""What an operator, the nodes and a hub say to each other to erase one identity."""
+"""Messages of an operator, the nodes and a hub that erase one identity."""
 
 # Theory of operation.
 #
@@ -72,7 +72,7 @@ class Erasure(NamedTuple):
     at_us: int
     """When it was given, by the hub's clock. No two orders of a hub have the same moment."""
     mark: str
-    """See `erasure_mark`."""
+    """The identity, as `erasure_mark` hashes it."""
 
 
 class Erasures(NamedTuple):
@@ -84,7 +84,7 @@ class Erasures(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """What one step of an erasure has done at a hub."""
+    """The result of one step of an erasure at a hub."""
 
     cursor: int
     """Where the next step goes on; 0 if this was the last one."""
@@ -97,7 +97,7 @@ class Erased(NamedTuple):
 
 
 class OrderReader(Protocol):
-    """What reads orders; `reconverge.hub.Eraser` is one."""
+    """Reads orders, as `reconverge.hub.Eraser` does."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
@@ -122,7 +122,7 @@ class OrderLog:
 
 
 def erasure_mark(name: str, namespace: str) -> str:
-    """What stands for an identity in an order: a hash in 16 bytes, salted with the namespace.
+    """Hashes an identity for an order, in 16 bytes salted with the namespace.
 
     With a `key_secret` the name is the keyed hash of the identity, and no guess can be tried without the secret.
     """
@@ -138,7 +138,7 @@ def names_of(identity: str) -> tuple[str, str]:
 
 
 def names_in(key: str) -> Iterator[str]:
-    """What a key of a limit may name: itself, and each of its facts, as of one that is counted by several."""
+    """Yields the names that a key of a limit may hold: itself, and each fact of a key that counts by several."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

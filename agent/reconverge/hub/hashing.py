@@ -115,7 +115,7 @@ class _HashedRows(_HashedReports):
     """The same, of reports that can say at once how they travel; see `Rows`."""
 
     def rows(self) -> bytes:
-        """See `Rows.rows`: a row says nothing of its key."""
+        """Packs the reports; a row tells nothing of its key."""
         cells = rows_of(self._cells)
         assert cells is not None
         return cells.rows()
@@ -198,7 +198,7 @@ class _Erasing(HashedHub):
         return await self._eraser.drop_keys(shard, hashed)
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """See `Eraser.erase`; by the names themselves, too, as keys may be from before they were hashed."""
+        """Erases by the names themselves, too, as keys may be from before they were hashed."""
         return await self._eraser.erase(shard, identity, self._hasher.with_hashes(names), cursor=cursor)
 
     @property

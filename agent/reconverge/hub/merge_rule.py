@@ -18,14 +18,14 @@ ELECTED = "elected"
 
 
 class MergeRule(Protocol):
-    """What a hub does with a batch, apart from all waiting."""
+    """A hub's part in an exchange, apart from all waiting."""
 
     def merge(self, batch: Batch) -> Answer:
         """Merge a batch and answer. Raises HubUnavailable when no member can."""
         ...
 
     def sums(self) -> dict[str, Totals]:
-        """What all nodes have charged and given back since the data began, by limit."""
+        """Returns the charges and refunds of all nodes since the data began, by limit."""
         ...
 
     def lose_data(self) -> None:

@@ -41,11 +41,11 @@ class Hub(Protocol):
         ...
 
     async def exchange(self, batch: Batch) -> Answer:
-        """Have the batch merged and bring the answer. Raises HubUnavailable."""
+        """Sends a batch to be merged, and returns the answer. Raises HubUnavailable."""
         ...
 
     async def totals(self) -> dict[str, Totals]:
-        """What all nodes have charged and given back since the hub's data began, by limit. Raises HubUnavailable."""
+        """Returns the charges and refunds of all nodes since the hub's data began, by limit. Raises HubUnavailable."""
         ...
 
     async def close(self) -> None:
@@ -66,11 +66,11 @@ class SettingsStore(Protocol):
     """
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Have all nodes read this from now on, and for at most `keep_s` seconds. Raises HubUnavailable."""
+        """Publishes a payload to all nodes, for at most `keep_s` seconds. Raises HubUnavailable."""
         ...
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """What was posted last; None if nothing was, or is kept any more. Raises HubUnavailable.
+        """Returns the last post; None if there is none, or it has expired. Raises HubUnavailable.
 
         Of something longer than `bytes_max` its first `bytes_max + 1` bytes are enough.
         """
@@ -115,7 +115,7 @@ class ContractStore(Protocol):
         ...
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Have each of these pages be kept for `keep_s` seconds from now, longer or shorter than it would have been.
+        """Keeps each of these pages for `keep_s` seconds from now, longer or shorter than before.
 
         Returns those that are not there. Raises HubUnavailable.
         """
@@ -203,19 +203,19 @@ class UsageLedger(Protocol):
         ...
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """Have the account's counts be what the batch says. Raises HubUnavailable."""
+        """Replaces the account's counts with those of the batch. Raises HubUnavailable."""
         ...
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """What was used in a period, all accounts together: one of the `PAGES` of a shard. Raises HubUnavailable."""
+        """Returns the use of all accounts in a period: one of the `PAGES` of a shard. Raises HubUnavailable."""
         ...
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """What each node said last that it is doing. Raises HubUnavailable."""
+        """Returns the load that each node has reported last. Raises HubUnavailable."""
         ...
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """Have this exporter be the one of that kind of periods for the next `keep_s` seconds, unless another one is.
+        """Makes this exporter the one of that kind of periods for `keep_s` seconds, unless another one is.
 
         It keeps two from doing the same work. That they bill nothing twice does not depend on it. With 0 seconds the
         exporter makes room for others. Raises HubUnavailable.
@@ -306,7 +306,7 @@ class KeyReader(Protocol):
         ...
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """What is known of up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
+        """Reads up to `READ_MAX` keys of one shard, in the order of the questions. Raises HubUnavailable."""
         ...
 
 
@@ -331,7 +331,7 @@ class Adoptable(Protocol):
         ...
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """Have a shard wait no longer, if its data are still called so. Raises HubUnavailable.
+        """Ends a shard's wait, if its data still have that incarnation. Raises HubUnavailable.
 
         If that fails half-way, some keys go on to wait until it is done again.
         """
@@ -418,7 +418,7 @@ class SnapshotBoard(Protocol):
     """
 
     async def watch(self, *, keep_s: float) -> None:
-        """Have nodes leave snapshots for so many seconds from now, or longer. Raises HubUnavailable."""
+        """Asks nodes to leave snapshots for so many seconds from now, or longer. Raises HubUnavailable."""
         ...
 
     async def watched_s(self) -> float:

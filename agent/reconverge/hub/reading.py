@@ -1,4 +1,4 @@
-"""What a hub tells of one key of one limit to a reader, which is no node and changes nothing by asking."""
+"""A hub's answer about one key of one limit, to a reader that is no node and changes nothing by asking."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class KeyQuestion(NamedTuple):
 
 
 class KeyReading(NamedTuple):
-    """What all nodes together have used of one key, as far as they have reported it; in units of the limit's quota."""
+    """The use of one key by all nodes, as far as they have reported it; in units of the limit's quota."""
 
     used: int
-    """What counts in the current window, rounded up; with it what departed nodes may have used."""
+    """The use that counts in the current window, rounded up; that of departed nodes is part of it."""
     lines: int
-    """What live nodes may still use of their lines without asking."""
+    """The rest of live nodes' lines, which they may use without asking."""
     free: int
-    """What is granted to no node."""
+    """The part that is granted to no node."""
     capacity: int
     """The smallest among the live nodes and the reader's own, with what is lent to the region."""
     nodes: int

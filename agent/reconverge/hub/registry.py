@@ -23,7 +23,7 @@ EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """What a hub is told by the agent that opens it."""
+    """The settings of a hub that come from the agent that opens it."""
 
     namespace: str
     timeout_s: float
@@ -54,7 +54,7 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
 
 
 def scheme_of(url: str) -> str:
-    """What stands before `://`. Raises InvalidSetting when there is nothing of the kind."""
+    """Returns the part of a URL before `://`. Raises InvalidSetting when there is none."""
     scheme, found, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         shown = redacted(url) if isinstance(url, str) else url
@@ -79,7 +79,7 @@ def redacted(url: str) -> str:
 
 
 def advice_about(name: str) -> str:
-    """What to do about a hub of that name, which is its redacted URL or says what it is, when it does not answer."""
+    """Returns advice about a hub that does not answer; its name is its redacted URL, or describes it."""
     if "://" not in name:
         return "what keeps it from answering, its own log may say"
     return f"`reconverge doctor --hub {'URL' if '***' in name or ' ' in name else name}` says what to correct"

@@ -1,4 +1,4 @@
-"""What a node and the hub say to each other in one exchange.
+"""Messages of a node and the hub in one exchange.
 
 Amounts are whole numbers of cost, or of thousandths where the name says `_milli`; moments are microseconds of the
 hub's clock. All of them are absolute: saying the same twice says nothing new.
@@ -44,7 +44,7 @@ WAITING_MAX = FLOATS - 1
 
 
 class Status(IntEnum):
-    """What became of a batch."""
+    """The result of a batch."""
 
     MERGED = 0
     STALE = 1
@@ -68,8 +68,8 @@ class LimitReport(NamedTuple):
     refunded: int
     """Cost given back since the node's account began. Never falls."""
     variant: str = ""
-    """What else tells its cells apart from others of the same name, algorithm and window: "first-hit", "interval" for a
-    bucket that refills in steps, "calendar@" and a time zone; empty for all that has nothing of the kind."""
+    """Tells its cells from others of the same name, algorithm and window: "first-hit", "interval" for a bucket that
+    refills in steps, "calendar@" and a time zone; empty for all others."""
     withheld: int = 0
     """How much of a bucket's capacity a new key begins without."""
     window: int = 0
@@ -111,7 +111,7 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """What tells the cells of a limit from those of another one: its name, how a hub counts, the window, the variant.
+    """Returns what tells the cells of a limit from those of another: name, way of counting, window, variant.
 
     Reports of one key are about one cell if these are the same. Nothing else makes a difference.
     """
@@ -138,7 +138,7 @@ class CellReport(NamedTuple):
     overdraft: int
     """How far past its line the node may go in calm times."""
     need_milli: int
-    """What the node expects to use until the next exchange."""
+    """The use that the node expects until the next exchange."""
     ask: int
     """The largest cost refused since the last exchange, 0 when none was."""
     asked: int
@@ -223,7 +223,7 @@ class Batch(NamedTuple):
 
 
 class CellAnswer(NamedTuple):
-    """What the hub knows about one key, and the lines it now grants to the node that asked."""
+    """The hub's answer about one key, and the lines that it now grants to the node that asked."""
 
     epoch: int
     """The hub's window, as in a report; negative while none is open."""
@@ -235,9 +235,9 @@ class CellAnswer(NamedTuple):
     capacity: int
     """The smallest capacity among the live nodes; the lines of all sum to at most this."""
     free: int
-    """What is granted to no node."""
+    """The part that is granted to no node."""
     reserved: int
-    """What the hub is saving up for another node whose ask was refused first."""
+    """The amount that the hub saves up for another node whose ask was refused first."""
     current: int
     """Charged by all nodes in this window; for a bucket, the merged fill in thousandths; of what has dates, what all
     nodes have in use."""
@@ -298,8 +298,10 @@ class Answer(NamedTuple):
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
-"""What a row of a cell report says: all fields without the key, and what has 64 bits in any case first. `reports.c` and
-`exchange.lua` say it once more; `tests/hub/test_row_layout.py` compares them."""
+"""The fields of a cell report's row: all without the key, those that have 64 bits in any case first.
+
+`reports.c` and `exchange.lua` repeat them; `tests/hub/test_row_layout.py` compares.
+"""
 REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(REPORT_ROW)}q"))
 """How that travels, narrow and wide. All numbers are little-endian."""
 report_row: Final = cast(
@@ -319,10 +321,10 @@ ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
 
 
 class Wish(NamedTuple):
-    """What a region's hub tells of a cell that needs more than its region's own part, or for which it was lent some."""
+    """A cell of a region's hub that needs more than its region's own part, or for which it was lent some."""
 
     cell: str
-    """What the hub calls it; the same in all regions whose hubs are of one kind."""
+    """The hub's own name for it; the same in all regions whose hubs are of one kind."""
     limit: str
     capacity: int
     """Of the whole limit."""
@@ -331,11 +333,11 @@ class Wish(NamedTuple):
     own: int
     """The region's own part of the capacity, as far as its live nodes agree."""
     used: int
-    """What all nodes of the region have used, as far as it counts, rounded up."""
+    """The use of all nodes of the region, as far as it counts, rounded up."""
     needs_milli: int
     demand_milli: int
     reserved: int
-    """What the node lacks whose ask was refused first."""
+    """The amount that the node lacks whose ask was refused first."""
     fades_us: int
     """For how long what a node may hold or use now can count, beside its lease."""
     heard_us: int
@@ -343,7 +345,7 @@ class Wish(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """What a region's hub tells of one shard."""
+    """The wishes of a region's hub, from one shard."""
 
     hub_us: int
     incarnation: str
@@ -362,7 +364,7 @@ class Loan(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """What became of loans, one for each in their order."""
+    """The result of loans, one for each in their order."""
 
     hub_us: int
     incarnation: str
@@ -373,7 +375,7 @@ class Lent(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What all nodes together have charged to one limit and given back, since the hub's data began."""
+    """The charges and refunds of all nodes to one limit, since the hub's data began."""
 
     charged: int
     refunded: int

@@ -1,4 +1,4 @@
-"""What nodes, a hub and an exporter say to each other about usage: periods, rows, batches, events.
+"""Messages of nodes, a hub and an exporter about usage: periods, rows, batches, events.
 
 Counts are whole numbers and absolute for one account; moments are microseconds of the hub's clock.
 """
@@ -51,7 +51,7 @@ SECRET_KEPT_MS: Final = 2 * 86_400_000
 OTHERS: Final = "(others)"
 """The identity under which what goes beyond a bound is counted."""
 _DAYS_TO_MARCH_1970: Final = 365 * 1970 + 1970 // 4 - 1970 // 100 + 1970 // 400
-"""As `period_start_s` counts days."""
+"""Days in the count of `period_start_s`."""
 
 
 class Period(NamedTuple):
@@ -65,7 +65,7 @@ class Period(NamedTuple):
 
 
 class UsageKey(NamedTuple):
-    """What usage is counted by."""
+    """The dimensions that usage is counted by."""
 
     identity: str
     limit: str
@@ -76,7 +76,7 @@ class Counts(NamedTuple):
     """How much was used."""
 
     cost: int
-    """What was charged, less what was given back."""
+    """The cost charged, less the cost given back."""
     requests: int
     """Requests that were admitted."""
     refused: int
@@ -87,7 +87,7 @@ NOTHING: Final = Counts(0, 0, 0)
 
 
 class UsageRow(NamedTuple):
-    """What was used under one key in one period."""
+    """The usage under one key in one period."""
 
     period: Period
     key: UsageKey
@@ -113,7 +113,7 @@ SKETCHES_RETENTION: Final = Retention(hour=SKETCHES_KEPT_HOURS - 1)
 
 
 class NodeLoad(NamedTuple):
-    """What one node is doing."""
+    """The load of one node."""
 
     node: str
     requests_per_s: float
@@ -123,7 +123,7 @@ class NodeLoad(NamedTuple):
 
 
 class UsageBatch(NamedTuple):
-    """What one account says to one shard; at most about BATCH_ROWS_MAX rows."""
+    """One account's message to one shard; at most about BATCH_ROWS_MAX rows."""
 
     account: str
     """New for every start of a process and every fork."""
@@ -143,7 +143,7 @@ class UsageBatch(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What a hub answers to a batch."""
+    """A hub's answer to a batch."""
 
     known: int
     """The sequence of the last batch of this account that the hub knew before this one; 0 if it knew none."""
@@ -170,7 +170,7 @@ class ExportLease(NamedTuple):
 
 
 class AddressReport(NamedTuple):
-    """What one node says to one shard of the addresses from which identities have come; at most SKETCHES_TOLD_MAX.
+    """One node's report to one shard, of the addresses that identities came from; at most SKETCHES_TOLD_MAX.
 
     A hub takes it in as it counts usage of that hour, see `counted_us`; what it does not take is left out.
     """

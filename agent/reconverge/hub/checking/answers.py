@@ -94,7 +94,7 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
 
 
 def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
-    """See `OddCell`."""
+    """Returns the place of the first answer that is not plausible; -1 if all are."""
     for place, (report, answer) in enumerate(zip(reports, answers, strict=True)):
         if not _is_plausible(answer, bounds[report[0]]):
             return place

@@ -17,14 +17,14 @@ ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 
 
 class HubSession:
-    """What one hub knows of one shard of this node."""
+    """One hub's knowledge of one shard of this node."""
 
     def __init__(self) -> None:
         self._node = self._account = ""
         self._visit = self._edition = 0
         self._lease_until_ns = self._heard_ns = 0
         self._confirmed: dict[str, tuple[int, int]] = {}
-        """What was charged and refunded, by limit, as the hub has confirmed it."""
+        """The charges and refunds, by limit, as the hub has confirmed them."""
         self._before: dict[str, tuple[int, int]] = {}
         """The part of it that is in an account which the hub may have closed."""
         self._asks_from_ns = 0

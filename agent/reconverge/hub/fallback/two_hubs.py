@@ -102,7 +102,7 @@ class TwoHubs:
 
     @property
     def at_work(self) -> bool:
-        """See `Working`: whether either of them is."""
+        """Tells whether either of them is at work."""
         return any(hub.at_work for hub in self._working)
 
     @property
@@ -149,7 +149,10 @@ class TwoHubs:
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """What the primary knows, or the fallback while no shard is with it; never the sum, which counts twice."""
+        """Returns the primary's totals, or the fallback's while no shard is with it.
+
+        Never the sum, which counts twice.
+        """
         return await (self._fallback if self._away else self._primary).totals()
 
     async def close(self) -> None:
@@ -192,7 +195,7 @@ class TwoHubsWithSettings(TwoHubs):
         await self._store().post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`; while a node is with the fallback it keeps to what it has read before."""
+        """Reads at the primary. While a node is with the fallback, it keeps the settings that it has read before."""
         if self._away:
             raise HubUnavailable("fallback", "settings are at the primary, which does not answer", applied=False)
         return await self._store().read(bytes_max=bytes_max)
@@ -206,7 +209,7 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
     """The same, where contracts are kept at the primary, too."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`; while a node is with the fallback it keeps to what it has read before."""
+        """Reads at the primary. While a node is with the fallback, it keeps the contracts that it has read before."""
         return await self._contracts().read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
@@ -222,7 +225,7 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return await self._contracts().keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints | None:
-        """See `ContractHints.hints`: those of the primary, if it has any."""
+        """Returns the hints of the primary, if it has any."""
         return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
