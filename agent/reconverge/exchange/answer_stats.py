@@ -1,4 +1,4 @@
-"""What the hub's answers tell beside the lines: which keys are nearly used up or beyond, and how long they took."""
+"""Facts in the hub's answers beside the lines: keys nearly used up or beyond, and how long answers took."""
 
 # Theory of operation.
 #
@@ -40,7 +40,7 @@ DURATIONS_TOLD_MAX: Final = 1000
 
 @dataclass(slots=True)
 class _Seen:
-    """What is remembered of a key that is near."""
+    """A key that is near its limit."""
 
     epoch: int
     excess: int = 0

@@ -88,7 +88,7 @@ class ExchangeDriver(Ownership):
         super().__init__()
         self._syncers = syncers
         self._followers = followers
-        """What reads at the hub beside the exchanges; more of them may come while it drives."""
+        """Readers at the hub beside the exchanges; more of them may come while it drives."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
@@ -101,13 +101,13 @@ class ExchangeDriver(Ownership):
         self._in_use = False
         """Whether the hub may have connections open, or work of its own."""
         self.questions = Questions()
-        """What the application asks of the hub beside the exchanges."""
+        """The application's own questions to the hub, beside the exchanges."""
         self.watch = AnswerStats()
-        """What the answers told."""
+        """Facts in the answers beside the lines."""
         self.bugs = 0
         """Unforeseen failures."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """What went wrong with the last exchange of each shard that was not answered."""
+        """The failure of the last exchange of each shard that was not answered."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
@@ -163,7 +163,7 @@ class ExchangeDriver(Ownership):
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
-        """Have the loop go on until the next exchange should begin, or `wake` is called.
+        """Lets the loop go on until the next exchange should begin, or `wake` is called.
 
         `woken` says whether it has been already.
         """
@@ -199,7 +199,7 @@ class ExchangeDriver(Ownership):
             await asyncio.sleep(BUG_PAUSE_S)
 
     def wake(self) -> None:
-        """Have exchanges that are being carried out look soon at what else is due. Never waits, and never fails.
+        """Asks exchanges in progress to look soon at anything else that is due. Never waits, and never fails.
 
         At once if a request has begun to wait for the hub: it is not a decision that does no input or output. The
         decisions of other threads, which come here while it waits, write nothing.
@@ -500,7 +500,7 @@ class ExchangeDriver(Ownership):
             turn.cancel()
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Have requests take what the last answer has granted them, before the next batch gives it back."""
+        """Lets requests take their grants from the last answer, before the next batch gives them back."""
         for pause_s in LOOKS_S:
             if not syncer.told:
                 return

@@ -43,7 +43,7 @@ class Runner(Protocol):
         ...
 
     def wake(self) -> None:
-        """Have a look at once at what is due.
+        """Looks at once for work that is due.
 
         Never waits, never fails and takes no lock of Python's: it is called from signal handlers and finalizers, too,
         whatever they have interrupted.
@@ -51,7 +51,7 @@ class Runner(Protocol):
         ...
 
     def request_stop(self) -> None:
-        """Have it say the last words and end. Does not wait for that."""
+        """Asks it to send its last words and end. Does not wait for that."""
         ...
 
     def join(self, timeout_s: float) -> None:
@@ -75,7 +75,7 @@ class Ownership:
         return max(claims, key=_number)[1] if claims else None
 
     def claim(self, runner: Runner) -> bool:
-        """Have `runner` own the exchanges from now on, unless another owner is still alive.
+        """Makes `runner` the owner of the exchanges, unless another owner is still alive.
 
         Promises that there is never a second one, whatever is interrupted where: of all runners that find the last one
         gone, the first to enter itself under the next number has won, in one step of the interpreter.

@@ -1,4 +1,4 @@
-"""What the application asks of the hub itself, answered by whichever runner exchanges, in its loop.
+"""The application's own questions to the hub, answered by the runner that exchanges, in its loop.
 
 A hub object serves one event loop at a time, and that is the one of the runner. So a question is left here, the runner
 is woken, and the answer comes back through a future that any thread or loop can wait for.
@@ -44,7 +44,7 @@ class Questions:
         return future
 
     async def answer(self, hub: Hub, timeout_s: float) -> None:
-        """Have the hub answer all that wait, side by side, each for so many seconds at most. Raises cancellation."""
+        """Asks the hub all waiting questions, side by side, each for so many seconds at most. Raises cancellation."""
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             await asyncio.gather(*(_answer(question, future, hub, timeout_s) for question, future in taken))

@@ -54,7 +54,7 @@ class Intervals:
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Have those intervals, which are in their order; one that is new begins now."""
+        """Follows those intervals, which are in their order; one that is new begins now."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
@@ -71,18 +71,18 @@ class Intervals:
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Have some of them begin now, or all; `length_ns` says for how long an interval lasts this time."""
+        """Begins some of them now, or all; `length_ns` returns for how long an interval lasts this time."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
 
     def all_at(self, due_ns: int) -> None:
-        """Have everything be due at one moment."""
+        """Makes everything due at one moment."""
         self._due_ns = dict.fromkeys(self._due_ns, due_ns)
         self.due_ns = due_ns
 
     def no_longer(self, now_ns: int) -> None:
-        """Have nothing last longer than from now on."""
+        """Lets no interval last longer than from now on."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
 
@@ -139,7 +139,7 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Whatever was published is to be taken anew."""
+        """Forgets all published paces, which are to be taken anew."""
         for layered in self._paces.values():
             layered.published = None
 

@@ -340,7 +340,7 @@ class Syncer:
         return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
-        """Have the following batches be the node's last words: all counts, and no lines any more.
+        """Makes the following batches the node's last words: all counts, and no lines any more.
 
         From here on no runner attends to this shard: a decision after this has to start one.
         """
@@ -425,7 +425,7 @@ class Syncer:
         shard.wake_askers()
 
     def _say_all_at(self, now_ns: int) -> None:
-        """Have a round about all limits begin at once, or after the one in progress."""
+        """Begins a round about all limits at once, or after the one in progress."""
         self._more = True
         self._regular.all_at(now_ns)
 

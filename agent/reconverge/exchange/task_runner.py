@@ -26,7 +26,6 @@ class TaskRunner:
         self._begun = False
         self._ended = Latch()
         self.left = False
-        """See `Runner.left`."""
 
     def start(self) -> None:
         """Begin to exchange."""
@@ -46,7 +45,7 @@ class TaskRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """See `Runner.end_is_noticed`; a loop can be closed without a word to its tasks."""
+        """Returns False, as a loop can be closed without a word to its tasks."""
         return False
 
     @property

@@ -51,7 +51,6 @@ class ThreadRunner:
         self._thread: threading.Thread | None = None
         self._thread_id = 0
         self.left = False
-        """See `Runner.left`."""
 
     def start(self) -> None:
         """Begin to exchange. Raises RuntimeError when no thread can be had, and EventletPatched."""
@@ -76,7 +75,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """See `Runner.end_is_noticed`; whatever ends the thread, `run` notices."""
+        """Returns True: `run` notices any end of the thread."""
         return True
 
     def wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What a bridge says to a region's hub and to the wide hub, and what it makes of their answers. Does no I/O."""
+"""A bridge's messages to a region's hub and to the wide hub, and its use of their answers. Does no I/O."""
 
 # Theory of operation.
 #
@@ -123,7 +123,7 @@ class Bridge:
                     holding.need = 0
 
     def lendings(self, shard: int, now_ns: int) -> list[Lending]:
-        """What to tell the region's hub now: what has changed, and what would end before long."""
+        """Returns the news for the region's hub: changed loans, and those that would end before long."""
         home = self._homes[shard]
         if not home.known:
             return []
@@ -183,7 +183,7 @@ class Bridge:
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
 
     def batches(self, now_ns: int) -> list[Batch]:
-        """What to tell the wide hub now; each is under way until `merged` or `failed`."""
+        """Returns the batches for the wide hub now; each is under way until `merged` or `failed`."""
         return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
@@ -212,7 +212,7 @@ class Bridge:
             lender.under_way = None
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
-        """What the region has charged and given back in all."""
+        """Takes in the charges and refunds of the region."""
         # Sums of what many said may be larger than a number that travels.
         self._totals = {
             name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
@@ -238,7 +238,7 @@ class Bridge:
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """What may still be held, for as long as the lease lasts; all else is free."""
+        """Returns the loans that may still be held as long as the lease lasts; all else is free."""
         batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
         return [batch._replace(leaving=True) for batch in batches if batch is not None]
 

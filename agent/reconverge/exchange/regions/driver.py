@@ -22,7 +22,7 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 TOTALS_ROUNDS: Final = 10
-"""What the region has charged in all is told every so many rounds."""
+"""The region's total charges are sent every so many rounds."""
 LAST_ROUND_S: Final = 0.25
 """While it ends, a bridge does not wait for longer between two rounds."""
 
@@ -37,7 +37,9 @@ class Side:
         self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
-        """What is answered; None if nothing is in time. Warns once when that begins, and once when it is over.
+        """Returns the answer to a question; None if none is in time.
+
+        Warns once when that begins, and once when it is over.
 
         `check` raises HubUnavailable for what no hub may answer.
         """

@@ -1,4 +1,4 @@
-"""What a region has borrowed of each cell: what the wide hub has granted, and what may be in use of it at home."""
+"""A region's loans by cell: the grants of the wide hub, and the part that may be in use at home."""
 
 # Theory of operation.
 #
@@ -66,23 +66,23 @@ HYSTERESIS: Final = 0.05
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """What a region has of one cell at the wide hub, and what has become of it at home."""
+    """A region's loan of one cell at the wide hub, and its state at home."""
 
     wish: Wish
     shard: int
     """At home."""
     movable: int
-    """What belongs to no region, of all of the capacity."""
+    """The part of the capacity that belongs to no region."""
     lender: Lender
     need: int = 0
     granted: int = 0
     """The line at the wide hub, as far as it may be lent."""
     answer: CellAnswer | None = None
-    """What the wide hub said last."""
+    """The wide hub's last answer."""
     acked_ns: int | None = None
     """When the last batch was sent that told of this cell and was answered."""
     amount: int = 0
-    """What the region's hub was last asked to have."""
+    """The amount that the region's hub was last asked to have."""
     confirmed: bool = True
     """And it has said so."""
     maybe: int = 0
@@ -110,7 +110,7 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """What the region should have: what is granted, but what others need more."""
+        """Returns the region's fair amount: its grant, less the part that others need more."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
