@@ -75,7 +75,7 @@ ELSEWHERE: Final = {
     " limiter.allow('ada')",
     "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
 }
-"""What is written for a setting of `Agent.limit`, and where it belongs."""
+"""Misplaced settings of `Agent.limit`, and where they belong."""
 OF_AGENT: Final = {
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
 }
@@ -405,7 +405,7 @@ class Agent:
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
-        """Have limits go that `tier` declared and that are needed no more, each as soon as it has no key.
+        """Drops limits that `tier` declared, each as soon as it has no key.
 
         `stats()` tells of them until then. The last one of those that the hub knows by one name stays. To declare one
         again keeps it, or makes it anew. Names of which there is no limit any more do no harm.
@@ -459,7 +459,7 @@ class Agent:
     def _ban_terms(
         self, name: str, block_after: str | None, block_for: Seconds | str | None, quotas: Mapping[str, Limit]
     ) -> BanTerms | None:
-        """What leads to a ban, and how long it lasts; None if nothing is said of that.
+        """Returns the terms of a ban; None if none was declared.
 
         Raises InvalidSetting if that makes no sense of such a limit, or differs from what the limit was declared with.
         """
@@ -486,7 +486,7 @@ class Agent:
                 raise LimitConflict(name, table.limit, limit)
 
     def _bans_of(self, name: str, terms: BanTerms) -> Bans:
-        """What knows the bans of a limit. Raises LimitConflict if another limit has got one of both names meanwhile."""
+        """Returns the bans of a limit. Raises LimitConflict if another limit has got one of both names meanwhile."""
         refusals, ban = (
             self._kernel.declare(each, limit, NAIVE) for each, limit in zip(names_of(name), terms, strict=True)
         )
@@ -548,7 +548,7 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """See `change_pace`: finds out whether that can be done, and returns what does it, which does not fail."""
+        """Checks a change of pace, and returns the function that makes it, which does not fail; see `change_pace`."""
         if limit is not None:
             self.limiter(limit)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
@@ -652,12 +652,12 @@ class Agent:
             await asyncio.to_thread(self.stop)
 
     async def fleet_usage(self, limiter: Limiter, key: str) -> FleetUsage:
-        """What all nodes together have used of a key, by the quota of which least is left; see `fleet_usages`."""
+        """Returns the use of a key on all nodes, by the quota of which least is left; see `fleet_usages`."""
         usages = await self.fleet_usages(limiter, key)
         return min(usages.values(), key=lambda usage: usage.left)
 
     async def fleet_usages(self, limiter: Limiter, key: str) -> dict[str, FleetUsage]:
-        """What all nodes together have used of a key, by quota; asked of the hub, in one round trip for each shard.
+        """Asks the hub for the use of a key on all nodes, by quota; in one round trip for each shard.
 
         The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
         hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
@@ -673,7 +673,7 @@ class Agent:
         )
 
     async def fleet_usages_of(self, asked: Sequence[tuple[Limiter, str]]) -> list[FleetUsage]:
-        """As `fleet_usage`, of several keys at once, each with its limiter: in one round trip for each shard.
+        """Asks the hub about several keys at once, each with its limiter: in one round trip for each shard.
 
         Keys of one shard are told as of one moment. Where the hub cannot be asked, nothing is told.
 
@@ -720,7 +720,7 @@ class Agent:
         )
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
-        """Have a bound method be called when an identity is erased, as long as its object lives.
+        """Calls a bound method when an identity is erased, as long as its object lives.
 
         It is handed what says of a name whether that is to be erased; it must not wait, nor fail.
         """
@@ -728,12 +728,12 @@ class Agent:
 
     @property
     def in_doubt(self) -> str:
-        """What integrations do about a request that memory cannot settle, unless they are told otherwise."""
+        """Returns the default of integrations for a request that memory cannot settle."""
         return self._in_doubt
 
     @property
     def namespace(self) -> str:
-        """What it shares with the agents of its fleet, and with no other."""
+        """Returns the namespace, which it shares with the agents of its fleet and with no other."""
         return self._settings.namespace
 
     @property
@@ -795,7 +795,7 @@ class Agent:
         return self._publishing.snapshot(self)
 
     def load_snapshot(self) -> LoadSnapshot | None:
-        """What this process does about its load, as a console shows it; None if there is nothing to tell."""
+        """Returns this process's load, as a console shows it; None if there is none."""
         return self._publishing.load()
 
     def hide_from_consoles(self) -> None:
@@ -817,11 +817,11 @@ class Agent:
 
     @property
     def watch(self) -> AnswerStats:
-        """What the answers of the hub told beside the lines."""
+        """Returns the facts in the hub's answers beside the lines."""
         return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
-        """Have `hooks` told what happens, on a thread of its own that looks once a second; see `reconverge.hooks`."""
+        """Reports events to `hooks`, on a thread of its own that looks once a second; see `reconverge.hooks`."""
         self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
@@ -836,7 +836,7 @@ class Agent:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
 
     def follow(self, make: Callable[[Clock, Callable[[], int]], AnyFollower]) -> AnyFollower:
-        """Have something else that all nodes share be read at the hub, once in an interval and beside the exchanges.
+        """Reads something else at the hub that all nodes share, once in an interval and beside the exchanges.
 
         `make` is handed the agent's clock, and what says how long the interval is, in nanoseconds; what it makes is
         returned. Raises InvalidSetting for an agent without a hub.
@@ -850,7 +850,7 @@ class Agent:
         return follower
 
     def wake_followers(self) -> None:
-        """Have what is followed be looked at now, as far as it is due. Never waits, and may be called from any thread.
+        """Makes followers look now, as far as they are due. Never waits, and may be called from any thread.
 
         For what makes a follower due ahead of time; unlike a decision it begins no exchanges.
         """
@@ -889,7 +889,7 @@ class Agent:
 
 
 def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
-    """What a parent decides with. Raises InvalidSetting for what is no limiter, such as the name of one."""
+    """Returns the tables of a parent. Raises InvalidSetting for a value that is no limiter, such as the name of one."""
     if parent is None:
         return None
     if not isinstance(parent, Limiter):

@@ -1,4 +1,4 @@
-"""What one agent is put together from: its hub, its kernel, and the reader of settings that are published for it.
+"""Puts one agent together: its hub, its kernel, and the reader of settings that are published for it.
 
 This is the one place that knows how these parts are made and connected; `Agent` uses them.
 """
@@ -36,10 +36,10 @@ class Parts(NamedTuple):
     hub: Hub | None
     """None for memory://, which has no hub."""
     hub_name: str
-    """What the hub is called where others see it."""
+    """The hub's name where others see it."""
     kernel: Kernel
     hasher: KeyHasher | None
-    """What hashes the keys that the hub sees, if anything does."""
+    """Hashes the keys that the hub sees, if there is a secret."""
 
 
 def assemble(
@@ -90,7 +90,10 @@ def assemble(
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
-    """What hashes the keys that the hub sees, if there is a secret. Raises InvalidSetting for one that is none."""
+    """Makes the hasher of the keys that the hub sees, if there is a secret.
+
+    Raises InvalidSetting for one that is none.
+    """
     if secret is not None:
         return KeyHasher(secret, namespace=namespace)
     said = os.environ.get(KEY_SECRET)

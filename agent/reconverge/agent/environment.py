@@ -1,4 +1,4 @@
-"""What the environment says to agents: the variables that there are, and what is misspelt among them.
+"""The environment's variables for agents, and those among them that are misspelt.
 
 A variable that no part of this package reads has no effect, so it is told of once in each process. Kubernetes sets
 variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
@@ -86,7 +86,7 @@ _FOREIGN: Final = re.compile(
 """Variables of this project's own tests, and those that Kubernetes sets for a service."""
 
 _said = set[str]()
-"""What this process has been told already."""
+"""The messages that this process has logged already."""
 
 
 def hub_as_said(hub: H | str | None) -> H | str:

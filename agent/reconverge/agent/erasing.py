@@ -47,7 +47,7 @@ Names = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What has become of the order to forget an identity."""
+    """The result of the order to forget an identity."""
 
     cells: int
     """Keys of limits that were found at the hub and taken from it; without a hub, from this node.
@@ -59,7 +59,7 @@ class Forgotten:
     rows: int
     """Rows and events of usage that were taken from the hub."""
     problem: str = ""
-    """What could not be done, in a sentence; empty if all was."""
+    """The part that could not be done, in a sentence; empty if all was."""
 
     @property
     def complete(self) -> bool:
@@ -108,7 +108,7 @@ class Erasing:
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
-        """Have a bound method be called with what tells which identities are to be erased, while its object lives."""
+        """Calls a bound method with a test of which identities are to be erased, while its object lives."""
         self._listeners = [each for each in self._listeners if each() is not None]
         self._listeners.append(WeakMethod(method))
 
@@ -118,7 +118,7 @@ class Erasing:
     # ------------------------------------------------------------ here
 
     def begin_here(self, is_named: Names) -> int:
-        """Have all go that this node knows of some identities; returns how many keys that are."""
+        """Erases all that this node knows of some identities; returns how many keys that are."""
         keys = [
             (table, key)
             for table in list(self._kernel.tables.values())
@@ -175,7 +175,10 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """See `Follower.brief`. A second hub may be the one that does not answer, and must not hold up the first."""
+        """Tells whether a look is short.
+
+        A second hub may be the one that does not answer, and must not hold up the first.
+        """
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
 
     def due_ns(self) -> int:
@@ -264,7 +267,7 @@ class Asking(Protocol):
     """Has a hub answer a question. Raises HubUnavailable."""
 
     def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
-        """See there."""
+        """Puts a question to the hub."""
         ...
 
 

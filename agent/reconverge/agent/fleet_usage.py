@@ -1,4 +1,4 @@
-"""What the whole fleet has used of a key: asked of the hub, or else as far as this node knows."""
+"""Asks the hub for the whole fleet's use of a key, or else answers as far as this node knows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class FleetUsage:
     """Cost that still counts, as far as the nodes have reported it, and what departed nodes may have used; rounded up.
     """
     left: int
-    """What the limit has left beside that, some of which may be in use on lines already."""
+    """The rest of the limit, some of which may be in use on lines already."""
     lines: int
-    """What live nodes may still use of their lines, as of the same moment; it is part of `left`."""
+    """The rest of live nodes' lines, as of the same moment; it is part of `left`."""
     limit: int
     """The quota (for a bucket: its capacity), with what `soft` adds; the smallest of all live nodes."""
     nodes: int
@@ -55,7 +55,7 @@ class FleetUsage:
 async def fleet_usages(
     limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> dict[str, FleetUsage]:
-    """See `Agent.fleet_usages`."""
+    """Asks the hub for the use of a key, by quota, as `Agent.fleet_usages` describes."""
     key = limiter.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
@@ -71,7 +71,7 @@ async def fleet_usages(
 async def ask_fleet(
     asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> list[FleetUsage]:
-    """What the hub knows of keys, asked by the runner of a node. Raises HubUnavailable."""
+    """Reads keys at the hub by the runner of a node. Raises HubUnavailable."""
 
     async def read(hub: Hub) -> list[FleetUsage]:
         return await read_fleet(asked, kernel, hub, lifecycle.hub_name)
@@ -83,7 +83,7 @@ async def ask_fleet(
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """What a hub knows of keys, each with the table that it is counted in; `kernel` need be no node's.
+    """Reads keys at a hub, each with the table that it is counted in; `kernel` need be no node's.
 
     Keys of one shard are told as of one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """
@@ -116,7 +116,7 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """What a hub knows of a key of quotas that other nodes declare, by the name of each. Raises HubUnavailable.
+    """Reads a key of quotas that other nodes declare, by the name of each. Raises HubUnavailable.
 
     Nothing is told of one that cannot be beside the others, which nodes do not declare.
     """
@@ -133,7 +133,7 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
 
 
 def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
-    """What the hub's answer means in requests."""
+    """Converts the hub's answer to requests."""
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
     return FleetUsage(
         used=used,
@@ -148,7 +148,6 @@ def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
 
 
 def _known_here(table: Table, key: str, problem: str) -> FleetUsage:
-    """What this node knows."""
     usage, decision = table.usage(key), table.test(key)
     return FleetUsage(
         used=usage.total,

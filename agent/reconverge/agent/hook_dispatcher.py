@@ -42,7 +42,7 @@ class WatchedAgent(Protocol):
 
     @property
     def watch(self) -> AnswerStats:
-        """What exchanges told."""
+        """Returns the facts that exchanges told."""
         ...
 
     def stats(self) -> AgentStats: ...
@@ -193,7 +193,7 @@ class HookDispatcher:
 
 
 def _taken(queue: deque[Any]) -> Iterator[Any]:
-    """What is in a queue that others fill meanwhile; as much as there is now, so that it comes to an end."""
+    """Empties a queue that others fill meanwhile; as far as it is full now, so that it comes to an end."""
     for _ in range(len(queue)):
         yield queue.popleft()  # only this thread takes anything out
 

@@ -62,7 +62,7 @@ class Lifecycle:
         self.required = required
         self._register = register
         self.followers: list[Follower] = []
-        """What else reads at the hub; they stay when the exchanges begin anew."""
+        """Other readers at the hub; they stay when the exchanges begin anew."""
         self._refusal = ""
         """Why no thread may exchange, once that was said."""
         self.runner: ThreadRunner | TaskRunner | None = None
@@ -96,7 +96,7 @@ class Lifecycle:
             self.succeed(ThreadRunner)
 
     def stop(self, timeout_s: float) -> None:
-        """Have the last words said, and wait for that for so many seconds at most."""
+        """Sends the last words, and waits for that for so many seconds at most."""
         self.exchanges.stops += 1
         owner = self.exchanges.owner
         if self.runner is None and owner is None:
@@ -122,13 +122,13 @@ class Lifecycle:
         self.succeed(TaskRunner)
 
     async def stop_task(self, runner: TaskRunner, timeout_s: float) -> None:
-        """Have the last words said in the running loop."""
+        """Sends the last words in the running loop."""
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
             await self.succeed(TaskRunner).stop(timeout_s)
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """See `Agent.check`; yields how many seconds to sleep before the next look."""
+        """Checks the hub, as `Agent.check`; yields how many seconds to sleep before the next look."""
         timeout_s = in_seconds(timeout)
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()
@@ -159,7 +159,7 @@ class Lifecycle:
         return [runner for runner in runners if runner is not None and runner.alive]
 
     def succeed(self, kind: Callable[..., AnyRunner]) -> AnyRunner:
-        """Have another runner take over, as soon as the one before it is gone."""
+        """Starts another runner, which takes over as soon as the one before it is gone."""
         # Known before it is started: what raises in between leaves one that never begins, and is soon given up.
         self.runner = runner = kind(self.exchanges)
         self._register()
@@ -167,7 +167,7 @@ class Lifecycle:
         return runner
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Have the runner put a question to the hub, in its own loop; begins to exchange if need be.
+        """Asks the hub a question by the runner, in its own loop; begins to exchange if need be.
 
         Raises HubUnavailable when too many questions wait, or the process ends.
         """

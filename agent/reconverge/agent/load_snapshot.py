@@ -1,4 +1,4 @@
-"""What one node does about its load, as a console shows it: what its stacks shed, and what waits for its limits."""
+"""One node's load, as a console shows it: the requests that its stacks shed, and those that wait for its limits."""
 
 # Theory of operation.
 #
@@ -33,7 +33,7 @@ from reconverge.limiter.waiters import queued_at
 T = TypeVar("T")
 
 MAGIC: Final = b'{"load":1,'
-"""What such a snapshot begins with, and no node's own."""
+"""The beginning of such a snapshot, and of no node's own."""
 SUFFIX: Final = "f"
 """After the name of the node, the name under which it is left."""
 STACKS_MAX: Final = 8
@@ -46,7 +46,7 @@ NUMBER_MAX: Final = 1e18
 
 
 class StackStats(Protocol):
-    """See `reconverge.shedding.StackStats`."""
+    """The counts of a stack; `reconverge.shedding.StackStats` is one."""
 
     @property
     def admitted(self) -> Mapping[str, int]:
@@ -83,7 +83,7 @@ class ToldStack(Protocol):
         ...
 
     def stats(self) -> StackStats:
-        """What it has decided."""
+        """Returns its counts of decisions."""
         ...
 
 
@@ -95,9 +95,9 @@ class LayerLoad:
     switch: str
     refused: tuple[int, ...]
     would_refuse: tuple[int, ...]
-    """What the layer would have refused, being in shadow."""
+    """The requests that the layer would have refused, being in shadow."""
     readings: Mapping[str, float]
-    """What it measures and has set, such as the limit on what is in progress."""
+    """Its measurements and settings, such as the limit on requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class StackLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """What a node does about its load, at a moment in seconds since 1970 by its own clock."""
+    """A node's load, at a moment in seconds since 1970 by its own clock."""
 
     host: str
     pid: int
@@ -136,12 +136,12 @@ _words: dict[int, str] = {}
 
 
 def tell_of(stack: ToldStack) -> None:
-    """Have consoles be told of a stack, for as long as the program holds it."""
+    """Reports a stack to consoles, for as long as the program holds it."""
     _stacks[next(_numbers)] = stack
 
 
 def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
-    """What this process does about its load, at a moment in seconds since 1970; None if there is nothing to tell."""
+    """Returns this process's load, at a moment in seconds since 1970; None if there is none."""
     known = [stack for each in _stacks.valuerefs() if (stack := each()) is not None]
     waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
     if not known and not waiting:
@@ -160,7 +160,7 @@ def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot |
 
 
 def _stack_of(stack: ToldStack) -> StackLoad | None:
-    """What a stack does; None if a layer of the application's own fails to say it."""
+    """Returns a stack's load; None if a layer of the application's own fails to tell it."""
     try:
         stats = stack.stats()
         classes = tuple(stats.admitted)

@@ -1,4 +1,4 @@
-"""What an operator should know about this installation, said once."""
+"""Facts about this installation that an operator should know, logged once."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class PastTiers:
     """
 
     brief = True
-    """See `Follower.brief`: the hub is asked nothing."""
+    """The hub is asked nothing."""
 
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
@@ -37,14 +37,14 @@ class PastTiers:
         self._next_ns = self._clock.monotonic_ns()
 
     def add(self, names: Iterable[str]) -> None:
-        """Have these go, each as soon as it has no key."""
+        """Drops these limits, each as soon as it has no key."""
         with self._lock:
             self._names.update(dict.fromkeys(names))
         if self._kernel.alone:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Have one stay that is declared again. The lock is held."""
+        """Keeps a limit that is declared again. The lock is held."""
         self._names.pop(name, None)
 
     def look(self) -> None:
@@ -60,6 +60,6 @@ class PastTiers:
         return self._next_ns if self._names or self._kernel.dropped.back else NEVER_NS
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:  # noqa: ARG002  # see `Follower`
-        """See `Follower.follow`; asks the hub nothing."""
+        """Drops limits that have no key any more; asks the hub nothing."""
         self.look()
         self._next_ns = self._clock.monotonic_ns() + LOOK_NS

@@ -40,7 +40,7 @@ NAME_BYTES: Final = 8
 
 
 class Published(Protocol):
-    """What is told of; an agent is one."""
+    """The subject of a snapshot, such as an agent."""
 
     @property
     def switched(self) -> str: ...
@@ -80,7 +80,7 @@ class DenialFeed(SilentHooks):
 
 
 class Publishing:
-    """What one node tells consoles, and when. See `Follower`."""
+    """Sends one node's snapshots to consoles. A `Follower`."""
 
     def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
         self._agent = weakref.ref(agent)  # what is driven must not keep an agent that is otherwise unused
@@ -105,7 +105,10 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """See `Follower.brief`. A second hub may be the one that does not answer, and must not hold up the first."""
+        """Tells whether a look is short.
+
+        A second hub may be the one that does not answer, and must not hold up the first.
+        """
         return self._hubs == 1
 
     def due_ns(self) -> int:
@@ -158,7 +161,7 @@ class Publishing:
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
-        """What the node does about its load; None if it has nothing to tell."""
+        """Returns the node's load; None if there is none."""
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:

@@ -70,7 +70,7 @@ class LimitSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """What a key has used of one quota on all nodes, as far as this node knows."""
+    """A key's use of one quota on all nodes, as far as this node knows."""
 
     limit: str
     key: str
@@ -132,7 +132,7 @@ class Place:
     at: float
     switch: str
     hashed: Callable[[str], str] | None = None
-    """What stands for a key outside of the node, if that is not the key."""
+    """Hashes a key for readers outside of the node; None if they may see the key."""
 
 
 def snapshot_of(
@@ -202,7 +202,7 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
 
 
 def _declared(limit: Limit) -> dict[str, Any]:
-    """What makes this limit again, as far as its keys are counted by it; costs and debts are no matter of counting."""
+    """Returns the fields that make this limit again, as far as its keys are counted by it: no costs and no debts."""
     aside = ("name", "costs", "max_debt")
     said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
     usual = {each.name: each.default for each in fields(limit)}

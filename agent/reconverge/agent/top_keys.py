@@ -37,7 +37,7 @@ class TopKeys:
 
     def __init__(self) -> None:
         self._ahead: list[tuple[str, list[str]]] = []
-        """What this round has yet to look at: limits, each with keys."""
+        """Limits, each with keys, that this round has yet to look at."""
         self._top: list[_Place] = []
 
     def look(self, tables: Mapping[str, Table], now_ns: int) -> list[KeyUse]:
@@ -74,7 +74,7 @@ def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
 
 
 def _use_of(tables: Mapping[str, Table], place: _Place, now_ns: int) -> KeyUse | None:
-    """What a key has used; None if that is nothing, or the key is gone."""
+    """Returns a key's use; None if that is nothing, or the key is gone."""
     table = tables.get(place.limit)
     if table is None or len(place.key) > TEXT_MAX:
         return None
