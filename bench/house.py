@@ -29,7 +29,10 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
-DOCSTRINGS: Final = tuple(Path("agent/reconverge") / room for room in ("integrations", "kernel"))
+DOCSTRINGS: Final = tuple(
+    Path("agent/reconverge") / room
+    for room in ("agent", "exchange", "hub", "integrations", "kernel", "limit", "runtime", "usage")
+)
 NO_SENTENCE: Final = ("See", "What", "Have", "Whatever")
 """Words that a docstring does not begin with: they name no subject, or point elsewhere."""
 DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))

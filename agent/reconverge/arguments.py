@@ -58,7 +58,7 @@ def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callab
 def _mistake(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], advice: Mapping[str, str]
 ) -> InvalidSetting | None:
-    """What is wrong with the arguments; None if nothing is."""
+    """Describes the mistake in the arguments; None if there is none."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

@@ -95,7 +95,7 @@ class ManualClock:
             watcher(self._monotonic_ns)
 
     def watch(self, watcher: Callable[[int], None]) -> None:
-        """Have `watcher` called with the monotonic time whenever time has passed: this clock's alarms."""
+        """Calls `watcher` with the monotonic time whenever time has passed: this clock's alarms."""
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[int], None]) -> None:

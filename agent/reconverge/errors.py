@@ -1,4 +1,4 @@
-"""What can be wrong: mistakes of the caller, and a hub that cannot be reached.
+"""Errors: mistakes of the caller, and a hub that cannot be reached.
 
 A refusal is not among them: it is a `Decision`. Each error carries its facts as attributes,
 and its message says what to do next.

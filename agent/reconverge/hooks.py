@@ -72,7 +72,7 @@ class SettingsChanged:
     capped: tuple[str, ...]
     """Limits that keep to their cap instead."""
     unfit: tuple[str, ...]
-    """What else cannot be obeyed here; `agent.stats().orders` says why."""
+    """Other settings that this node cannot follow; `agent.stats().orders` tells why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SettingsRejected:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the agent saw when it looked, whether or not anything had changed."""
+    """The agent's state at one look, whether or not anything had changed."""
 
     stats: AgentStats
     health: Health
@@ -141,31 +141,31 @@ class SilentHooks(Hooks):
     """Hooks that do nothing: override what is of interest."""
 
     def refused(self, event: Refused, /) -> None:
-        """See `Hooks.refused`."""
+        """Does nothing."""
 
     def would_have_refused(self, event: Refused, /) -> None:
-        """See `Hooks.would_have_refused`."""
+        """Does nothing."""
 
     def near_limit(self, event: NearLimit, /) -> None:
-        """See `Hooks.near_limit`."""
+        """Does nothing."""
 
     def degraded(self, event: HealthChanged, /) -> None:
-        """See `Hooks.degraded`."""
+        """Does nothing."""
 
     def recovered(self, event: HealthChanged, /) -> None:
-        """See `Hooks.recovered`."""
+        """Does nothing."""
 
     def exchange_failed(self, event: ExchangeFailed, /) -> None:
-        """See `Hooks.exchange_failed`."""
+        """Does nothing."""
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
-        """See `Hooks.settings_changed`."""
+        """Does nothing."""
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
-        """See `Hooks.settings_rejected`."""
+        """Does nothing."""
 
     def looked(self, event: Look, /) -> None:
-        """See `Hooks.looked`."""
+        """Does nothing."""
 
 
 class LogHooks(SilentHooks):

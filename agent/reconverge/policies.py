@@ -49,20 +49,20 @@ class View(NamedTuple):
     aligned: bool
     """Whether the count starts at zero with every window."""
     cost: int
-    """What the request at hand would use up."""
+    """The cost of the request at hand."""
     own: int
-    """What this node has used, rounded up."""
+    """This node's use, rounded up."""
     line: int
     overdraft: int
     heard: float
-    """What the others had used at the last answer, less what has faded since."""
+    """The others' use at the last answer, less the part that has faded since."""
     others: float
-    """What the others may have used by now, if they go on as they did."""
+    """The others' likely use by now, if they go on as they did."""
     demand: float
-    """What all nodes together are asked for."""
+    """The demand on all nodes together."""
     own_demand: float
     last_demand: int
-    """What all nodes together were asked for in the window before."""
+    """The demand on all nodes together in the window before."""
     nodes: int
     passed_ns: int
     """How much of the window has passed."""
@@ -128,7 +128,7 @@ def hot_step(view: View) -> int:
 
 
 def available(view: View) -> int:
-    """Whatever the others have most likely not used, while the key is calm; on a hot key as `balanced`.
+    """Spends the others' likely rest while the key is calm; on a hot key, does as `balanced`.
 
     Practically never refuses too early, and goes on when the hub is away; over-admits by up to the limit on each node
     when a calm key bursts on all nodes within one round trip.
@@ -140,7 +140,7 @@ def available(view: View) -> int:
 
 
 def naive(view: View) -> int:
-    """Whatever the others had not used when they were last heard of, as gateways with periodic counters do it.
+    """Spends the others' rest as of the last answer, as gateways with periodic counters do it.
 
     Never refuses too early. Over-admits by all that the others do between two exchanges, and in a partition by the
     whole limit on each side. For comparison only.

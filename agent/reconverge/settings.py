@@ -22,7 +22,7 @@ NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is told in numbers and names, checked; durations are in seconds. `Agent` says what each means."""
+    """The numbers and names of an agent, checked; durations are in seconds. `Agent` describes each."""
 
     namespace: str
     sync_interval: float

@@ -1,4 +1,4 @@
-"""What an agent says of itself when it is asked how it is doing."""
+"""An agent's own account of its decisions, exchanges and health."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LimitStats:
-    """What one quota of a limit has decided on this node. Decisions, not cost, unless it says so."""
+    """The decisions of one quota of a limit on this node. Decisions, not cost, unless noted."""
 
     admitted: int
     refused: int
@@ -37,7 +37,7 @@ class LimitStats:
     overadmitted: int = 0
     """Cost that all nodes together have admitted beyond the capacity, as far as exchanges have told this one."""
     switch: str = ON
-    """What is in force: "on", "shadow" or "off"."""
+    """The switch in force: "on", "shadow" or "off"."""
     reentered: int = 0
     """Calls that came in the middle of a decision about this quota, on its thread: refused, or put off."""
     evicted: int = 0
@@ -47,8 +47,10 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """What became of requests that memory could not settle, see `Limiter.ask`. Of several quotas, told with the first
-    for all."""
+    """The results of requests that memory could not settle, see `Limiter.ask`.
+
+    Of several quotas, the first has those of all.
+    """
     in_use: int | None = None
     """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""
     past_lease: int = 0
@@ -83,13 +85,13 @@ class AgentStats:
     durations: Durations = field(default_factory=Durations)
     """How long the exchanges took that were answered."""
     orders: FleetSettingsStats | None = None
-    """What is known of published settings; None without a `settings_secret` and a hub."""
+    """The state of published settings; None without a `settings_secret` and a hub."""
 
 
 def stats_of_limits(
     tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """What was decided about each quota, by its name; `boards` say what came of it, and `watch` what exchanges told.
+    """Sums up the decisions about each quota, by its name; `boards` tell their consequences, and `watch` the exchanges.
 
     `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """
@@ -155,7 +157,7 @@ class Health:
 
 
 def health_of(stats: AgentStats, *, keys_max: int) -> Health:
-    """What a snapshot amounts to."""
+    """Judges a snapshot."""
     findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
     findings += _health_of_loop(stats)
     for number, shard in enumerate(stats.exchanges):
@@ -168,7 +170,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
 
 
 def _health_of_loop(stats: AgentStats) -> list[tuple[str, str]]:
-    """What an exchange loop amounts to that does not do its work, whatever the hub is like."""
+    """Returns the findings about an exchange loop that does not do its work, whatever the hub is like."""
     lines = any(shard.lease > 0 for shard in stats.exchanges)
     state = DEGRADED if lines else PARTITIONED
     findings = []

@@ -1,4 +1,4 @@
-"""What may be admitted: limits, how they are written and checked, and calendar windows."""
+"""Limits, how they are written and checked, and calendar windows."""
 
 from reconverge.limit.limit import (
     ALGORITHMS,

@@ -70,7 +70,7 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
 
 
 def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> int:
-    """What one request of `kind` costs. Raises UnknownKind."""
+    """Returns the cost of one request of `kind`. Raises UnknownKind."""
     if costs is not None and isinstance(kind, str):
         cost = costs.get(kind)
         if cost is None:

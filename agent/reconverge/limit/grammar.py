@@ -37,7 +37,7 @@ TEXT_LENGTH_MAX: Final = 1000
 DIGITS_MAX: Final = 18
 
 _ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
-"""What is meant as an ISO 8601 duration; no unit begins with a P."""
+"""A text that is meant as an ISO 8601 duration; no unit begins with a P."""
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
 
 

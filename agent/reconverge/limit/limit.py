@@ -1,4 +1,4 @@
-"""What may be admitted: a quota of cost per window, for each key."""
+"""Limits: a quota of cost per window, for each key."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ FILLED: Final = (TOKEN_BUCKET, GCRA)
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
-"""What admits one request on credit, and the next when that has been paid for."""
+"""Algorithms that admit one request on credit, and the next when that has been paid for."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
-"""What is used comes back steadily, and not with the window."""
+"""Algorithms whose use comes back steadily, and not with the window."""
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
-"""What has a `burst`."""
+"""Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
 """Whose lines are parts of a rate, and so have to be finer than whole requests."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
-"""What admits as much at once as fits."""
+"""Algorithms that admit as much at once as fits."""
 
 CLOCK: Final = "clock"
 FIRST_HIT: Final = "first-hit"
@@ -88,7 +88,7 @@ WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 SLOT_LEASE_S: Final = 5.0
 """How long the slots of a process that has fallen silent stay taken, if its limit does not say."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
-"""As long as the longest lease that an agent chooses by itself."""
+"""The longest lease that an agent chooses by itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
 """A key remembers up to so many counts."""
@@ -207,7 +207,7 @@ class Limit:
             object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=self.cost_max))
 
     def _check_slots(self) -> None:
-        """Have the lease in place of a window, and refuse what has no meaning for slots."""
+        """Puts the lease in place of a window, and refuses settings that have no meaning for slots."""
         text = f"{shown(self.quota)} in flight"
         lease = SLOT_LEASE_S if self.lease is None else self.lease
         if isinstance(lease, bool) or not isinstance(lease, int | float):
@@ -371,7 +371,7 @@ class Limit:
 
     @property
     def variant(self) -> str:
-        """What else tells cells apart that must not be mixed up: where windows begin, and how a bucket refills."""
+        """Returns the variant that keeps cells apart: where windows begin, and how a bucket refills."""
         if self.align == CALENDAR:
             return f"{CALENDAR}@{self.timezone}"
         return FIRST_HIT if self.align == FIRST_HIT else INTERVAL if self.refill == INTERVAL else ""

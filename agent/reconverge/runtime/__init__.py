@@ -1,1 +1,1 @@
-"""What the interpreter and the operating system provide: threads, event loops, forks, copies of a process."""
+"""The interpreter and the operating system: threads, event loops, forks, copies of a process."""

@@ -26,7 +26,7 @@ class Durations:
         self.sum += seconds
 
     def copy(self) -> Durations:
-        """As they are now."""
+        """Copies the durations as they are now."""
         return Durations(list(self.counts), self.sum)
 
     def __add__(self, other: Durations) -> Durations:

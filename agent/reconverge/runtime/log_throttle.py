@@ -1,4 +1,4 @@
-"""What keeps a log readable: a fact is logged once, and of what goes on happening only so many messages in a time."""
+"""Keeps a log readable: a fact is logged once, and a lasting failure only so many times in a while."""
 
 # Theory of operation.
 #
@@ -39,12 +39,12 @@ class LoggedOnce:
         return len(self._logged) < self._facts_max and self._logged.setdefault(fact, mine) is mine
 
     def forget(self, *facts: Hashable) -> None:
-        """Have these facts logged when they are met again."""
+        """Lets these facts be logged when they are met again."""
         for fact in facts:
             self._logged.pop(fact, None)
 
     def forget_all(self) -> None:
-        """Have every fact logged when it is met again."""
+        """Lets every fact be logged when it is met again."""
         self._logged.clear()
 
 

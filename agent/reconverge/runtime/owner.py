@@ -1,4 +1,4 @@
-"""What belongs to one process, or to one event loop in it: connections, tasks, counts. Any other gets its own."""
+"""Objects of one process, or of one event loop in it: connections, tasks, counts. Any other gets its own."""
 
 # Theory of operation.
 #
@@ -26,7 +26,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 
 _inherited: Final[list[object]] = []
-"""What belongs to the process that this one is a fork of."""
+"""Objects of the process that this one is a fork of."""
 
 
 class Owner(NamedTuple):
@@ -47,7 +47,7 @@ def this_process() -> Owner:
 
 
 class LoopResource(Protocol):
-    """What can be left alone without waiting for anything."""
+    """A resource that can be left alone without waiting for anything."""
 
     def abandon(self) -> None:
         """Let go of everything at once, even where the loop is closed."""

@@ -1,4 +1,4 @@
-"""What happens to agents when the process forks or ends, and how processes are started."""
+"""Tells agents that the process forks or ends, and starts processes."""
 
 # Theory of operation.
 #
@@ -87,7 +87,7 @@ _speaking_pid = 0
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
-    """Have `agent` told of forks, and let it say its last words when this process ends, `kill -9` excepted.
+    """Tells `agent` of forks, and lets it send its last words when this process ends, `kill -9` excepted.
 
     SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
     daemon of `multiprocessing` it ends the process at once, as ever.
@@ -124,7 +124,7 @@ def living_agents() -> list[Stoppable]:
 
 
 def stop_all() -> None:
-    """Have every agent of this process say its last words."""
+    """Lets every agent of this process send its last words."""
     global _speaking_pid  # noqa: PLW0603  # as above
     _speaking_pid = os.getpid()
     try:

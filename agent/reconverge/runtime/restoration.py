@@ -55,7 +55,7 @@ class Restorations:
         self._seen_boot_id = boot_id()
 
     def sign(self) -> str:
-        """What tells that the process was restored since the last look; empty if nothing does."""
+        """Returns a sign that the process was restored since the last look; empty if there is none."""
         now_ns = self._since_start_ns()
         ahead_ns = self._wall_ns() - now_ns
         gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns

@@ -41,7 +41,7 @@ INTERPRETERS_APART: Final = 16
 
 
 def _original(module: str, name: str) -> Any:
-    """What a module of the standard library offered under that name before gevent replaced it."""
+    """Returns the function of the standard library that gevent has replaced under that name."""
     monkey = sys.modules.get("gevent.monkey")
     found = getattr(importlib.import_module(module), name)
     return found if monkey is None else monkey.get_original(module, name)
@@ -107,7 +107,7 @@ def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | No
 
 
 def _leave_numbers_to_others() -> None:
-    """Have the next thread of this interpreter get a number that threads of other interpreters hardly have.
+    """Gives the next thread of this interpreter a number that threads of other interpreters hardly have.
 
     Until Python 3.12, asyncio remembers the running loop of the whole process by the number of its thread, and every
     interpreter counts from one. Loops of two interpreters on threads of one number take each other for their own.
@@ -153,7 +153,7 @@ class WakeEvent:
         return not self._quiet.locked()
 
     def wake(self) -> None:
-        """Have the current or the next `wait` return. Never waits, from wherever it is called."""
+        """Ends the current or the next `wait`. Never waits, from wherever it is called."""
         try:
             self._quiet.release()
         except RuntimeError:  # it was rung already

@@ -1,4 +1,4 @@
-"""What stands for something that is taken and given back once, and so can neither be copied nor pickled."""
+"""A base for things that are taken and given back once, and so can neither be copied nor pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was used: by identity, limit, route and period, live and exported, for billing."""
+"""Usage by identity, limit, route and period, live and exported, for billing."""
 
 from reconverge.hub.usage import Counts, ExportLease, NodeLoad, Period, Retention, UsageEvent, UsageKey, UsageRow
 from reconverge.usage.addresses import AddressBook

@@ -27,7 +27,7 @@ Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 class AddressReports:
-    """What one node tells of its meter's book of addresses; where the hub does not merge them, nothing."""
+    """Reports one node's book of addresses; nothing where the hub does not merge them."""
 
     def __init__(self, meter: Meter, ledger: UsageLedger | None, clock: Clock) -> None:
         found: object = ledger

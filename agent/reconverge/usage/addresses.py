@@ -101,13 +101,13 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """What was taken was lost, and is to be taken again as a whole."""
+        """Marks all registers to be taken again, as those that were taken are lost."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """What was taken could not be told, and is to be taken again."""
+        """Gives registers back that could not be reported, to be taken again."""
         with self._lock:
             for identity, pairs in risen.items():
                 if identity in self._registers:  # of this hour still

@@ -33,12 +33,12 @@ class UsageErasing:
         """Know nothing, as in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._told: dict[int, list[tuple[Period, UsageKey]]] = {}
-        """What is to be taken back, by shard."""
+        """The rows to be taken back, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
-        """What says of identities whether they are to be forgotten that no order was read about."""
+        """Tests of identities that are to be forgotten without an order."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
-        """Have these identities be forgotten with the next report. Any thread may call it."""
+        """Forgets these identities with the next report. Any thread may call it."""
         self._here.append(is_named)
 
     async def obey(self, ledger: object, reports: UsageReports) -> None:

@@ -30,7 +30,7 @@ COLUMNS: Final = (
 
 
 def event_id(namespace: str, event: UsageEvent) -> str:
-    """What identifies an event: 40 hexadecimal digits."""
+    """Returns the identifier of an event: 40 hexadecimal digits."""
     period, key = event.period, event.key
     said = json.dumps([namespace, key.limit, key.identity, key.route, period.kind, period.number, event.number])
     return blake2b(said.encode(), digest_size=ID_BYTES).hexdigest()

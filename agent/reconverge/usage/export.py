@@ -53,7 +53,7 @@ Deliver: TypeAlias = Callable[[Sequence[UsageEvent]], Awaitable[None] | None]
 
 @dataclass(slots=True)
 class ExportRun:
-    """What one run of an exporter has done."""
+    """The result of one run of an exporter."""
 
     leads: bool = True
     """Whether this exporter was the one; if not, it has done nothing."""

@@ -47,7 +47,7 @@ _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """What has come under one key in one minute."""
+    """The counts of one key in one minute."""
 
     minute: int
     """Its number since 1970."""
@@ -164,7 +164,7 @@ class Meter:
             row[_REFUSED] += refused
 
     def take(self) -> list[Taken]:
-        """What has come since `take` was called last, by minute; for the one thread that reports it."""
+        """Returns the counts since the last `take`, by minute; for the one thread that reports them."""
         taken: list[Taken] = []
         current = self._wall_ns() // MINUTE_NS
         with self._lock:

@@ -24,7 +24,7 @@ async def totals(
     identity: str | None = None,
     limit: str | None = None,
 ) -> dict[UsageKey, Counts]:
-    """What all nodes have used in a period, as far as they have reported it.
+    """Adds up the use of all nodes in a period, as far as they have reported it.
 
     Args:
         ledger: of a hub; `hub.usage`.
@@ -97,7 +97,7 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
 
 
 async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
-    """What each node is doing, the busiest first, as a load balancer weighs them. Raises HubUnavailable.
+    """Returns each node's load, the busiest first, as a load balancer weighs them. Raises HubUnavailable.
 
     A node says it with each report; one that has been silent for two minutes is left out.
     """

@@ -55,7 +55,7 @@ LOOK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class UsageStats:
-    """What one node knows of how its usage is counted."""
+    """One node's knowledge of how its usage is counted."""
 
     at_hub: bool
     """Whether the usage of all nodes is added up at a hub; if not, it is counted on this node only."""
@@ -181,7 +181,7 @@ class UsageReporter:
         self._section.run(self._begin)
 
     def _begin(self) -> None:
-        """Have one thread tell: the one that is there, or another. In the section."""
+        """Makes sure that one thread reports. In the section."""
         if self._telling is None or self._telling.ended.open:
             telling = _Telling()
             self._wanted = True  # before the thread begins, which looks at it
@@ -235,7 +235,7 @@ class UsageReporter:
         self._orders.also(is_named)
 
     def totals(self, period: Period) -> dict[UsageKey, Counts]:
-        """What this node alone has counted in a period, as of its last report; see `reconverge.usage.totals`."""
+        """Returns this node's own counts in a period, as of its last report; see `reconverge.usage.totals`."""
         return self._driver.reports.totals(period)
 
     def stats(self) -> UsageStats:

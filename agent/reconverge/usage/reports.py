@@ -1,4 +1,4 @@
-"""What a node has yet to tell its hub of usage, and what it keeps to tell again. Does no I/O."""
+"""A node's usage that it has yet to report to its hub, and that it keeps to report again. Does no I/O."""
 
 # Theory of operation.
 #
@@ -76,7 +76,7 @@ class _Row:
         self.counts = NOTHING
         self.told = NOTHING
         self.merged = NOTHING
-        """What the hub has ever answered to have, also if it has lost that since."""
+        """The highest counts that the hub has ever answered to have, even if it has lost them since."""
 
 
 class UsageReports:
@@ -153,7 +153,7 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """What to tell a shard next; None if there is nothing, unless it is to `speak` in any case."""
+        """Returns the next batch for a shard; None if there is nothing, unless it is to `speak` in any case."""
         with self.lock:
             state = self._shards[shard]
             rows: list[UsageRow] = []
@@ -217,7 +217,7 @@ class UsageReports:
             self._note_folded(answer.folded)
 
     def totals(self, period: Period) -> dict[UsageKey, Counts]:
-        """What this account alone has counted in a period, as far as the node keeps it."""
+        """Returns this account's own counts in a period, as far as the node keeps them."""
         with self.lock:
             return {key: row.counts for key, row in self._rows.get(period, {}).items()}
 
@@ -377,7 +377,7 @@ class UsageReports:
 
 
 class _Shard:
-    """What one shard of the hub was told."""
+    """The reports to one shard of the hub."""
 
     def __init__(self) -> None:
         self.dirty: dict[UsageKey, set[Period]] = {}
