@@ -39,7 +39,7 @@ class Deferred(NamedTuple):
     summary: str
     """The first paragraph of its help."""
     example: str = ""
-    """What its help ends with; a group has none."""
+    """The end of its help; a group has none."""
 
     def load(self, name: str) -> Any:
         """Import it, and return the command that `name` runs."""
@@ -94,7 +94,7 @@ class LazyGroup(TyperGroup):
         return list(self.deferred)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """What lists of commands say of one; None for a name that no command has."""
+        """Returns a command as lists of commands show it; None for a name that no command has."""
         deferred = self.deferred.get(cmd_name)
         return None if deferred is None else TyperCommand(cmd_name, help=deferred.summary)
 

@@ -24,7 +24,7 @@ from reconverge.settings import MILLION, check_seconds, checked_namespace
 PATIENCE_S: Final = 3.0
 LOAN_INTERVALS_MIN: Final = 3
 WIDE: Final = ":wide"
-"""What comes after the agents' namespace at the wide hub, so that one server can be both, and rights cover both."""
+"""The suffix of the agents' namespace at the wide hub, so that one server can be both, and rights cover both."""
 
 
 LocalOption: TypeAlias = Annotated[

@@ -21,7 +21,7 @@ from typer.completion import (  # type: ignore[attr-defined]  # no private modul
 
 NAME: Final = "reconverge"
 VARIABLE: Final = "_RECONVERGE_COMPLETE"
-"""What the script sets when it asks; Typer looks for it under the name of the command."""
+"""The variable that the script sets when it asks; Typer looks for it under the name of the command."""
 
 
 class Shell(StrEnum):
@@ -44,6 +44,6 @@ def completion(
 
 
 def answer_shells() -> None:
-    """Have the command answer what a shell asks at a Tab."""
+    """Answers a shell that asks at a Tab."""
     if VARIABLE in os.environ:
         completion_init()

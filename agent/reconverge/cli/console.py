@@ -88,7 +88,7 @@ def console(
 
 
 def _console_maker() -> Callable[..., Any]:
-    """What makes a console. Raises MissingExtra, before anything has begun."""
+    """Imports the maker of consoles. Raises MissingExtra, before anything has begun."""
     try:
         import_module("uvicorn")
         from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # it may not be installed

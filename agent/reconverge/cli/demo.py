@@ -125,7 +125,7 @@ def _tell(console: Console, outcome: Outcome, *, draws: bool, as_json: bool) -> 
 
 
 def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
-    """What is shown. Raises InvalidSetting."""
+    """Sets the demonstration up. Raises InvalidSetting."""
     if policy not in POLICIES:
         raise InvalidSetting("policy", policy, f"unknown; known: {', '.join(POLICIES)}")
     limit = Limit.parse(LIMIT)
@@ -189,7 +189,7 @@ def _picture_of(setup: Setup, progress: Progress) -> Group:
 
 
 def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
-    """What is missing for a picture or a console, if anything; the figures need neither."""
+    """Returns the extra that a picture or a console lacks, if any; the figures need none."""
     try:
         check()
     except MissingExtra as error:
@@ -198,7 +198,7 @@ def _why_missing(check: Callable[[], None]) -> MissingExtra | None:
 
 
 def _make_directory() -> None:
-    """See that the result can be kept, before a minute is spent on it. Raises InvalidSetting."""
+    """Makes the directory of results before a minute is spent on them. Raises InvalidSetting."""
     try:
         DIRECTORY.mkdir(exist_ok=True)
     except OSError as error:

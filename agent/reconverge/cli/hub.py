@@ -54,7 +54,7 @@ def adopt(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a hub that has lost its data grant again, without waiting until all from before is over.
+    """Let a hub that has lost its data grant again, without waiting until all from before is over.
 
     Without --incarnation nothing is changed: what was lost is shown, and what adopting it costs.
     """
@@ -97,7 +97,7 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
 
 
 def _shown(data: HubData) -> str:
-    """What an operator has to know of a shard's data, in a sentence."""
+    """Describes a shard's data to an operator, in a sentence."""
     if not data.incarnation:
         return "no node has told the hub anything yet"
     adopted = f", adopted {data.adopted} times" if data.adopted else ""
@@ -119,7 +119,7 @@ def _open(url: str, namespace: str) -> Hub:
 
 
 async def _closing(opened: Hub | Adoptable, run: Callable[[], Awaitable[T]]) -> T:
-    """What `run` returns, after which the hub's connections are let go of."""
+    """Returns the result of `run`, and lets go of the hub's connections."""
     try:
         return await run()
     finally:

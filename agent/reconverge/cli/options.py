@@ -50,7 +50,7 @@ NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' names
 
 
 def example(words: str) -> str:
-    """What a command's help ends with: how it is typed, so that it can be copied."""
+    """Returns the end of a command's help: how it is typed, so that it can be copied."""
     return f"Example:\n\n$ reconverge {words}"
 
 

@@ -24,7 +24,7 @@ class Picture(Protocol):
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title of the picture."""
         ...
 
     def draw_on(self, figure: Any) -> None:
@@ -34,7 +34,7 @@ class Picture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What one policy admitted, by window."""
+    """The cost that one policy admitted, by window."""
 
     policy: str
     admitted: Sequence[int]

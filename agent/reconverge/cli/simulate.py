@@ -62,7 +62,7 @@ SEEDS_MAX: Final = 100_000
 ROUNDED_FROM: Final = 10.0
 
 Result: TypeAlias = tuple[dict[str, Figures], dict[str, list[RunFigures]]]
-"""What `run` returns: by policy, the figures over all seeds, and those of every run."""
+"""The result of `run`: by policy, the figures over all seeds, and those of every run."""
 
 LimitOption: TypeAlias = Annotated[
     str, typer.Option(help="The limit, such as '1000/10s', or several quotas: '10/s; 100/minute'.", metavar="LIMIT")
@@ -329,7 +329,7 @@ def _table(columns: _Columns, figures: dict[str, Figures]) -> Table:
 
 
 def _explanation(experiment: Experiment) -> str:
-    """What the columns mean."""
+    """Explains the columns."""
     limit, windows = list(experiment.fleet.quotas.values())[experiment.judged], experiment.judged_windows
     return (
         f"{experiment.fleet.nodes} nodes share {limit}, simulated for {windows} windows, of which the first "
@@ -342,7 +342,7 @@ def _explanation(experiment: Experiment) -> str:
 
 
 def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, RunFigures], seed: int) -> Chart:
-    """What every policy admitted in the first run of the key that was asked about most often."""
+    """Charts the admissions of every policy in the first run, of the key that was asked about most often."""
     limit, arrivals = experiment.fleet.limit, experiment.arrivals(seed)
     key = next(iter(runs.values())).busiest
     several = f", key {key!r}" if len({arrival.key for arrival in arrivals}) > 1 else ""

@@ -1,4 +1,4 @@
-"""What commands share at a terminal: quantities as they are written there, and how far a command is."""
+"""Quantities as commands write them at a terminal, and a command's progress."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _weigh(deployment: Deployment, seeds: range, processes: int) -> list[Option]
 
 
 def _print(deployment: Deployment, options: list[Option], chosen: Option | None, advice: str, *, as_json: bool) -> None:
-    """What was tried and what to do, as a table that says what its columns mean, or as JSON."""
+    """Prints the options and the advice, as a table that explains its columns, or as JSON."""
     if as_json:
         figures = {"advice": advice, "chosen": None if chosen is None else asdict(chosen)}
         print(json.dumps(figures | {"options": [asdict(option) for option in options]}, indent=2))
@@ -149,7 +149,7 @@ ASKED: Final = "asked"
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
-    """What the columns are called, and a row for each option."""
+    """Returns the heads of the columns, and a row for each option."""
     head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
     return [head, *(_row(option)[: len(head)] for option in options)]
 
@@ -184,7 +184,7 @@ def _table(options: list[Option], chosen: Option | None, *, asking: bool) -> Tab
 
 
 def _explanation(deployment: Deployment) -> str:
-    """What the columns mean."""
+    """Explains the columns."""
     several = ", at most" if deployment.hot_keys > 1 or deployment.cold_keys else ""
     asked = " asked: of the requests for a hot key, in %." if deployment.asks_within_ns else ""
     limit = deployment.limit
@@ -227,7 +227,7 @@ def _advice(
 
 
 def _load(option: Option) -> str:
-    """What the hub has to bear, and whether one of them can."""
+    """Describes the load on the hub, and whether one of them can bear it."""
     both = option.hub_in_bytes_per_s + option.hub_out_bytes_per_s
     text = f"The Redis then hears and says {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."
     if option.hubs > 1:

@@ -1,4 +1,4 @@
-"""What the commands have in common that read and change contracts at a hub."""
+"""The common part of the commands that read and change contracts at a hub."""
 
 from __future__ import annotations
 

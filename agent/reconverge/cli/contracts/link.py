@@ -55,7 +55,7 @@ def link(
 
 
 def _secret_as_said() -> str:
-    """What links are signed with; an argument could be seen in the list of processes. Raises InvalidSetting."""
+    """Reads the secret for links; an argument could be seen in the list of processes. Raises InvalidSetting."""
     secret = os.environ.get(VARIABLE)
     if not secret:
         problem = "is not set; put the console's secret for links there, for instance: openssl rand -hex 32"

@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is said of a rehearsal, and how."""
+    """A rehearsal, and how to show it."""
 
     outcome: Outcome
     recording: str
@@ -135,7 +135,7 @@ def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
 
 
 def limits_table(outcome: Outcome) -> Table:
-    """What each limit has to do with it."""
+    """Makes a table of the rehearsal by limit."""
     table = _table("by limit")
     for name in ("limit", "refuses now", "would refuse", "newly refused", "newly admitted"):
         table.add_column(name, justify="left" if name == "limit" else "right")
@@ -146,7 +146,7 @@ def limits_table(outcome: Outcome) -> Table:
 
 
 def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
-    """What was rehearsed, in a sentence."""
+    """Names the rehearsed requests and rules, in a sentence."""
     outcome = shown.outcome
     return (
         f"{shown.recording}: {outcome.requests} requests of {outcome.customers} customers, "
@@ -156,7 +156,7 @@ def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
 
 
 def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
-    """What the table does not show, in a sentence; empty if it shows all."""
+    """Counts the customers that the table does not show, in a sentence; empty if it shows all."""
     more = effects[shown.top :]
     if not more:
         return ""

@@ -1,4 +1,4 @@
-"""What is said to `reconverge contracts plan`, checked: columns, moments, and how much may be refused."""
+"""The options of `reconverge contracts plan`, checked: columns, moments, and how much may be refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.limit.limit import Limit
 
 SETTLE_AFTER_S: Final = 5.0
-"""As long as `reconverge replay` takes a request to be under way."""
+"""The time for which `reconverge replay` takes a request to be under way."""
 SETTLE_AFTER_MAX_S: Final = 86_400.0
 PERCENT_MAX: Final = 100
 _MOST: Final = re.compile(r"(?P<number>\d{1,15})|(?P<percent>\d{1,15}(?:\.\d{1,15})?)%")

@@ -32,7 +32,7 @@ def publish(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Have every node of the namespace obey a file of contracts within one sync interval.
+    """Make every node of the namespace obey a file of contracts within one sync interval.
 
     Whatever it does not say is gone; `history` and `rollback` have it.
     """
@@ -46,7 +46,7 @@ def publish(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What a file says. Raises InvalidConfiguration, with line and field."""
+    """Reads a file. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)

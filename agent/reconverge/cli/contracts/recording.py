@@ -48,7 +48,7 @@ class Columns:
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
 
     def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
-        """What the requests look like that `requests_in` reads."""
+        """Describes the requests that `requests_in` reads."""
         facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
         return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 

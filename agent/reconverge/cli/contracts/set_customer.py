@@ -45,7 +45,7 @@ def set_customer(
     expected: ExpectedOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a customer be on a plan; whatever is not said here is as in the plan.
+    """Put a customer on a plan; settings that are not named here are as in the plan.
 
     A limit that is counted otherwise from now on holds beside the former one, until what was used of that has expired.
     """
@@ -74,7 +74,7 @@ def _limits(given: list[str]) -> dict[str, str]:
 
 
 def _switches(given: list[str]) -> dict[str, Any]:
-    """What is said of switches, as a contract has it: of the whole contract, and of limits by name."""
+    """Returns the switches as a contract has them: of the whole contract, and of limits by name."""
     said: dict[str, Any] = {}
     for each in given:
         first, *more = each.split(",")

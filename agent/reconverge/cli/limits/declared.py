@@ -45,7 +45,7 @@ NO_HUB: Final[dict[str, Any]] = {
     "region_share": None,
     "settings_secret": None,
 }
-"""What has an agent of a file meet no other."""
+"""Settings with which an agent of a file meets no other."""
 
 
 class Declared(NamedTuple):
@@ -90,7 +90,7 @@ def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 
 def _said(limits: Sequence[str]) -> dict[str, str]:
-    """What `--limit` says, by name. Raises InvalidSetting."""
+    """Reads `--limit`, by name. Raises InvalidSetting."""
     said = dict[str, str]()
     for each in limits:
         name, equals, text = each.partition("=")

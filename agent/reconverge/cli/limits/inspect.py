@@ -52,7 +52,7 @@ class Standing:
         return max(self.usage.next_free, self.usage.learning)
 
     def as_json(self) -> dict[str, Any]:
-        """What `--json` prints of it."""
+        """Returns the fields that `--json` prints."""
         usage = self.usage
         return {
             "limit": self.name,
@@ -121,7 +121,7 @@ def inspect(
 
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[Standing]:
-    """What the hub has of a key, by all these quotas. Raises InvalidKey, HubUnavailable."""
+    """Reads a key at the hub, by all these quotas. Raises InvalidKey, HubUnavailable."""
     kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)

@@ -1,4 +1,4 @@
-"""What became of one key in a run, by window and by phase."""
+"""The admissions of one key in a run, by window and by phase."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Window:
 
 
 class Crowd:
-    """What became of the crowd, by window and by phase."""
+    """The admissions of the crowd's key, by window and by phase."""
 
     def __init__(self, outcome: Outcome, key: str, phases: Sequence[str], phase_s: float) -> None:
         self._setup = outcome.setup
@@ -83,7 +83,7 @@ class Crowd:
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
     def usual(self, phase: int) -> dict[str, int]:
-        """What the median window of this phase admitted, of limiters that need no hub and by policy."""
+        """Returns the admissions of this phase's median window, of limiters that need no hub and by policy."""
         windows = [window for window in self._windows if window.phase == phase]
         return {
             CENTRAL: median_low(window.central for window in windows),
@@ -152,13 +152,13 @@ class Crowd:
 
 
 def _admitted(limit: Limit, arrivals: list[Decided]) -> dict[int, int]:
-    """What one limiter that all these requests ask admits, by window."""
+    """Returns the admissions of one limiter that all these requests ask, by window."""
     ideal, _ = ideal_admissions(limit, arrivals, settle_after_ns=0)
     return {epoch: cost for (_, epoch), cost in ideal.items()}
 
 
 def _admitted_in_parts(limit: Limit, arrivals: list[Decided], nodes: int) -> dict[int, int]:
-    """What limiters admit of which each node has one, with an equal part of the limit."""
+    """Returns the admissions of limiters of which each node has one, with an equal part of the limit."""
     admitted: dict[int, int] = {}
     for node in range(nodes):
         part = replace(limit, quota=limit.quota // nodes + (node < limit.quota % nodes))

@@ -14,7 +14,10 @@ from reconverge.policies import POLICIES
 
 
 def as_figures(outcome: Outcome, judgements: list[Judgement]) -> dict[str, object]:
-    """What `--json` prints: one flat object for one policy; for several, one each by name under `policies`."""
+    """Returns the output of `--json`: one flat object for one policy.
+
+    For several, one each by name under `policies`.
+    """
     setup = outcome.setup
     common = {
         "nodes": setup.nodes,
@@ -47,7 +50,7 @@ def figures_rows(judgements: list[Judgement]) -> list[list[str]]:
 
 
 def verdict_on(judgement: Judgement) -> str:
-    """What the figures mean, in a sentence."""
+    """Explains the figures in a sentence."""
     if POLICIES[judgement.policy].merged_only:
         bound = f"declares no bound, and was {judgement.over_admission_max_pct:g} % above the limit at worst"
     elif judgement.bound_violations:

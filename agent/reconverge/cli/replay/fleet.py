@@ -54,7 +54,7 @@ class FleetFailed(ReconvergeError):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What to run, and on what. The limit's window is already compressed by `speed`."""
+    """The requests and the fleet to run. The limit's window is already compressed by `speed`."""
 
     requests: Sequence[Request]
     limit: Limit
@@ -68,7 +68,7 @@ class Setup:
     settle_after_s: float = 0.0
     """How long a request takes, in the recording's time."""
     warm: bool = False
-    """Have every node ask the hub about all its keys before the run begins."""
+    """Whether every node asks the hub about all its keys before the run begins."""
     asks_within_ns: int = 0
     """How long a request in doubt asks the hub, in real time; 0 where memory decides."""
     name: str = field(default_factory=lambda: token_hex(6))
@@ -108,14 +108,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened."""
+    """The result of a run."""
 
     setup: Setup
     hands: list[list[int]]
     histories: list[list[History]]
     """By node and policy; the items of a history belong to the requests of that node's hand."""
     hub_totals: list[int]
-    """What the hub says was charged and not given back in the end, by policy."""
+    """The hub's totals in the end, charged and not given back, by policy."""
 
 
 class _Node:
@@ -135,7 +135,7 @@ class _Node:
         theirs.close()
 
     def hear(self, deadline_s: float) -> object:
-        """What the worker says next. Raises FleetFailed when it says nothing in time, or never will."""
+        """Returns the worker's next message. Raises FleetFailed when none comes in time, or ever will."""
         try:
             if self.pipe.poll(max(0.0, deadline_s - time.monotonic())):
                 return self.pipe.recv()
@@ -145,7 +145,7 @@ class _Node:
         raise FleetFailed("a node does not answer any more; what it did is lost")
 
     def end(self) -> None:
-        """Have the process be gone."""
+        """Ends the process."""
         self.pipe.close()
         if self._process.is_alive():
             self._process.terminate()
@@ -240,7 +240,7 @@ class _Runner:
         self._thread = threading.Thread(target=self._loop.run_forever, name="reconverge-hubs", daemon=True)
 
     def run(self, what: Coroutine[Any, Any, _T]) -> _T:
-        """Have it done there, and wait for that. Raises what it raises."""
+        """Runs a coroutine there, and waits for it. Raises its error."""
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
     def __enter__(self) -> Self:
@@ -278,7 +278,7 @@ def _end_all(nodes: list[_Node]) -> None:
 
 
 async def _say_hello(hub: Hub, setup: Setup) -> None:
-    """Have the hub's data begin before the fleet comes, which also shows that the hub can be used."""
+    """Begins the hub's data before the fleet comes, which also shows that the hub can be used."""
     interval_us = round(setup.sync_interval_s * 1_000_000)
     name = token_hex(8)
     for shard in range(hub.shards):

@@ -41,7 +41,7 @@ class Judgement:
     admitted: int
     refused: int
     ideal_admitted: int
-    """What a central limiter would have admitted of the same arrivals."""
+    """The cost that a central limiter would have admitted of the same arrivals."""
     over_admission_max_pct: float
     over_admission_mean_pct: float
     """Over all windows of all keys in which anything was asked for."""
@@ -204,7 +204,7 @@ def _missed(arrivals: list[Decided], ideal: Mapping[Place, int]) -> int:
 
 
 def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:
-    """What was admitted, and what settling added to it."""
+    """Returns the charges of admitted requests, and those that settling added."""
     charges = [charge_of(one) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
         for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:

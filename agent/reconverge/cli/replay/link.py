@@ -137,7 +137,7 @@ class Links:
         await _rounds()  # for connections that were aborted to close
 
     def _answer(self, healed: asyncio.Event) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        """What to do when a node calls."""
+        """Returns the function that answers a node's call."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._carry(reader, writer, healed))

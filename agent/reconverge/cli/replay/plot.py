@@ -92,7 +92,7 @@ def _sums(arrivals: Sequence[Decided], windows: range, window_ns: int, *, admitt
 
 
 def _bound(outcome: Outcome, name: str) -> float | None:
-    """What a window may admit at most by declaration; None where none is declared, or it is not of such windows."""
+    """Returns the declared most of a window; None where none is declared, or it is not of such windows."""
     limit, policy = outcome.setup.limit, POLICIES[name]
     if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:
         return None

@@ -27,7 +27,7 @@ REST: Final = "\x00rest"
 """Under which a row keeps the fields that no column is for."""
 
 Row = dict[str, str | None]
-"""What a row of a recording has, by column."""
+"""A row of a recording, by column."""
 _Item = TypeVar("_Item")
 
 
@@ -48,9 +48,9 @@ class Request(NamedTuple):
     """Seconds since the recording began."""
     key: str
     cost: int
-    """What is known of its cost before it is made."""
+    """The part of the cost that is known before it is made."""
     settle: int
-    """What it turns out to cost on top."""
+    """The part that turns out later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def moment_s_in(row: Row) -> float:
 
 
 def key_in(row: Row, name: str) -> str:
-    """What a column has that can be a key. Raises ValueError, InvalidKey among them."""
+    """Returns a column's text, which can be a key. Raises ValueError, InvalidKey among them."""
     key = field_in(row, name)
     if len(key.encode()) > KEY_BYTES_MAX or key.startswith("\x00"):
         raise InvalidKey(f"{name} is {key[:40]!r}..., which cannot be a key of at most {KEY_BYTES_MAX} bytes")
@@ -183,7 +183,7 @@ def key_in(row: Row, name: str) -> str:
 
 
 def field_in(row: Row, name: str) -> str:
-    """What a column has. Raises ValueError if that is nothing."""
+    """Returns a column's text. Raises ValueError if it is empty."""
     text = row[name]
     if not text:
         raise ValueError(f"{name} is missing")

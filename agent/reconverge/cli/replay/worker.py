@@ -55,7 +55,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every node of the fleet is told."""
+    """The instructions for every node of the fleet."""
 
     limit: Limit
     policies: tuple[str, ...]
@@ -78,7 +78,7 @@ class Plan:
 
 @dataclass(slots=True)
 class History:
-    """What one node did under one policy: parallel arrays, one item for each request, in the order of its share."""
+    """One node's run under one policy: parallel arrays, one item for each request, in the order of its share."""
 
     allowed: array[int] = field(default_factory=lambda: array("b"))
     hub_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -87,9 +87,9 @@ class History:
     slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
     decision_ns: array[int] = field(default_factory=lambda: array("q"))
-    """What `Limiter.allow` took."""
+    """The duration of `Limiter.allow`."""
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
-    """What an increment in a dictionary took at that moment."""
+    """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
     """How long a request waited that asked; NOT_ASKED of any other."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -292,7 +292,7 @@ class _Requests:
         await self._wait_until(self._plan.stay_until_ns)
 
     def _make(self, number: int, index: int) -> None:
-        """Have a request decided under one policy, now or when the hub has answered."""
+        """Decides about a request under one policy, now or when the hub has answered."""
         limiter, key, cost = self._limiters[number], self._share.keys[index], self._share.costs[index]
         began_ns = SystemClock.monotonic_ns()
         history = self._histories[number]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 PROBLEM_STATUS: Final = 1
 LIFETIME: Final = "lifetime"
 FIELDS: Final = ("sync_interval", "switch", "limits")
-"""What a file can say beside its lifetime."""
+"""The settings of a file beside its lifetime."""
 
 settings = typer.Typer(
     name="settings",
@@ -50,7 +50,7 @@ def publish(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Have every node of the namespace obey a file within one sync interval.
+    """Make every node of the namespace obey a file within one sync interval.
 
     A document that is published already, and that the secret does not verify, is not replaced without --force.
     """

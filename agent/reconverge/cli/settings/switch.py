@@ -34,7 +34,7 @@ from reconverge.published.publisher import published, turned, unknown_limits
 from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
-"""What is typed for no published switch."""
+"""The word for no published switch."""
 WordArgument: TypeAlias = Annotated[
     str | None,
     typer.Argument(
@@ -105,13 +105,13 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
 
 
 async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
-    """What is published and has not expired. Raises UnverifiedSettings."""
+    """Returns the published settings that have not expired. Raises UnverifiedSettings."""
     known = await published(store, secrets, namespace)
     return None if known is None or known.expires <= now_s else known
 
 
 def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: int | None) -> FleetSettings:
-    """What is in force, or nothing, issued now. Raises InvalidSetting where no end of it is said."""
+    """Issues the settings in force, or empty ones, now. Raises InvalidSetting where their end is unknown."""
     version = SystemClock().wall_ns() // 1_000_000
     if lifetime is None and known is None:
         problem = "is missing: nothing is in force that says how long; say for instance --lifetime 3600"

@@ -186,7 +186,7 @@ def _left_s(run: ExportRun) -> float:
 
 
 def _told(run: ExportRun) -> str:
-    """What one run has done, in a sentence."""
+    """Reports one run, in a sentence."""
     if not run.leads and run.lease is not None:
         until = datetime.fromtimestamp(run.lease.until_us / 1_000_000, UTC)
         return f"another exporter, {run.lease.exporter}, is at work until {until:%Y-%m-%dT%H:%M:%SZ}"

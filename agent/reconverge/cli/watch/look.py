@@ -36,7 +36,7 @@ NO_METER: Final = "nothing is metered: nodes tell this with reconverge.usage, se
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at one moment."""
+    """The state of the hub at one moment."""
 
     by: str
     taken_s: float
@@ -105,7 +105,7 @@ async def live_nodes(hub: Hub) -> int | None:
 
 
 def limit_rows(totals: Mapping[str, Totals], before: Look | None = None, now_s: float = 0.0) -> list[dict[str, Any]]:
-    """What was charged to each limit, and what was charged in a second since the look before."""
+    """Returns the charges of each limit, and the charges per second since the look before."""
     rows = list[dict[str, Any]]()
     for name, total in totals.items():
         former = None if before is None else before.totals.get(name)

@@ -113,7 +113,7 @@ def _show(found: Status, shown: str, namespace: str) -> None:
 
 
 def _worth_telling(findings: Any) -> list[Finding]:
-    """What is wrong, and how memory and persistence are."""
+    """Returns the findings that are not OK, and those about memory and persistence."""
     return [each for each in findings if each.level is not Level.OK or each.check in TOLD]
 
 
