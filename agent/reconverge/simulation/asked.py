@@ -103,18 +103,18 @@ class Asked:
         self.tables: tuple[Table, ...] = (*limit.tables, *(share.tables[0] for share in shares))
 
     def have_plans(self, smaller: Table, plans: Plans, lag: float) -> None:
-        """Have keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
+        """Lets keys change between the limit's quota and a smaller one; `lag` is how late this node is, up to 1."""
         self._plans, self._lag = plans, lag
         self._smaller_asking = Asking(smaller)
         self.tables = (*self.tables, smaller)
 
     def have_beside(self, table: Table, beside: Beside) -> None:
-        """Have each request keep to another limit as well, charged in the same moment."""
+        """Makes each request keep to another limit as well, charged in the same moment."""
         self._beside, self._beside_asking = beside, Asking(table)
         self.tables = (*self.tables, table)
 
     def change(self, limit: Limit) -> None:
-        """Have the first quota be another one."""
+        """Changes the first quota."""
         self.tables[0].change(limit)
         self._limit.take_note()
 
@@ -154,7 +154,7 @@ class Asked:
         return self._asking[number], SHARED_KEY
 
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
-        """As a guard does: at once where all admit, with a closer look else."""
+        """Decides as a guard does: at once where all admit, with a closer look else."""
         other, group = self._beside_asking.limit, beside.key_of(key)
         told = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if told is None:

@@ -30,7 +30,7 @@ class Stage(Protocol):
     askers: dict[Asker, None]
 
     def call_at(self, moment_ns: int, asker: Asker) -> None:
-        """Have it look at that moment."""
+        """Makes an asker look at that moment."""
         ...
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What the fuzz draws from a seed: fleets, limits, traffic and faults.
+"""Cases that the fuzz draws from a seed: fleets, limits, traffic and faults.
 
 What the promises exclude is not drawn: data lost by the hub while it alone remembered a node, for instance.
 """
@@ -65,7 +65,7 @@ ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
 REGION_QUOTA_MAX: Final = 120
-"""What a bridge has lent before it died is out of use for some windows, and does harm only then; so there are many."""
+"""A dead bridge's loans are out of use for some windows, and do harm only then; so there are many."""
 REGION_LAPSE_SHARE: Final = 0.6
 SKEWED_SHARE: Final = 0.3
 STEADY_SHARE: Final = 0.4

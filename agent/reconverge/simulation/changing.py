@@ -76,7 +76,7 @@ def limit_at(changes: Sequence[QuotaChange], node: int, now_ns: int) -> Limit | 
 
 
 def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
-    """What a run is judged by in which a declared limit changes: all of it, and what lies between two changes."""
+    """Returns the stretches that a run is judged by whose limit changes: all of it, and those between two changes."""
     whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
     if not changes or limit.align == FIRST_HIT:
         return [whole]  # where a window from the first hit begins, only all that was admitted can tell
@@ -88,7 +88,7 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
 def on_one_plan(
     limit: Limit, plans: Plans | None, decided: Sequence[Decided], begin_ns: int
 ) -> list[tuple[Limit, list[Decided]]]:
-    """What was decided while all nodes knew one plan of a key, stretch by stretch, with the quota of that plan."""
+    """Returns the decisions while all nodes knew one plan of a key, stretch by stretch, with the quota of that plan."""
     if plans is None or limit.align == FIRST_HIT:
         return []  # as in `stretches`
     found: defaultdict[tuple[str, int], list[Decided]] = defaultdict(list)

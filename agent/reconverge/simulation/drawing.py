@@ -1,4 +1,4 @@
-"""What the fuzz puts its cases together of: policies, limits, traffic, fleets and faults, drawn from a generator."""
+"""Parts of the fuzz's cases: policies, limits, traffic, fleets and faults, drawn from a generator."""
 
 from __future__ import annotations
 

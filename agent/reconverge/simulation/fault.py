@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated run, and when: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
+"""Faults of a simulated run, and their times: `cut:half@2w+5w`, `loss:30%@0w+9w`, `crash:1@3w+1w`, ..."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconverge.errors import InvalidSetting
 
 
 class Kind(Enum):
-    """What can go wrong."""
+    """A kind of fault."""
 
     CUT = "cut"
     """Nothing passes between these nodes and the hub; or no requests, or no replies."""

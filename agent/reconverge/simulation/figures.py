@@ -78,11 +78,11 @@ class RunFigures:
     exceeding: int
     """How much of that was above the limit."""
     ideal: int
-    """What a central limiter would have admitted."""
+    """The cost that a central limiter would have admitted."""
     busiest: str
     """The key that was asked about most often; empty when nothing was asked for."""
     busiest_by_window: list[int]
-    """What was admitted of it in every window, warm-up included."""
+    """The admissions of the busiest key in every window, warm-up included."""
     requests: int = 0
     """How many there were, of whatever cost."""
     waited_ns: list[int] = field(default_factory=list)
@@ -198,7 +198,7 @@ IN_DOUBT: Final = (
     "waited, median / 99th / longest, ms",
     "messages, strict",
 )
-"""What its columns are."""
+"""The columns of the table."""
 
 
 def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
@@ -215,7 +215,7 @@ def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
 
 HERE: Final = Path(__file__).parent
 CHANGEABLE: Final = ("agent", "sync")
-"""What a simulation runs."""
+"""The packages that a simulation runs."""
 
 
 def commit_of(place: Path = HERE) -> str:

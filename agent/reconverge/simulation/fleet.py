@@ -146,7 +146,7 @@ def _shortest_ns(interval_ns: int) -> int:
 
 
 def predictive(view: View) -> int:
-    """Whatever the others are not expected to have used by now, at the pace at which they were last seen to use it.
+    """Spends the others' expected rest, at the pace at which they were last seen to use theirs.
 
     As token buckets do it that predict their peers. Over-admits when traffic changes faster than exchanges; in a
     partition the expectation grows old. For comparison only.
@@ -168,7 +168,7 @@ COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}
 
 
 class Moment(Protocol):
-    """What a node's clock is told by: the simulated time since the beginning, and when that was."""
+    """The time of a node's clock: the simulated time since the beginning, and when that was."""
 
     @property
     def now_ns(self) -> int:

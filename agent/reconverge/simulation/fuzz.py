@@ -92,7 +92,7 @@ def _exceeded(case: Case, begin_ns: int, history: History, *, nodes: int) -> lis
 
 
 def _judged(case: Case, begin_ns: int, history: History) -> Iterator[tuple[int, Limit, list[Decided]]]:
-    """What was decided, by quota, with the limit that it is judged by; of a limit that changed, several times."""
+    """Yields decisions by quota, with the limit that judges them; those of a limit that changed several times."""
     fleet = case.experiment.fleet
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):
         for stretch in stretches(limit, fleet.changes if number == 0 else ()):

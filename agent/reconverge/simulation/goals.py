@@ -1,4 +1,4 @@
-"""What the policies are meant to reach, and what they do reach. Run as `python -m reconverge.simulation.goals`.
+"""Compares the policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
 Prints a page in Markdown: a row for each situation with every policy's figures, and under each chapter its goals.
 The seeds are not those that any constant was tuned on.
@@ -208,7 +208,7 @@ def _filled_at_edges(limit: Limit) -> Limit:
 
 
 def _on_top() -> list[Chapter]:
-    """What goes on top of an algorithm."""
+    """Returns the chapters about options on top of an algorithm."""
     plain = _fleet()
     # Two of three windows' worth in three windows, so that each quota binds at times.
     several = replace(plain, further=(replace(plain.limit, quota=2000, window=3 * WINDOW_S),))
@@ -273,7 +273,7 @@ def _weak_spots() -> Chapter:
 
 
 def _small_limits() -> list[Chapter]:
-    """What asking in doubt is for, from memory and asking; and what it costs when nearly all is refused."""
+    """Returns the chapters about asking in doubt: its use, and its cost when nearly all is refused."""
     fleets = {
         f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
         for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)

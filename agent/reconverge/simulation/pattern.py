@@ -40,7 +40,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is asked for, and how it is spread over time and nodes."""
+    """The demand, and its spread over time and nodes."""
 
     pattern: str
     demand: float
@@ -83,7 +83,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What a pattern is drawn from; times are in windows."""
+    """The parameters that a pattern is drawn from; times are in windows."""
 
     random: Random
     nodes: int

@@ -1,4 +1,4 @@
-"""What regions with bridges admit, beside fixed parts of a limit and all of it in each; as a module prints a table."""
+"""Compares the admissions of regions with bridges with fixed parts of a limit; as a module prints a table."""
 
 from __future__ import annotations
 

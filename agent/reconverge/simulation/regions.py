@@ -125,7 +125,7 @@ class Regions:
         self._plan_fault()
 
     def merge(self, batch: Batch) -> Answer:
-        """Have the batch merged in its region."""
+        """Merges a batch in its region."""
         self.pass_until(self._clock.monotonic_ns())
         return self.homes[batch.shard].merge(batch._replace(shard=0))
 
@@ -208,7 +208,7 @@ class Regions:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
     def _go_on(self, span: Span, rounds: Rounds, result: object = None) -> None:
-        """Have a bridge do what comes next, up to its next call."""
+        """Lets a bridge go on up to its next call."""
         if not span.alive:
             return
         try:

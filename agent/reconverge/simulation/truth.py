@@ -1,4 +1,4 @@
-"""What an all-knowing observer makes of a run: by how much the limit was exceeded, and what a central limiter would do.
+"""An all-knowing observer's judgement: by how much the limit was exceeded, and what a central limiter would do.
 
 Every charge counts in the window that its own node put it in, so a run is judged by the rule that the nodes had to
 keep. Excess is floored to whole units of cost.
@@ -45,7 +45,7 @@ class Decided(NamedTuple):
     epoch: int
     cost: int
     settle: int
-    """What it turns out to cost on top."""
+    """The part of the cost that turns out later."""
     node: int
     allowed: bool
     known: bool
@@ -64,7 +64,7 @@ class Decided(NamedTuple):
 
 
 class CalledFree(NamedTuple):
-    """What an answer of the hub has called free, and how many requests had been decided by then."""
+    """The amount that an answer of the hub has called free, and how many requests had been decided by then."""
 
     decided: int
     hub_ns: int
@@ -75,7 +75,7 @@ class CalledFree(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """What happened in a run."""
+    """The events of a run."""
 
     by_quota: list[list[Decided]]
     """Every request, as each quota of the limit counts it."""
@@ -86,7 +86,7 @@ class History:
     waited_for_ns: dict[str, int]
     """When a request about a key began to wait first, by the hub's clock; it may have been cancelled since."""
     called_free: list[CalledFree]
-    """What the hub has called free of the first, answer by answer."""
+    """The amounts that the hub has called free of the first, answer by answer."""
 
     @property
     def decided(self) -> list[Decided]:
@@ -107,7 +107,7 @@ class Charge(NamedTuple):
 
 
 def charge_of(one: Decided) -> Charge:
-    """What an admitted request was charged."""
+    """Returns the charge of an admitted request."""
     return Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
 
 
@@ -216,7 +216,7 @@ def _use_of(limit: Limit) -> Callable[[Limit, list[Charge]], Iterable[float]]:
 
 
 def _log_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
-    """What was charged within a window before each charge, together with it."""
+    """Yields the charges within a window before each charge, together with it."""
     used = oldest = 0
     for charge in charges:
         used += charge.cost
@@ -227,7 +227,7 @@ def _log_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
 
 
 def _slices_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
-    """What counts after each charge: all of the slices before its own that make up a window with it."""
+    """Yields the use after each charge: all of the slices before its own that make up a window with it."""
     slices = limit.slices or 1
     used = oldest = 0
     for charge in charges:
@@ -239,7 +239,7 @@ def _slices_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
 
 
 def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
-    """What counts after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
+    """Yields the use after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
     totals: defaultdict[int, int] = defaultdict(int)
     for charge in charges:
         totals[charge.epoch] += charge.cost
@@ -265,7 +265,7 @@ def _bucket_use(limit: Limit, charges: list[Charge], born_ns: int) -> Iterable[f
 
 
 def at_once(limit: Limit) -> int:
-    """What a limit admits at once, apart from what goes on credit."""
+    """Returns the most that a limit admits at once, apart from credit."""
     return 0 if limit.algorithm == SMOOTH_WARMING_UP else limit.capacity
 
 

@@ -37,7 +37,7 @@ REPEATED_WITHIN_NS: Final = 3 * SECOND_NS
 KEY_BYTES_MAX: Final = 256
 
 WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK, CHANGE = range(7)
-"""What an event is: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
+"""Kinds of events: a node may speak, a batch arrives, its answer does, or never will, a fault strikes, a request that
 asks looks whether it is answered, a node takes another quota over."""
 
 
@@ -118,7 +118,7 @@ class World:
             )
 
     def call_at(self, moment_ns: int, asker: Asker) -> None:
-        """Have a request that asks look then whether it is answered."""
+        """Makes a request that asks look then whether it is answered."""
         self._push(moment_ns, ASK, asker.node.index, asker)
 
     def pass_until(self, moment_ns: int) -> None:
@@ -166,12 +166,12 @@ class World:
         )
 
     def miscounted(self) -> list[str]:
-        """What the hub has lost or doubled, in words; to be asked when all nodes have had time to report."""
+        """Describes the hub's losses and doubles; to be asked when all nodes have had time to report."""
         alive = [(node.kernel, node.asked.tables) for node in self.nodes if node.alive]
         return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[Decided]) -> list[str]:
-        """What the hub does not know of, in words: asks it through the first node that is alive.
+        """Describes the charges that the hub does not know of: asks it through the first node that is alive.
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
         """
@@ -209,7 +209,7 @@ class World:
         return any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
 
     def ask_everywhere(self) -> None:
-        """Have every node be asked about every key that it knows; nothing is charged."""
+        """Asks every node about every key that it knows; nothing is charged."""
         for node in self.nodes:
             for key in [key for table in node.asked.tables for key in table.cells] if node.alive else ():
                 node.table.decide(key, 0, self.now_ns)
@@ -314,7 +314,7 @@ class World:
             self._look_at(node)
 
     def _look_at(self, node: Member) -> None:
-        """See when the node wants to speak next."""
+        """Plans when the node speaks next."""
         node.woken = False
         if node.batch is None and node.alive:
             self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
@@ -341,7 +341,7 @@ class World:
                 self._push(what.end_ns, FAULT, 0, node)
 
     def _stop(self, node: Member) -> None:
-        """Have a node say its last words; where nothing gets through, it is killed when it should be back."""
+        """Lets a node say its last words; where nothing gets through, it is killed when it should be back."""
         if node.serves:
             node.stopping = True
             for asker in [asker for asker in self.askers if asker.node is node]:

@@ -1,4 +1,4 @@
-"""What happens in a world of slots: traffic and faults, drawn from a seed, and what must be so in the end."""
+"""Cases in a world of slots, drawn from a seed: traffic, faults, and the claims about the end."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _take_all(world: SlotWorld, node: Member, key: str) -> int:
 
 
 def _killed_comes_back(world: SlotWorld) -> list[str]:
-    """What a killed node held is free when its lease is over, and not before that."""
+    """Claims that a killed node's slots are free when its lease is over, and not before that."""
     if len(world.nodes) < 2:
         return []
     one, other = world.nodes[:2]

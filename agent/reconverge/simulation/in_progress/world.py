@@ -214,7 +214,7 @@ class SlotWorld:
         self._judge(work.key)
 
     def _let_in(self, node: Member) -> None:
-        """Have those that wait try, the first of each key first."""
+        """Lets waiting work try, the first of each key first."""
         blocked: set[str] = set()
         for waiting in list(node.waiting):
             gone = self.now_ns >= waiting.until_ns
@@ -237,7 +237,7 @@ class SlotWorld:
         node.waiting.clear()
 
     def notice_leases(self) -> None:
-        """Have all work count apart whose node's lease is over by that node's clock."""
+        """Counts all work apart whose node's lease is over by that node's clock."""
         for node in self.nodes:
             if not node.work:
                 continue
@@ -249,7 +249,7 @@ class SlotWorld:
                     work.apart = True
 
     def in_progress(self, key: str) -> int:
-        """What runs of a key, but for what counts apart."""
+        """Returns the slots of a key in progress, without work that counts apart."""
         return sum(work.slots for node in self.nodes for work in node.work if work.key == key and not work.apart)
 
     def _judge(self, key: str) -> None:
@@ -282,7 +282,7 @@ class SlotWorld:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def end_later(self, work: Work, after_ns: int) -> None:
-        """Have work end by itself."""
+        """Ends work by itself after a while."""
         self._push(self.now_ns + after_ns, "end", work.node, work)
 
     def _speak(self, node: Member) -> None:
@@ -358,7 +358,7 @@ class SlotWorld:
         return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
 
     def left_behind(self) -> list[str]:
-        """What is still in use when no work is in progress."""
+        """Describes the slots that are still in use when no work is in progress."""
         used = Counter(
             {
                 node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())

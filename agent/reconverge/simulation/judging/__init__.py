@@ -1,1 +1,1 @@
-"""What an observer of a simulated fleet knows: what was charged, and to which windows."""
+"""An observer's knowledge of a simulated fleet: the charges, and their windows."""

@@ -42,7 +42,7 @@ class AccountedKernel(Kernel):
 
 
 class Accounts:
-    """What was charged in a run, by limit, and how much of that the hub may know less or more of."""
+    """The charges of a run, by limit, and how far the hub may differ from them."""
 
     def __init__(self) -> None:
         self.unreported: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class Accounts:
     def miscounted(
         self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
     ) -> list[str]:
-        """What the hub has lost or doubled, in words, by the kernels and tables of the nodes that are alive.
+        """Describes the hub's losses and doubles, by the kernels and tables of the nodes that are alive.
 
         To be asked when all nodes have had time to report.
         """
@@ -91,7 +91,7 @@ class Accounts:
 
 
 def charged_by(tables: Iterable[Table]) -> Counter[str]:
-    """What a node has charged under its present account, by the names of the quotas."""
+    """Returns a node's charges under its present account, by the names of the quotas."""
     charged = Counter[str]()
     for table in tables:
         for cell in table.cells.values():

@@ -20,7 +20,7 @@ from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, Lim
 from reconverge.simulation.truth import CalledFree, Decided
 
 BITS: Final = 1e-6
-"""What a central bucket in floating point may be off by."""
+"""The error of a central bucket in floating point."""
 
 
 def is_plain(limit: Limit) -> bool:
@@ -48,7 +48,7 @@ def too_free(limit: Limit, decided: Sequence[Decided], called: Sequence[CalledFr
 
 
 class _Windows:
-    """What was charged to each window of each key."""
+    """The charges to each window of each key."""
 
     def __init__(self) -> None:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -58,7 +58,7 @@ class _Windows:
         self._used[one.key, one.epoch] += one.cost
 
     def used(self, one: CalledFree) -> float:
-        """What counts in the window that an answer is about."""
+        """Returns the use in the window that an answer is about."""
         return self._used[one.key, one.epoch]
 
 

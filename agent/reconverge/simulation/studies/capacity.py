@@ -1,4 +1,4 @@
-"""What a fleet costs its hub, and itself, from how many nodes report how many keys how often.
+"""The cost of a fleet for its hub, and itself, from how many nodes report how many keys how often.
 
 The coefficients are measured by `python -m bench.capacity` and kept in the folder above.
 """
@@ -29,7 +29,7 @@ DATA: Final = "capacity.json"
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """What each batch, each report of a key in it, and each key in memory costs. Times are CPU time."""
+    """The cost of each batch, each report of a key in it, and each key in memory. Times are CPU time."""
 
     hub_batch_us: float
     hub_cell_us: float
@@ -49,7 +49,7 @@ class Coefficients:
 
     @classmethod
     def measured(cls) -> Self:
-        """As they were measured last."""
+        """Loads the coefficients that were measured last."""
         return cls(**json.loads(files("reconverge.simulation").joinpath(DATA).read_text()))
 
 
@@ -58,7 +58,7 @@ COEFFICIENTS: Final = Coefficients.measured()
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a fleet exchanges in a second."""
+    """A fleet's exchanges in a second."""
 
     batches: float
     cells: float
@@ -67,7 +67,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What that costs."""
+    """The cost of such a pace."""
 
     hub_cpu_pct: float
     """Of one core."""
@@ -104,7 +104,7 @@ def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, i
 
 
 def load(pace: Pace, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
-    """What an exchange at such a pace costs, if all nodes share the hot keys and each has cold ones of its own."""
+    """Returns the cost of a pace, if all nodes share the hot keys and each has cold ones of its own."""
     keys = hot_keys + nodes * cold_keys
     entries = nodes * (hot_keys + cold_keys)
     return Load(

@@ -21,7 +21,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 PROCESSES: Final = multiprocessing.cpu_count()
-"""As many as there are cores, unless told otherwise."""
+"""The number of cores, unless another one is given."""
 
 
 def mapped(
@@ -46,7 +46,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What to simulate. Faults are written as `fault.py` reads them."""
+    """A simulation to run. Faults are written as `fault.py` reads them."""
 
     fleet: Fleet
     traffic: Traffic | tuple[Arrival, ...]

@@ -1,4 +1,4 @@
-"""What fleets refuse falsely, over a grid of them. Run as `python -m reconverge.simulation.studies.grid`.
+"""Counts false refusals over a grid of fleets. Run as `python -m reconverge.simulation.studies.grid`.
 
 A cell is a fleet, a limit and traffic, drawn from its number alone; so the first N cells are the same at every commit.
 A third of them are held out: they are skipped unless `--held-out` is given, which is for the end, when all constants
@@ -70,7 +70,7 @@ class Cell:
     demand: float
 
     def experiment(self, asks: Asks | None = None) -> Experiment:
-        """What is simulated; with `asks` requests ask in doubt."""
+        """Returns the experiment; with `asks` requests ask in doubt."""
         limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
         fleet = Fleet(self.nodes, limit, self.sync_interval_ns, asks=asks)
         return Experiment(fleet, Traffic(self.pattern, self.demand), WINDOWS_OF[self.quota], WARMUP)
@@ -84,16 +84,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a cell came to in one way: from memory, or asking."""
+    """The result of a cell in one way: from memory, or asking."""
 
     figures: Figures
     of_limit_pct: float
-    """What was refused falsely in % of the quotas of all windows, however much was asked for in them."""
+    """The false refusals in % of the quotas of all windows, however much was asked for in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a cell came to."""
+    """The result of a cell."""
 
     cell: Cell
     found: dict[str, Found]
@@ -149,7 +149,7 @@ def _tried(task: Task, asks: Asks | None, arrivals: Sequence[Arrival]) -> Found:
 
 Row = Sequence[str]
 Before = dict[int, dict[str, Found]]
-"""What another commit's cells came to, by their numbers and by way."""
+"""The results of another commit's cells, by their numbers and by way."""
 
 
 def page(outcomes: Sequence[Outcome], before: Before) -> str:

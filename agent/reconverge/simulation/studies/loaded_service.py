@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 
 REJECTION_NS: Final = 200_000
-"""What the loop pays for a request that it rejects."""
+"""The loop's time for a request that it rejects."""
 QUEUE_MAX: Final = 100_000
 """Requests beyond so many in the queue are lost, as in the backlog of a socket."""
 
@@ -59,7 +59,7 @@ class Request:
 
 
 class Gate(Protocol):
-    """What decides, as the simulated service asks it."""
+    """Decides, as the simulated service asks it."""
 
     def enter(self, rank: int, now_ns: int) -> object | None:
         """A token for an admitted request, or None for one that is rejected."""
@@ -85,13 +85,13 @@ class NoGate:
         return self
 
     def leave(self, token: object, now_ns: int) -> None:
-        """See `Gate.leave`."""
+        """Does nothing."""
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
-        """See `Gate.measure`."""
+        """Does nothing."""
 
     def waits(self, connections: int) -> None:
-        """See `Gate.waits`."""
+        """Does nothing."""
 
 
 TICK_NS: Final = 50 * MILLISECOND_NS

@@ -1,8 +1,8 @@
-"""What an outage of the hub costs requests that ask in doubt. Run as `python -m reconverge.simulation.studies.outage`.
+"""The cost of an outage to requests that ask in doubt. Run as `python -m reconverge.simulation.studies.outage`.
 
 All nodes are cut off for OUT_WINDOWS windows, once with scarce keys on the nodes (`scarce="nodes"`) and once with them
-at the hub, at twice the limit and at nine tenths of it. Told is what was not admitted of what one central limiter
-would have admitted meanwhile, in %.
+at the hub, at twice the limit and at nine tenths of it. The figure is the part that was not admitted, in %, of the cost
+that one central limiter would have admitted meanwhile.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Task:
 
 
 def lost_pct(task: Task) -> float:
-    """What is lost during the outage, as a mean of several runs."""
+    """Returns the loss during the outage, as a mean of several runs."""
     row = task.row
     fleet = Fleet(
         row.nodes,

@@ -49,7 +49,7 @@ class Deployment:
     nodes: int
     limit: Limit
     demand: float
-    """What is asked for, as a multiple of the limit."""
+    """The demand as a multiple of the limit."""
     round_trip_ns: int = 2 * MILLISECOND_NS
     hot_keys: int = 1
     """How many keys are busy at the same time."""
@@ -93,7 +93,7 @@ class Option:
     asked_pct: float = 0.0
     """How many of all requests for a hot key wait for the hub's answer, in the worst pattern."""
     waited_p99_ms: float = 0.0
-    """What 99 of 100 of those do not exceed."""
+    """The wait that 99 of 100 of those do not exceed."""
 
 
 def intervals_ns(limit: Limit) -> list[int]:
@@ -175,7 +175,7 @@ def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Exper
 
 
 def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iterable[list[RunFigures]]) -> Option:
-    """What the runs of every pattern come to."""
+    """Sums up the runs of every pattern."""
     figures = [summed_up(of_pattern) for of_pattern in runs]
     limit = deployment.limit
     busiest = max(each.messages_per_node_window for each in figures)
@@ -200,7 +200,7 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
 
 
 def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
-    """What the fleet exchanges in a second, from the messages of a node in a window with one key.
+    """Returns the fleet's exchanges in a second, from the messages of a node in a window with one key.
 
     Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
     Exchanges that requests in doubt ask for are bound by the round trip alone, as one batch at a time is under way; and
