@@ -1,4 +1,4 @@
-"""What protects a process and a fleet that are in trouble: limits on what is in progress, and shedding by class."""
+"""Protection of a process and a fleet in trouble: limits on work in progress, and shedding by class."""
 
 from reconverge.shedding.adaptive.algorithms import Aimd, Fixed, Gradient2, Vegas
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency

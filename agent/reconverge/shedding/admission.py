@@ -1,4 +1,4 @@
-"""What a stack of layers has decided about one request, and what it holds for the request until that is over."""
+"""A stack's decision about one request, and the slots that it holds until the request is over."""
 
 # Theory of operation.
 #
@@ -31,14 +31,14 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusa
 
 
 class Asked(Protocol):
-    """What an admission needs of the stack that has decided."""
+    """The stack that has decided, as its admission needs it."""
 
     def now_ns(self) -> int:
         """The present moment, on the monotonic clock."""
         ...
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the layers that measure an event loop measure this one."""
+        """Makes the layers that measure an event loop measure this one."""
         ...
 
     def refuses_late(self, refusal: Refusal, rank: int) -> bool:
@@ -51,7 +51,7 @@ class Asked(Protocol):
 
 
 class Admission(Unique):
-    """What a stack has decided about one request; true when it may go on. The end of a `with` block finishes it.
+    """A stack's decision about one request; true when it may go on. The end of a `with` block finishes it.
 
         with stack.enter("ada", "POST") as admission:
             if admission:
@@ -81,7 +81,7 @@ class Admission(Unique):
         self.refusal = refusal
         """Why it may not go on; None if it may."""
         self.would_refuse = would_refuse
-        """What layers in shadow would have refused it for."""
+        """The refusals of layers in shadow."""
 
     @property
     def allowed(self) -> bool:
@@ -95,7 +95,7 @@ class Admission(Unique):
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """What the layers hold for it."""
+        """The tickets that the layers hold for it."""
         return self._tickets
 
     def finish(self, outcome: Outcome = SERVED) -> None:

@@ -86,9 +86,9 @@ class FleetShedder:
             else pool
             for each in self.classes.names
         ]
-        """What decides, by the place of the class."""
+        """The limiters, by the place of the class."""
         self.memories: Final = [Remembered(whole.window_ns) for _ in self.classes.names]
-        """What is told of each request that the limit admits, by the place of the class."""
+        """Each remembers the requests that its limit admits, by the place of the class."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
         register(self, sigterm=False)
@@ -102,7 +102,7 @@ class FleetShedder:
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> Refusal | None:
-        """What is said to a request that the limit has refused; None if the node goes on without its hub."""
+        """Makes the refusal of a request that the limit has refused; None if the node goes on without its hub."""
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]
             if memory.has_room(now_ns):

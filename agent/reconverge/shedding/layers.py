@@ -1,4 +1,4 @@
-"""What a layer of a stack is: it admits a request and may hold something for it, or it refuses, and says why."""
+"""Layers of a stack: each admits a request and may hold something for it, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Arrival:
 
     def __init__(self, key: str, rank: int, now_ns: int) -> None:
         self.key = key
-        """What a rate is counted by."""
+        """The key that a rate is counted by."""
         self.rank = rank
         """The place of its class, 0 for the most important one."""
         self.now_ns = now_ns
@@ -42,7 +42,7 @@ class Refusal:
     layer: str
     """The name of the layer that refused."""
     status: int
-    """What HTTP says to it: 429 for the caller's own limit, 503 for the state of the service."""
+    """The status of HTTP: 429 for the caller's own limit, 503 for the state of the service."""
     retry_after: float | None
     """Seconds after which the same request may be admitted; None if that cannot be known."""
     reason: str
@@ -56,7 +56,7 @@ class Refusal:
 
 
 class InProgress(NamedTuple):
-    """What a response says of a layer that counts what is in progress: `qu="concurrent-requests"`."""
+    """The state of a layer that counts requests in progress, for a response: `qu="concurrent-requests"`."""
 
     name: str
     limit: int
@@ -66,7 +66,7 @@ class InProgress(NamedTuple):
 
 
 class Ticket(Protocol):
-    """What a layer holds for a request that it has admitted. One of the two is called, once; more calls do nothing.
+    """A layer's record of a request that it has admitted. One of the two is called, once; more calls do nothing.
 
     A ticket of a layer that counts what is in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.

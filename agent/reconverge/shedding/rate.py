@@ -32,21 +32,21 @@ class RequestRate:
         self._status = status
 
     def enter(self, arrival: Arrival) -> Charge | Refusal | None:
-        """See `Layer.enter`. Raises InvalidKey for a key that cannot be counted under."""
+        """Charges the limit. Raises InvalidKey for a key that cannot be counted under."""
         decision = self.limiter.hit(arrival.key)
         if decision.allowed:
             return Charge(self.limiter, arrival.key, decision)
         return self.refusal(arrival.key, decision)
 
     def refusal(self, key: str, decision: Decision) -> Refusal:
-        """What is said to a request that the limit has refused."""
+        """Makes the refusal of a request that the limit has refused."""
         return refusal_of(self.name, self._status, self.limiter, key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
         return None
 
     def readings(self) -> Mapping[str, float]:
-        """See `Layer.readings`: none; the agent's metrics have them."""
+        """Returns nothing, as the agent's metrics have the readings."""
         return {}
 
 
@@ -71,10 +71,10 @@ class Charge:
         """Whether the response should say so: not of a quota that is not the caller's own."""
         self._key = key
         self.decision = decision
-        """What the limit said."""
+        """The limit's decision."""
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """See `Ticket.finish`: a rate is charged however a request ends."""
+        """Does nothing, as a rate is charged however a request ends."""
 
     def give_back(self, now_ns: int) -> None:  # noqa: ARG002  # the limit has a clock of its own
         decision = self.decision

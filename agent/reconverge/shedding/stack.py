@@ -49,7 +49,7 @@ NO_KEY: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class StackStats:
-    """What a stack has decided, and the state of its layers.
+    """The decisions of a stack, and the state of its layers.
 
     The first three are by class, or by layer and class; `readings` by layer and name.
     """
@@ -157,14 +157,14 @@ class Stack:
         self._straight = straight_for(in_force, self._now, self._admitted, self._refused) if plain else None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the layers that measure an event loop measure this one. Called from the loop's own thread."""
+        """Makes the layers that measure an event loop measure this one. Called from the loop's own thread."""
         for layer in self.layers:
             watch: Any = getattr(layer, "watch", None)
             if watch is not None:
                 watch(loop)
 
     def serves(self, port: int) -> None:
-        """Have the layers that measure an event loop measure what waits in front of this port of TCP, too."""
+        """Makes the layers that measure an event loop measure the backlog of this TCP port, too."""
         for layer in self.layers:
             if isinstance(layer, WorkerShedder):
                 layer.serves(port)
@@ -179,14 +179,14 @@ class Stack:
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
 
     def enter_ranked(self, key: str, rank: int) -> Admission:
-        """As `enter`, by the place of the class."""
+        """Decides as `enter`, by the place of the class."""
         if self._lost:
             self._end_lost()
         straight = self._straight
         return self._enter(key, rank) if straight is None else straight.enter(self, key, rank)
 
     def _enter(self, key: str, rank: int) -> Admission:
-        """As `enter_ranked`, whatever the layers are, and however they are switched."""
+        """Decides with layers and switches of any kind."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
         shadowed: tuple[Refusal, ...] = ()

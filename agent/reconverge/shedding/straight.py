@@ -69,9 +69,9 @@ class Passage(Admission):
     held: bool
     aside: bool
     charged: Decision | None
-    """What the limit of the caller has said."""
+    """The decision of the caller's limit."""
     reserved: Decision | None
-    """What the limit of the fleet has said."""
+    """The decision of the fleet's limit."""
     busy: Busy | None
 
     refusal = None
@@ -82,7 +82,7 @@ class Passage(Admission):
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """See `Admission.tickets`; made anew each time."""
+        """Returns the tickets, made anew each time."""
         if self.finished:
             return ()
         return self._tickets_of_all()
@@ -225,7 +225,7 @@ class Straight:
         return passage
 
     def _refusal(self, refusal: Refusal, passage: Passage) -> Admission:
-        """What is returned for a refused request, of which nothing is held any more."""
+        """Refuses a request, and gives back all that was held for it."""
         passage.give_back()
         self._refused[refusal.layer][passage.rank].add()
         return Admission(passage._stack, (), refusal, ())  # noqa: SLF001  # as above

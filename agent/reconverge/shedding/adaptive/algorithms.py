@@ -108,7 +108,7 @@ class Baseline:
 
     @property
     def scale(self) -> float:
-        """What would run without a queue while a probe is under way, as a fraction; 1 at all other times."""
+        """Returns the fraction that would run without a queue while a probe is under way; 1 at all other times."""
         return self._without_queue() if self._probing else 1.0
 
     def _without_queue(self) -> float:
@@ -192,7 +192,7 @@ class Aimd:
 
 
 class Probing:
-    """What Vegas and Gradient2 share: a measured baseline, and drops that lower the limit; the rest is their own."""
+    """The common part of Vegas and Gradient2: a measured baseline, and drops that lower the limit."""
 
     def __init__(self, initial: object, least: object, most: object, probe_windows: object) -> None:
         self._exact, self._least, self._most = checked_limits(initial, least, most)
@@ -205,7 +205,7 @@ class Probing:
 
     @property
     def limit(self) -> int:
-        """See `Algorithm.limit`; lower during a probe."""
+        """Returns the limit, which is lower during a probe."""
         return int(max(self._least, self.baseline.lowered(self._exact)))
 
     def update(self, sample: Sample) -> int:
@@ -307,7 +307,7 @@ class Fixed:
         self.limit = int(checked_limits(limit, 1, LIMIT_CEILING)[0])
 
     def update(self, sample: Sample) -> int:  # noqa: ARG002  # as the protocol has it
-        """See `Algorithm.update`: changes nothing."""
+        """Changes nothing."""
         return self.limit
 
 

@@ -78,7 +78,7 @@ class AdaptiveConcurrency:
         return Slot(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
 
     def refusal(self) -> Refusal:
-        """What is said to a request for which there was no slot."""
+        """Makes the refusal of a request for which there was no slot."""
         slots = self.slots
         reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
         return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
@@ -189,7 +189,7 @@ class Slot(Unique):
 
     @property
     def in_progress(self) -> InProgress:
-        """What ran and might run when this one began, by the limit of now."""
+        """Returns the state of the slots when this request began, by the limit of now."""
         return in_progress_of(self.holder, self.in_flight)
 
     def finish(self, now_ns: int, outcome: Outcome = SERVED) -> None:
@@ -206,7 +206,7 @@ class Slot(Unique):
 
 
 def in_progress_of(holder: AdaptiveConcurrency, in_flight: int) -> InProgress:
-    """What a response says of a layer under which so many ran, by the limit of now."""
+    """Returns the state of a layer under which so many ran, by the limit of now, for a response."""
     limit = holder.slots.limit
     return InProgress(holder.name, limit, max(0, limit - in_flight))
 

@@ -1,4 +1,4 @@
-"""What one window of requests says about the load: how long they took, how many ran, and whether any was dropped."""
+"""One window of requests, as a sign of the load: how long they took, how many ran, and whether any was dropped."""
 
 # Theory of operation.
 #

@@ -52,7 +52,7 @@ class Slots:
         self.full_at = 0
         """The most that ran when a request was refused, since this was last set to 0."""
         self.scale = 1.0
-        """What is in progress is lowered to for a while, as a fraction: so much less is left free for others, too."""
+        """The fraction that work in progress is lowered to for a while; so much less is left free for others, too."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
@@ -95,7 +95,7 @@ class Slots:
         self.in_flight -= 1
 
     def unwanted(self, rank: int) -> None:
-        """What was started last of this class, and is free again, was no demand. The lock is held.
+        """Takes back the demand of the last request of this class, which is free again. The lock is held.
 
         Else idle uploads that come at one moment would have slots left free for them that they do not want.
         """

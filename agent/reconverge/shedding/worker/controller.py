@@ -101,7 +101,7 @@ class Controller:
         self.pressure = 0.0
         """Filtered; 1.0 is the target."""
         self.depth = 0.0
-        """What is admitted is e**-depth of all."""
+        """The exponent of the admitted part, which is e**-depth of all."""
         self._integral = 0.0
         self._begun = False
         self._flood = 0.0

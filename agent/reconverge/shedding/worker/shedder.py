@@ -109,7 +109,7 @@ class WorkerShedder:
         return None if self._by_thread else self.begin(arrival.now_ns)
 
     def refusal(self, now_ns: int) -> Refusal:
-        """What is said to a request that is rejected."""
+        """Makes the refusal of a request that is rejected."""
         self._step_if_due(now_ns)
         reason = "This worker is overloaded, and rejects requests of less important classes first."
         return Refusal(self.name, 503, RETRY_AFTER_S, reason)

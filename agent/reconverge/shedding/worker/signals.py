@@ -134,13 +134,13 @@ class LoopLag:
         self._least_ns = min(self._least_ns, lag_ns)
 
     def began(self, now_ns: int) -> None:
-        """See `Signal.began`; makes no difference."""
+        """Does nothing."""
 
     def ended(self, now_ns: int) -> None:
-        """See `Signal.ended`; makes no difference."""
+        """Does nothing."""
 
     def pressure(self, now_ns: int) -> float:
-        """See `Signal.pressure`: of the readings since then the longest, and what has stood for longer, or waits."""
+        """Returns the longest of the readings since then, and of those that have stood for longer, or wait."""
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
         self._leasts_ns.append(age_ns if self._least_ns == UNHEARD_NS else self._least_ns)
