@@ -27,7 +27,7 @@ Claim = Callable[[BoardHub, ManualClock], Awaitable[None]]
 
 
 class BoardContract:
-    """What every board of snapshots promises, claim by claim; to be inherited beside `HubContract`, or alone."""
+    """Promises of every board of snapshots, claim by claim; to be inherited beside `HubContract`, or alone."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
         """A hub that keeps nothing yet, and goes by that clock. Called outside of any event loop, for each claim."""

@@ -22,7 +22,7 @@ class BulletinHub(SettingsStore, Protocol):
 
 
 class BulletinContract:
-    """What every bulletin promises, claim by claim; to be inherited beside `HubContract`, or alone.
+    """Promises of every bulletin, claim by claim; to be inherited beside `HubContract`, or alone.
 
     Say which hub to test with `make_bulletin`. What was posted may take a while to come: it is waited for.
     """
@@ -91,7 +91,7 @@ class BulletinContract:
         self._try(claim)
 
     def test_namespaces_do_not_read_each_others(self) -> None:
-        """What is posted is for those that share a namespace."""
+        """A post is for those that share a namespace."""
 
         async def claim(hub: BulletinHub) -> None:
             stranger = self.make_bulletin_of_a_stranger(hub)

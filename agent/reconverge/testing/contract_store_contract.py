@@ -26,7 +26,7 @@ class ContractHub(ContractStore, Protocol):
 
 
 class ContractStoreContract:
-    """What every store of contracts promises, claim by claim; to be inherited beside `HubContract`, or alone.
+    """Promises of every store of contracts, claim by claim; to be inherited beside `HubContract`, or alone.
 
     Say which hub to test with `make_store`. Where `patience_s` is above 0, an index that another object has put may
     take so long to come, as from a broker that pushes it.
@@ -144,7 +144,7 @@ class ContractStoreContract:
         self._try(claim)
 
     def test_namespaces_do_not_read_each_others_contracts(self) -> None:
-        """What is put is for those that share a namespace."""
+        """A page or an index is for those that share a namespace."""
 
         async def claim(hub: ContractHub) -> None:
             stranger = self.make_store_of_a_stranger(hub)

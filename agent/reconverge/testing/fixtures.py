@@ -22,7 +22,7 @@ from reconverge.limiter.switches import OFF, VARIABLE
 from reconverge.runtime.process import living_agents
 
 START_S: Final = 1_750_000_000.0
-"""What `manual_clock` shows at first, in seconds since 1970: a Sunday in June 2025, 15:06:40 UTC."""
+"""The beginning of `manual_clock`, in seconds since 1970: a Sunday in June 2025, 15:06:40 UTC."""
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ class HubContract(
     AskingClaims,
     FleetClaims,
 ):
-    """What every hub promises, claim by claim.
+    """Promises of every hub, claim by claim.
 
     Inherit it under a name that your test runner collects, and say which hub to test:
 

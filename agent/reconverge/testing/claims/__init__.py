@@ -1,1 +1,1 @@
-"""What every hub promises, claim by claim, and the scenes in which the claims are tried."""
+"""Promises of every hub, claim by claim, and the scenes in which the claims are tried."""

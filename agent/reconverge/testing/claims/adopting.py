@@ -1,4 +1,4 @@
-"""What a hub promises that can be ordered to go on after a loss: it does, in these data alone, and not too early.
+"""Promises of a hub that goes on after a loss by order: it does, in these data alone, and not too early.
 
 A hub that is not `Adoptable` promises nothing of the kind, and these claims are skipped.
 """
@@ -47,7 +47,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
-        """What nodes have told is kept, and all else of a strict limit per month is granted again."""
+        """The nodes' reports are kept, and all else of a strict limit per month is granted again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.told_s)

@@ -1,4 +1,4 @@
-"""What a hub promises to nodes that ask: what waits is granted as far as there is room, and nothing in advance.
+"""Promises of a hub to nodes that ask: waiting cost is granted as far as there is room, and nothing in advance.
 
 A hub that keeps no keys takes an ask for a large demand, and grants lines as ever: it does not mark its answers, and
 these claims are skipped.
@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """What fades on each of several nodes is of use to whichever asks first, and to no other."""
+        """The part that fades on each of several nodes serves the one that asks first, and no other."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:

@@ -1,4 +1,4 @@
-"""What a hub promises about the data it keeps: they have a name, and when they are lost the nodes bring them back."""
+"""Promises of a hub about the data it keeps: they have a name, and when they are lost the nodes bring them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hub promises from which an identity can be erased: no name is left, and nothing is granted twice for it.
+"""Promises of a hub that can erase an identity: no name is left, and nothing is granted twice for it.
 
 A hub that is no `Eraser` promises nothing of the kind, and these claims are skipped.
 """
@@ -54,7 +54,7 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 
 
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
-    """Have a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
+    """Lets a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
     said = voice.cell(key, of=of, current=current, line=0)
     said = Said(said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0))
     (answer,) = (await voice.exchanges(voice.batch(said))).cells
@@ -77,7 +77,7 @@ def today(scene: Scene) -> Period:
 
 
 async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Have an account say what it has counted in a day, of keys that are all of one shard."""
+    """Lets an account report its counts of a day, of keys that are all of one shard."""
     rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
@@ -86,7 +86,7 @@ async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *sai
 
 
 async def used(hub: UsageLedger, day: Period) -> dict[UsageKey, int]:
-    """What was used in a day, by key."""
+    """Returns the use in a day, by key."""
     pages = [await hub.totals(day, shard, page) for shard in range(hub.shards) for page in range(PAGES)]
     return {row.key: row.counts.cost for page in pages for row in page}
 
@@ -265,7 +265,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_an_account_takes_back_what_it_has_told(self, scene: Scene) -> None:
-        """What other accounts have said of a row stays; a row of which none has said anything is gone."""
+        """The counts of other accounts in a row stay; a row that no account has reported is gone."""
         (hub, eraser), day = ledger(scene), today(scene)
         shard = shard_of("ada", hub.shards)
         other = UsageKey("ada", "other", "")

@@ -76,7 +76,7 @@ class Member:
         self._table.asks = asks
 
     def waits(self, key: str, cost: int) -> None:
-        """Have a request wait for the hub's word, unless enough of them do."""
+        """Makes a request wait for the hub's word, unless enough of them do."""
         if len(self._asked) < ASKS_MAX:
             cells: list[Cell] = []
             gate_of(self._table).queue_up(key, self._table.costs_of(cost), cells)
@@ -103,7 +103,7 @@ class Member:
         self.refunded += cost
 
     def sees(self, key: str) -> int:
-        """What this node believes that all have used."""
+        """Returns the use by all, as this node believes."""
         return self._table.usage(key).total
 
     async def exchanges(self) -> None:
@@ -126,7 +126,7 @@ class Member:
         return batch
 
     def loses_a_request(self) -> Batch | None:
-        """What this node says does not arrive, or not yet."""
+        """Takes a message of this node that does not arrive, or not yet."""
         syncer = self._random.choice(self._syncers)
         batch = syncer.take(self._clock.monotonic_ns())
         if batch is not None:
@@ -154,7 +154,7 @@ class Member:
 
 
 class Truth:
-    """What all nodes together have admitted under one key, counted at one place as it happens."""
+    """The admissions of all nodes under one key, counted at one place as they happen."""
 
     def __init__(self, limit: Limit, clock: Clock) -> None:
         self._limit = limit
@@ -187,7 +187,7 @@ class Truth:
         return self._by_epoch[epoch] + self._by_epoch[epoch - 1] * left - self._limit.quota
 
     def used(self) -> int:
-        """What was admitted in the window that is open."""
+        """Returns the admissions in the window that is open."""
         return self._by_epoch[self._clock.wall_ns() // self._limit.window_ns]
 
     def _drain(self) -> None:
@@ -207,7 +207,7 @@ class Fleet:
         self._late: list[Batch] = []
         self._left = Totals(0, 0)
         self.lost = Totals(0, 0)
-        """What nodes had admitted that have crashed."""
+        """The charges of nodes that have crashed."""
         self.members_ever = 0
         self.truth = {key: Truth(limit, clock) for key in KEYS}
         self.members = [self._member(hub) for hub in hubs]
@@ -264,7 +264,7 @@ class Fleet:
 
     @property
     def totals(self) -> Totals:
-        """What the nodes have charged and given back that live or have left."""
+        """Returns the charges and refunds of the nodes that live or have left."""
         totals = self._left
         for member in self.members:
             totals = _with(totals, member)

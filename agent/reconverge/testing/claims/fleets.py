@@ -1,4 +1,4 @@
-"""What a hub promises to real nodes: with it they keep the limit, and it knows in the end what they admitted."""
+"""Promises of a hub to real nodes: with it they keep the limit, and it knows in the end what they admitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FleetClaims(Trial):
     """Claims about a hub in the midst of nodes."""
 
     def test_strict_nodes_never_exceed_the_limit(self) -> None:
-        """Whatever is lost, late or repeated, and whichever nodes crash, leave and come."""
+        """The limit holds though messages are lost, late or repeated, and nodes crash, leave and come."""
         self._try_fleets(STRICT)
 
     def test_balanced_nodes_stay_within_their_bound(self) -> None:

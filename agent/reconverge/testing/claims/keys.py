@@ -1,4 +1,4 @@
-"""What a hub promises about keys: each is counted on its own, however it is spelt, in its shard and namespace."""
+"""Promises of a hub about keys: each is counted on its own, however it is spelt, in its shard and namespace."""
 
 from __future__ import annotations
 

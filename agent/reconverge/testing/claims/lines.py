@@ -1,4 +1,4 @@
-"""What a hub promises about lines: they sum to the capacity at most, and go to where they are needed."""
+"""Promises of a hub about lines: they sum to the capacity at most, and go to where they are needed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_cannot_grant_itself_a_line(self, scene: Scene) -> None:
-        """What a node says to hold beyond what it was granted is not believed."""
+        """A line that a node claims beyond its grant is not believed."""
         ada, bob = scene.voice(), scene.voice()
         granted = (await bob.reports(need=QUOTA // 2)).line
         await ada.reports(need=1, line=0)
@@ -104,7 +104,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_oldest_ask_comes_first(self, scene: Scene) -> None:
-        """What is given back is kept for the node that has waited longest, not for the one that comes first."""
+        """A returned line is kept for the node that has waited longest, not for the one that comes first."""
         ada, bob = await _with_little_free(scene)
         eve = scene.voice()
         await bob.reports(need=50, ask=50)
@@ -164,7 +164,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
-        """What it holds would be lost with it for the whole window: no more than its need, or a twentieth of it all."""
+        """A line would be lost with its node for the whole window: none exceeds the need, or a twentieth of it all."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             ada = scene.voice(lease_us=SHORT_LEASE_US)

@@ -1,4 +1,4 @@
-"""What a hub promises about nodes that leave, fall silent or take a new name, and about what they have used."""
+"""Promises of a hub about nodes that leave, fall silent or take a new name, and about their use."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_totals_are_those_of_all_accounts(self, scene: Scene) -> None:
-        """What is charged and what is given back are each summed, for each limit on its own."""
+        """Charges and refunds are each summed, for each limit on its own."""
         ada, bob = scene.voice(), scene.voice()
         assert {} == await scene.hub.totals()
 

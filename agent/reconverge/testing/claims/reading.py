@@ -1,4 +1,4 @@
-"""What a hub promises to readers of a key: the whole fleet's use, the same for all, and nothing changes by reading.
+"""Promises of a hub to readers of a key: the whole fleet's use, the same for all, and nothing changes by reading.
 
 A hub that is no `KeyReader` promises nothing of the kind, and these claims are skipped.
 """
@@ -40,7 +40,7 @@ def reader(scene: Scene) -> KeyReader:
 
 
 async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, shard: int = 0) -> KeyReading:
-    """What is told of one key."""
+    """Returns the reading of one key."""
     (reading,) = (await hub.read_keys(shard, [KeyQuestion(of, key)])).keys
     return reading
 
@@ -61,7 +61,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_told_what_lies_on_lines(self, scene: Scene) -> None:
-        """What a node may use alone is neither used nor free."""
+        """A line that a node may use alone is neither used nor free."""
         hub, ada = reader(scene), scene.voice()
         line = (await ada.reports(need=10)).line
 
@@ -106,7 +106,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_no_node(self, scene: Scene) -> None:
-        """What a node is told is the same with readers and without."""
+        """A node's answers are the same with readers and without."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=5)
         before = await ada.reports(current=5)
@@ -189,7 +189,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_told_that_the_hub_learns(self, scene: Scene) -> None:
-        """What it tells then is less than there may have been."""
+        """A reading during that time shows less than there may have been."""
         hub, strict = reader(scene), limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict)
@@ -205,7 +205,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_questions_are_answered_in_their_order(self, scene: Scene) -> None:
-        """As many as can be asked at a time; one more is refused."""
+        """So many questions as can be asked at a time are answered; one more is refused."""
         hub, ada = reader(scene), scene.voice()
         numbers = [7 * number % 31 for number in range(READ_MAX)]
         await ada.exchanges(ada.batch(*(ada.cell(f"key{n}", current=used) for n, used in enumerate(numbers))))

@@ -1,4 +1,4 @@
-"""What a hub promises about messages that come twice, late, out of order or not at all."""
+"""Promises of a hub about messages that come twice, late, out of order or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RepeatClaims(Trial):
 
     @claim
     async def test_a_batch_that_comes_late_changes_nothing(self, scene: Scene) -> None:
-        """What a node has said since then stands."""
+        """The newer reports of the node stand."""
         ada, bob = scene.voice(), scene.voice()
         late = ada.batch(ada.cell(current=30), ada.cell("eve", current=4))
         await ada.reports(current=50)
@@ -124,5 +124,5 @@ class RepeatClaims(Trial):
 
 
 async def _all_that_is_known(observer: Voice) -> tuple[CellAnswer, dict[str, Totals]]:
-    """What another node hears of the cell, and the lifetime totals."""
+    """Returns another node's answer about the cell, and the lifetime totals."""
     return await observer.reports(), await observer.hub.totals()

@@ -52,7 +52,7 @@ class Said(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """What a node may use by itself, as far as it knows."""
+    """The lines of a node, as far as it knows."""
 
     epoch: int = 0
     line: int = 0
@@ -142,11 +142,11 @@ class Voice:
         )
 
     async def sends(self, batch: Batch) -> Answer:
-        """Have a batch delivered, and its answer lost: this node remembers nothing of it."""
+        """Delivers a batch, and loses its answer: this node remembers nothing of it."""
         return await self.hub.exchange(batch)
 
     async def exchanges(self, batch: Batch) -> Answer:
-        """Have a batch delivered and its answer heard."""
+        """Delivers a batch, and takes in its answer."""
         answer = await self.hub.exchange(batch)
         if answer.status is Status.MERGED:
             self.incarnation = answer.incarnation
@@ -236,7 +236,7 @@ class Voice:
 
 
 class Scene:
-    """What one claim is tried on."""
+    """The hub and the clock that one claim is tried on."""
 
     def __init__(self, hub: Hub, clock: Clock, *, join: Callable[[Hub], Hub]) -> None:
         self.hub = hub
@@ -283,7 +283,7 @@ class Scene:
         return self.keep(self._join(self.hub))
 
     def keep(self, hub: Hub) -> Hub:
-        """Have `hub` closed when the claim has been tried."""
+        """Closes `hub` when the claim has been tried."""
         if all(hub is not known for known in self._hubs):
             self._hubs.append(hub)
         return hub

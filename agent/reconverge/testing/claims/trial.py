@@ -14,7 +14,7 @@ from reconverge.testing.claims.scene import START_S, Scene
 
 
 class Trial:
-    """What a claim needs to be told about the hub. See `HubContract`, where each of these is explained."""
+    """The facts that a claim needs about the hub. `HubContract` explains each."""
 
     own_clock: ClassVar[bool] = False
     seeds: ClassVar[range] = range(8)

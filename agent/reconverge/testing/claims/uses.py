@@ -1,4 +1,4 @@
-"""What a hub promises to the program that uses it: it can be closed and used again, and fails in one way only."""
+"""Promises of a hub to the program that uses it: it can be closed and used again, and fails in one way only."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class UseClaims(Trial):
 
     @claim
     async def test_a_hub_that_is_not_there_is_unavailable(self, scene: Scene) -> None:
-        """Whatever is asked of it, that is the only error; it has a kind; and the hub can be closed all the same."""
+        """Every question has that error alone; it has a kind; and the hub can be closed all the same."""
         hub = scene.keep(self.make_unreachable())
 
         for question in (scene.voice(hub=hub).says_hello, hub.totals, scene.voice(hub=hub).says_hello):
@@ -99,7 +99,7 @@ class UseClaims(Trial):
 
 
 async def _problem(question: Callable[[], Awaitable[object]]) -> HubUnavailable:
-    """What goes wrong when that is asked."""
+    """Returns the error that a question raises."""
     try:
         answer = await question()
     except HubUnavailable as error:

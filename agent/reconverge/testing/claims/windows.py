@@ -1,4 +1,4 @@
-"""What a hub promises about windows and resets: its own clock opens them, and what was before fades."""
+"""Promises of a hub about windows and resets: its own clock opens them, and earlier use fades."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_departed_nodes_bucket_drains(self, scene: Scene) -> None:
-        """What it had in the bucket runs out at the pace of the limit."""
+        """The level of its bucket runs out at the pace of the limit."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
         await ada.leaves(ada.cell(of=BUCKET, current=QUOTA, previous=1000 * QUOTA))
@@ -181,7 +181,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_vanished_nodes_bucket_is_full_when_its_lease_is_over(self, scene: Scene) -> None:
-        """What it had told of has drained by then, and may have been used anew."""
+        """Its reported level has drained by then, and may have been used anew."""
         ada, bob = scene.voice(lease_us=BUCKET.window_us), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
         held = await ada.reports(of=BUCKET, line=2, current=2, previous=1500)

@@ -1,4 +1,4 @@
-"""What a hub promises about slots, of a limit on what is in progress: they count until they are given back.
+"""Promises of a hub about slots, of a limit on work in progress: they count until they are given back.
 
 No window ends and nothing fades; and what a node that is gone has in progress counts no more.
 """
@@ -36,7 +36,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_slots_that_were_given_back_are_granted_again(self, scene: Scene) -> None:
-        """As soon as their node has said so, whatever it had in use before."""
+        """A slot is free as soon as its node has given it back, however many that had in use."""
         ada, bob = scene.voice(), scene.voice()
         for slots in ALL:
             await ada.reports(of=slots, need=QUOTA)
