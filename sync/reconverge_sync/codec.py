@@ -62,10 +62,10 @@ KINDS: Final = {
     SLIDING_LOG: 3,
     CONCURRENCY: 4,
 }
-"""What the merge rule tells apart."""
+"""The kinds that the merge rule tells apart."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
-"""What `cells_of` says of the algorithm, as it is written into keys. Paced limits are counted as buckets, but in other
-units, so they have cells of their own."""
+"""The algorithm of `cells_of`, as it is written into keys. Paced limits are counted as buckets, but in other units, so
+they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """An answer to 256 cells takes 18 kB, or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
@@ -78,7 +78,7 @@ nothing of intervals and regions, and is told only of those that there are."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
-    """What the cells share, and their rows; without the keys, which go beside it.
+    """Packs the part that the cells share, and their rows; without the keys, which go beside it.
 
     If the hub's data begin with it, `candidate` names their incarnation, and `certainly_new` says that no node can
     hold lines from before. Raises HubUnavailable when a number of a cell cannot travel.
@@ -118,7 +118,7 @@ def encode_rows(batch: Batch) -> bytes:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """What `decode_answer` reads. Raises struct.error when a number cannot travel."""
+    """Packs an answer for `decode_answer`. Raises struct.error when a number cannot travel."""
     for amount_bytes, wide in AMOUNTS.items():
         row = ANSWER_ROWS[wide]
         try:
@@ -190,7 +190,7 @@ def _unpack(payload: object) -> Any:
 
 
 def _short(error: Exception) -> str:
-    """What is wrong, without all of what was found instead."""
+    """Describes the error, without all of what was found instead."""
     return str(error)[:PROBLEM_LENGTH_MAX]
 
 

@@ -37,7 +37,7 @@ from reconverge_sync.merge.usage import UsageShard
 
 
 class MemoryHub:
-    """The merge rule and nothing else. See `reconverge.Hub` for what it promises.
+    """The merge rule and nothing else: a hub whose methods never fail, but for too many questions at a time.
 
     `clock` is the hub's own; `new_name` names an incarnation of its data; each shard keeps up to `max_cells` keys.
     """
@@ -66,7 +66,7 @@ class MemoryHub:
         self._index: tuple[bytes, int] | None = None
         """The index of the contracts, likewise."""
         self._listeners: dict[MemoryHints, None] = {}
-        """What listens for changes of that."""
+        """The listeners for changes of the index."""
         self._pages: dict[str, tuple[bytes, int]] = {}
         """By digest. Those that are kept no more go with the next one that is put."""
 
@@ -75,7 +75,6 @@ class MemoryHub:
         return len(self._shards)
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`; never fails."""
         return self.merge(batch)
 
     def merge(self, batch: Batch) -> Answer:
@@ -85,7 +84,6 @@ class MemoryHub:
             return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`; never fails."""
         return self.sums()
 
     def sums(self) -> dict[str, Totals]:
@@ -97,23 +95,19 @@ class MemoryHub:
         return sums
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`; never fails."""
         self._posted = payload, self._until_ns(keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`; never fails."""
         if self._posted is None or self._posted[1] <= self._clock.wall_ns():
             return None
         return self._posted[0][: bytes_max + 1]
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`; never fails."""
         if self._index is None or self._index[1] <= self._clock.wall_ns():
             return None
         return self._index[0][: bytes_max + 1]
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`; never fails."""
         if over != await self.read_index(bytes_max=bytes_max):
             return False
         self._index = payload, self._until_ns(keep_s)
@@ -122,22 +116,18 @@ class MemoryHub:
         return True
 
     def hints(self) -> IndexHints:
-        """See `ContractHints.hints`; never fails."""
         return MemoryHints(self._listeners)
 
     async def put_page(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`; never fails."""
         now_ns = self._clock.wall_ns()
         self._pages = {each: page for each, page in self._pages.items() if page[1] > now_ns}
         self._pages[digest] = payload, self._until_ns(keep_s)
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.get_page`; never fails."""
         payload, until_ns = self._pages.get(digest, (b"", 0))
         return payload[: bytes_max + 1] if until_ns > self._clock.wall_ns() else None
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`; never fails."""
         missing = [each for each in digests if await self.get_page(each, bytes_max=0) is None]
         for each in set(digests).difference(missing):
             self._pages[each] = self._pages[each][0], self._until_ns(keep_s)
@@ -147,7 +137,6 @@ class MemoryHub:
         return self._clock.wall_ns() + round(keep_s * SECOND_NS)
 
     async def wishes(self, shard: int) -> Wishes:
-        """See `Region.wishes`; never fails."""
         return self.tell_wishes(shard)
 
     def tell_wishes(self, shard: int) -> Wishes:
@@ -156,7 +145,6 @@ class MemoryHub:
             return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """See `Region.lend`; never fails."""
         return self.take_loans(shard, lender, sequence, loans)
 
     def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
@@ -169,7 +157,6 @@ class MemoryHub:
         return self._usage
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`; fails for too many questions alone."""
         return self.tell_keys(shard, questions)
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
@@ -178,37 +165,30 @@ class MemoryHub:
             return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def data(self, shard: int) -> HubData:
-        """See `Adoptable.data`; never fails."""
         return data_of(self._shards[shard], self._clock.wall_ns() // MICROSECOND_NS)
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """See `Adoptable.adopt`; never fails."""
         with self._lock:
             return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """See `Eraser.order_erasure`; never fails."""
         return self._orders.give(marks, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def erasures(self, since_us: int) -> Erasures:
-        """See `Eraser.erasures`; never fails."""
         return self._orders.since(since_us, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """See `Eraser.drop_keys`; fails for too many questions alone."""
         check_questions(questions)
         identities = [identity_of(limit, key) for limit, key in questions]
         with self._lock:
             return drop_keys(self._shards[shard], identities, self._clock.wall_ns() // MICROSECOND_NS)[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:  # noqa: ARG002
-        """See `Eraser.erase`; takes one step, and never fails."""
         with self._lock:
             done = erase_keys(self._shards[shard], names, self._clock.wall_ns() // MICROSECOND_NS)
         return done._replace(rows=self._usage.erase(shard, identity))
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """See `KeyMarker.mark_keys`; never fails."""
         known, until_ns = self._mark
         now_ns = self._clock.wall_ns()
         if known not in ("", mark) and now_ns < until_ns:
@@ -217,11 +197,9 @@ class MemoryHub:
         return mark
 
     async def watch(self, *, keep_s: float) -> None:
-        """See `SnapshotBoard.watch`; never fails."""
         self._board.watch(keep_s, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`; never fails."""
         return self._board.watched_s(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
@@ -229,12 +207,11 @@ class MemoryHub:
             return self._board.leave(name, payload, keep_s, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def snapshots(self) -> Mapping[str, bytes]:
-        """See `SnapshotBoard.snapshots`; never fails."""
         with self._lock:
             return self._board.snapshots(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
-        """See `Hub.close`; there is nothing to let go of."""
+        """Does nothing."""
 
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""

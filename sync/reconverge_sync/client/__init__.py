@@ -1,1 +1,1 @@
-"""What the clients of all servers have in common: URLs, TLS, one client for each event loop."""
+"""The common part of the clients of all servers: URLs, TLS, one client for each event loop."""

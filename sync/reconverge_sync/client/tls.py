@@ -32,7 +32,7 @@ FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """As `tls_options` has read it out of a URL. Reads files. Raises UnusableFile.
+    """Makes a context of the options that `tls_options` has read. Reads files. Raises UnusableFile.
 
     A URL that names an authority trusts it, and not the system's beside it, which also take long to read.
     """
@@ -77,7 +77,10 @@ class SharedContext:
         self._made_of: list[tuple[int, int, int]] = []
 
     def get(self) -> ssl.SSLContext:
-        """What to connect with. Raises UnusableFile, as a file may not be there yet; the next call tries again."""
+        """Returns the context to connect with.
+
+        Raises UnusableFile, as a file may not be there yet; the next call tries again.
+        """
         try:
             found = [file.stat() for file in self._files]
         except OSError:

@@ -1,4 +1,4 @@
-"""What the URLs and the error texts of all servers have in common, whatever these speak."""
+"""The common part of the URLs and the error texts of all servers."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ NO_NAME_TEXT: Final = re.compile(r"\bErr(?:no|or) -(?:2|5)\b")
 
 
 def shown(error: BaseException, secrets: Iterable[str]) -> str:
-    """What it says, in one line, without any of `secrets`, which are looked for in their order."""
+    """Returns the error's text, in one line, without any of `secrets`, which are looked for in their order."""
     text = str(error)
     for secret in secrets:
         text = text.replace(secret, "***")

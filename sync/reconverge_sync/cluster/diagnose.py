@@ -24,7 +24,7 @@ Examine = Callable[[Place, int], Awaitable[Diagnosis]]
 async def diagnose_cluster(
     owners: ClusterTopology, named: Sequence[Place], examine: Examine, *, shards: int
 ) -> Diagnosis:
-    """See `Diagnosable.diagnose`; `named` are the servers in the URL."""
+    """Diagnoses the servers of a cluster; `named` are those in the URL."""
     try:
         found = await owners.places()
     except Exception as error:  # noqa: BLE001  # whatever it is, the first of the servers will say more about it

@@ -52,7 +52,7 @@ class NodePipeline:
         return bool(self._flights)
 
     async def ask(self, *commands: Command) -> Any:
-        """Have commands carried out one right after the other on one connection; the answer is that to the last.
+        """Runs commands one right after the other on one connection; returns the answer to the last.
 
         Raises whatever the client does.
         """

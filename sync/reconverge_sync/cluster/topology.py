@@ -53,7 +53,7 @@ def slot_of(shard: int) -> int:
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """What `CLUSTER SLOTS` has answered at the place that was asked. Raises ValueError when that makes no sense."""
+    """Reads the answer of `CLUSTER SLOTS` from the place that was asked. Raises ValueError when that makes no sense."""
     if not isinstance(reply, list) or not 0 < len(reply) <= RANGES_MAX:
         raise ValueError("it knows of no slots")
     owners: dict[int, Place] = {}
@@ -106,7 +106,7 @@ SERVERS_ASKED_MAX: Final = 16
 """For one map; the next one begins with others."""
 
 _GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
-"""What a server that is not there any more, or not itself, is told by."""
+"""Errors of a server that is not there any more, or not itself."""
 _LOST: Final = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.MasterDownError)
 
 
@@ -195,7 +195,7 @@ class ClusterTopology:
         return owner
 
     async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
-        """Have a new map, or the one that is on its way. Raises what the last server did if none had one."""
+        """Waits for a new map, or for the one that is on its way. Raises the last server's error if none had one."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._mapped_s + older_than_s:
             return

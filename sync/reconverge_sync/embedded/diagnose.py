@@ -17,7 +17,7 @@ LOG_BYTES_MAX = 4096
 async def diagnose_embedded(
     ensure_running: Callable[[], Awaitable[None]], directory: Path, server: RedisHub, binary: str, *, runs: bool
 ) -> Diagnosis:
-    """See `Diagnosable.diagnose`; `runs` says whether the server was started before."""
+    """Diagnoses the server, and whether it can be started; `runs` if it was started before."""
     try:
         await ensure_running()
     except HubUnavailable as error:

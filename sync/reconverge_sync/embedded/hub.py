@@ -59,7 +59,8 @@ class EmbeddedHub:
 
     The server listens on a unix socket in a directory that only this user can enter, and keeps nothing on disk. All
     processes that name it alike, `embedded://NAME`, share it. A process of its own keeps it, so that it outlives
-    the process that started it, and ends after its last user, however that one ends.
+    the process that started it, and ends after its last user, however that one ends. Each method but `hints` starts
+    the server if it does not run.
 
     Raises:
         InvalidSetting: the name cannot be that of a directory.
@@ -91,7 +92,6 @@ class EmbeddedHub:
         return self._redis.shards
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.exchange(batch)
 
@@ -109,46 +109,37 @@ class EmbeddedHub:
 
     @property
     def usage(self) -> RedisUsage:
-        """See `UsageHub.usage`; starts the server if it does not run."""
         return self._redis.usage.preceded_by(self.ensure_running)
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """See `KeyReader.read_keys`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.read_keys(shard, questions)
 
     async def data(self, shard: int) -> HubData:
-        """See `Adoptable.data`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.data(shard)
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """See `Adoptable.adopt`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.adopt(shard, incarnation)
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """See `Eraser.order_erasure`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.order_erasure(marks)
 
     async def erasures(self, since_us: int) -> Erasures:
-        """See `Eraser.erasures`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.erasures(since_us)
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """See `Eraser.drop_keys`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.drop_keys(shard, questions)
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """See `Eraser.erase`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.erase(shard, identity, names, cursor=cursor)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """See `KeyMarker.mark_keys`; starts the server if it does not run."""
         await self.ensure_running()
         return await self._redis.mark_keys(mark, keep_s=keep_s)
 
@@ -157,7 +148,7 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`. The server keeps it no longer than its last user, the nodes included."""
+        """Swaps the index. The server keeps it no longer than its last user, the nodes included."""
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -174,7 +165,7 @@ class EmbeddedHub:
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints:
-        """See `ContractHints.hints`; the server runs while an agent exchanges with it."""
+        """Returns the hints of the server, which runs while an agent exchanges with it."""
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:
@@ -194,20 +185,19 @@ class EmbeddedHub:
         return await self._redis.snapshots()
 
     async def diagnose(self) -> Diagnosis:
-        """See `reconverge.hub.diagnosis.Diagnosable`; starts the server if it does not run."""
         return await diagnose_embedded(
             self.ensure_running, self.directory, self._redis, self._binary, runs=self._ready()
         )
 
     async def close(self) -> None:
-        """See `Hub.close`. The server ends with its last user."""
+        """Ends the use of the server, which ends with its last user."""
         await self._redis.close()
         if self._users is not None:
             self._users.close()  # if it is the parent's, that goes on to hold the lock
         self._users = None
 
     async def ensure_running(self) -> None:
-        """Have the server run, and keep it until `close`. Raises HubUnavailable."""
+        """Starts the server, and keeps it until `close`. Raises HubUnavailable."""
         if self._users is not None and self._pid == os.getpid() and self._ready():
             return
         try:

@@ -22,7 +22,7 @@ from reconverge_sync.merge.rule import ADOPTED_US, SPEAK_UP_US, Shard
 
 
 def data_of(shard: Shard, hub_us: int) -> HubData:
-    """See `reconverge.hub.Adoptable`."""
+    """Describes the data of a shard to an operator."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     waits = shard.born_us not in (0, ADOPTED_US)
     interval_us = max((each.interval_us for each in live), default=0)
@@ -52,7 +52,7 @@ def refusal(data: HubData, incarnation: str) -> str:
 
 
 def adopt(shard: Shard, incarnation: str, hub_us: int) -> Adoption:
-    """See `reconverge.hub.Adoptable`."""
+    """Ends a shard's wait, if its data have that incarnation."""
     problem = refusal(data_of(shard, hub_us), incarnation)
     if problem:
         return Adoption(problem, 0)

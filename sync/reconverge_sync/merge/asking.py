@@ -125,13 +125,13 @@ def stays_at_hub(
 
 @dataclass(slots=True)
 class Asked:
-    """What a node has asked for of a key that is kept at the hub, and what it gets."""
+    """A node's ask for a key that is kept at the hub, and its grant."""
 
     report: CellReport
     small: bool
     """Whether no window begins with a base either."""
     floating: Floating | None = None
-    """What the other entries have that float, if all were looked at; else their lines count."""
+    """The sums of the other entries that float, if all were looked at; else their lines count."""
     granted: int = 0
     holds: int = 0
     """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""

@@ -34,7 +34,7 @@ class Board:
         return max(0, self._until_us - hub_us) / SECOND_US
 
     def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:
-        """See `SnapshotBoard.leave_snapshot`. What is over goes with the first snapshot of another name."""
+        """Leaves a snapshot. Those that are over go with the first snapshot of another name."""
         check_snapshot(name, payload)
         if self._until_us <= hub_us:
             return False
@@ -46,6 +46,6 @@ class Board:
         return True
 
     def snapshots(self, hub_us: int) -> dict[str, bytes]:
-        """See `SnapshotBoard.snapshots`. What is over goes: it bears keys."""
+        """Returns the snapshots. Those that are over go: they bear keys."""
         self._kept = {name: kept for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
         return {name: kept.payload for name, kept in self._kept.items()}

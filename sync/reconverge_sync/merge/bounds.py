@@ -1,4 +1,4 @@
-"""What a node may say, so that nothing it says outlasts what its limit allows.
+"""Bounds on a node's reports, so that none outlasts what its limit allows.
 
 A node is trusted to count: it may use up every key that it is asked about. It is not trusted to be sane. A number that
 is merely large, from a fault of its memory or a program that speaks the protocol badly, must not leave data that never
@@ -78,7 +78,7 @@ class Fill(NamedTuple):
     most_milli: int
     """By what the node declares now, and by the capacity it declared last, by which it was granted what it reports."""
     own_milli: int
-    """What the node was taken to have in its bucket."""
+    """The level that the node was taken to have in its bucket."""
 
     def beside(self, there_milli: int) -> int:
         """How full another bucket may become into which the node's is poured, in thousandths; it has so much now."""
@@ -86,7 +86,7 @@ class Fill(NamedTuple):
 
 
 def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool, slots: bool) -> CellReport:
-    """What a node says of a cell, cut down to where more would have no effect; for what is in a bucket see `Fill`.
+    """Cuts a report of a cell down to where more would have no effect; for the level of a bucket see `Fill`.
 
     Slots have no windows and no resets: what is in progress cannot be forgotten.
     """

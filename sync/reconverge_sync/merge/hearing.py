@@ -1,4 +1,4 @@
-"""What a node says of a cell takes the place of what it said before: a reset, lines that it gives back, and counts."""
+"""Puts a node's report of a cell in place of the one before: a reset, lines that it gives back, and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> Cel
 
 
 def within_fill(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> tuple[CellReport, Fill]:
-    """What a node says, cut down in its bucket to where more would have no effect; and the bound on that.
+    """Cuts a report down, in its bucket, to where more would have no effect; returns the bound on that, too.
 
     `entry` is what the node said before. Of other limits than buckets there is nothing to cut down.
     """

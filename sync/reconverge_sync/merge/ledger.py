@@ -1,4 +1,4 @@
-"""What a hub remembers: of one cell an entry for each node, and their sums; of nodes and processes a record each.
+"""A hub's memory: of one cell an entry for each node, and their sums; of nodes and processes a record each.
 
 The sums are kept as the entries change, so that a merge costs the same for four nodes and for four hundred; now and
 then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
@@ -69,7 +69,7 @@ class NodeRecord:
 
 @dataclass(slots=True)
 class Account:
-    """What one process has charged to each limit, and when it last said so."""
+    """One process's charges to each limit, and when it last reported them."""
 
     seen_us: int
     limits: dict[str, Totals] = field(default_factory=dict)
@@ -87,7 +87,7 @@ REMEMBERED_US = 7 * 24 * 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the merge rule needs to know of a limit."""
+    """The facts of a limit that the merge rule needs."""
 
     window_us: int
     quota: int
@@ -107,7 +107,7 @@ class Rule:
     lease_us: int = 0
     """How long lines on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
     slots: bool = False
-    """What is in progress counts, and no window ends."""
+    """Whether work in progress counts, and no window ends."""
 
     @classmethod
     def of(cls, limit: LimitReport) -> Rule:
@@ -131,7 +131,7 @@ class Rule:
 
     @property
     def own(self) -> int:
-        """What can be granted without a loan."""
+        """Returns the part that can be granted without a loan."""
         return self.capacity - self.apart
 
     @property
@@ -280,7 +280,7 @@ class Entry:
             self.reset_us = cell.reset_us
 
     def used(self, rule: Rule, cell: Cell, hub_us: int) -> float:
-        """What this entry still counts for."""
+        """Returns the use that this entry still counts for."""
         if rule.fixed:
             return self.current
         if rule.bucket:
@@ -369,7 +369,7 @@ class Cell:
     first: str = ""
     """The node whose ask was refused first and is still unmet."""
     reserved: int = 0
-    """What that node lacks."""
+    """The amount that the node lacks."""
     restless: bool = False
     """When the entries were counted last, there was something that time changes, or a node that waits for its ask."""
     silent: int = 0
@@ -385,16 +385,16 @@ class Cell:
     active: int = 0
     vouchers: int = 0
     carry_milli: float = 0.0
-    """What has drained of the hub's own bucket beyond whole thousandths; as of `filled_us`."""
+    """The part of the hub's own bucket that has drained beyond whole thousandths; as of `filled_us`."""
     spare_milli: int = 0
-    """What more could have drained between the last two merges than was in the hub's own bucket."""
+    """The amount beyond the hub's own bucket that could have drained between the last two merges."""
     spare_share: int = 0
     """By what part of the capacity it drained meanwhile."""
     unit: int = 1
-    """What a request costs that asks, by the mean of late; see `merge/asking.py`."""
+    """The mean cost of late of a request that asks; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
-        """Have the cell live so long at least; beyond that by a quarter, so that this is seldom to be written down."""
+        """Keeps the cell for so long at least; beyond that by a quarter, so that this is seldom to be written down."""
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
@@ -531,7 +531,7 @@ class Cell:
             self.current = 0
 
     def used(self, rule: Rule, hub_us: int) -> float:
-        """What all entries together still count for."""
+        """Returns the use that all entries together still count for."""
         if rule.fixed:
             return self.current
         if rule.bucket:
@@ -560,7 +560,7 @@ class Cell:
         self.vouchers += sign * entry.vouchers
 
     def answer(self, rule: Rule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
-        """What the node whose entry this is may know, and has been granted.
+        """Makes the answer to the node whose entry this is.
 
         What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
         stays in the book until they no longer have it, but a node that asks is told of no more than there is room for.
@@ -590,7 +590,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Floating:
-    """What the entries that float have together; see `Entry.floats`."""
+    """The sums of the entries that float; see `Entry.floats`."""
 
     held: int = 0
     """Their lines and debts, as the sums of the cell have them."""
@@ -607,7 +607,7 @@ class Floating:
         self.vouchers += entry.vouchers
 
     def rights(self, rule: Rule, cell: Cell, hub_us: int) -> float:
-        """What their nodes may have in use at most."""
+        """Returns the most that their nodes may have in use."""
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
 
@@ -617,6 +617,6 @@ def _within(amount: int, total: int, room: int) -> int:
 
 
 def _faded(amount: int, rule: Rule, cell: Cell, hub_us: int) -> float:
-    """What is left of the window before, after the part of this window that has passed."""
+    """Returns the rest of the window before, after the part of this window that has passed."""
     passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
     return float(amount) * (rule.window_us - passed_us) / rule.window_us

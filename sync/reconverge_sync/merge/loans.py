@@ -1,4 +1,4 @@
-"""What a region's hub was lent beyond its own part of each capacity, and which cells could do with more.
+"""The loans to a region's hub beyond its own part of each capacity, and the cells that could do with more.
 
 `exchange.lua`, `wishes.lua` and `lend.lua` keep the same in the cells' hashes and in that of the shard.
 """
@@ -33,7 +33,7 @@ Identity = tuple[str, str, int, str]
 
 
 class Credit(NamedTuple):
-    """What one lender has lent to a cell, and when it last said so."""
+    """One lender's loan to a cell, and when it last confirmed it."""
 
     amount: int
     until_us: int
@@ -51,7 +51,7 @@ class Lending:
     """Of all cells that could be lent something."""
 
     def lent(self, identity: Identity, hub_us: int) -> int:
-        """What is lent to a cell now."""
+        """Returns the amount that is lent to a cell now."""
         known = self.credits.get(identity)
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 

@@ -1,4 +1,4 @@
-"""What the merge rule knows of one key at a moment, for a reader that is no node."""
+"""Reads one key at a moment, for a reader that is no node."""
 
 # Theory of operation.
 #
@@ -40,7 +40,7 @@ def check_questions(questions: Sequence[KeyQuestion]) -> None:
 
 
 def read_keys(shard: Shard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
-    """See `reconverge.hub.KeyReader`."""
+    """Reads keys of a shard, in the order of the questions."""
     check_questions(questions)
     readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
     return KeyReadings(hub_us, shard.incarnation, readings)
@@ -69,7 +69,7 @@ def _read_key(shard: Shard, limit: LimitReport, key: str, hub_us: int) -> KeyRea
 
 
 def _nothing_said(limit: LimitReport, key: str) -> CellReport:
-    """What a node would say of a key of which it knows nothing."""
+    """Makes the report of a node about a key that it does not know."""
     nothing = CellReport(0, key, *(0 for _ in CellReport._fields[2:]))
     return nothing._replace(epoch=-1 if Rule.of(limit).first_hit else 0)
 
@@ -92,7 +92,7 @@ def _batch_of_reader(shard: Shard, limit: LimitReport, hub_us: int) -> Batch:
 
 
 def _reading(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
-    """What a cell says that has been brought to this moment."""
+    """Reads a cell that has been brought to this moment."""
     capacity = cell.capacity + lent
     nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
     used = _used(cell, rule, hub_us)
@@ -108,7 +108,7 @@ def _reading(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, lent: i
 
 
 def _used(cell: Cell, rule: Rule, hub_us: int) -> float:
-    """What counts; of a bucket, of which nodes say how full theirs were when they reported, the one that all fill."""
+    """Returns the use; of a bucket, for which nodes report their levels of then, the level that all fill."""
     if not rule.bucket:
         return cell.used(rule, hub_us)
     passed_us = float(max(0, rule.refilled_us(cell.filled_us, hub_us)))
@@ -116,7 +116,7 @@ def _used(cell: Cell, rule: Rule, hub_us: int) -> float:
 
 
 def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
-    """What is left of a node's line."""
+    """Returns the rest of a node's line."""
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         passed_us = rule.refilled_us(entry.seen_us, hub_us)

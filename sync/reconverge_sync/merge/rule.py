@@ -215,7 +215,7 @@ class Shard:
         self.live = len(silent_us)
 
     def totals(self) -> dict[str, Totals]:
-        """What all nodes charged and gave back, by limit."""
+        """Returns the charges and refunds of all nodes, by limit."""
         all_accounts = Account(0)
         for account in self.accounts.values():
             all_accounts.add(account)
@@ -461,7 +461,7 @@ class Shard:
 
 
 def _not_taken(epoch: int, rule: Rule) -> CellAnswer:
-    """What is said of a key for which there is no room."""
+    """Makes the answer about a key for which there is no room."""
     nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
     return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
 
@@ -509,5 +509,5 @@ def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
 
 
 def _shortfall(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> int:
-    """What a node lacks of what it asks for at once."""
+    """Returns the part of a node's ask that it lacks at once."""
     return max(0, ceil(entry.ask - (entry.line - entry.used(rule, cell, hub_us))))

@@ -87,7 +87,7 @@ class UsageState:
     own: dict[str, dict[Period, dict[UsageKey, Counts]]] = field(
         default_factory=dict[str, dict[Period, dict[UsageKey, Counts]]]
     )
-    """What each account said last."""
+    """The last report of each account."""
     pages: dict[Period, list[Page]] = field(default_factory=dict[Period, list[Page]])
     first: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, int] = field(default_factory=dict[str, int])
@@ -134,7 +134,7 @@ class UsageShard:
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
-        """See `UsageLedger.record`. Raises HubUnavailable, with nothing changed, when there is no room."""
+        """Records a batch. Raises HubUnavailable, with nothing changed, when there is no room."""
         known = self.state.sequences.get(batch.account, 0)
         merged, folded = batch.answered <= known < batch.sequence, 0
         refused: tuple[int, ...] = ()
@@ -246,7 +246,7 @@ class UsageShard:
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
     def _replace(self, account: str, row: UsageRow) -> bool:
-        """Have the account's counts of a row be these; returns whether they went to OTHERS."""
+        """Replaces the account's counts of a row; returns whether they went to OTHERS."""
         period, key, counts = row
         own = self.state.own.setdefault(account, {}).setdefault(period, {})
         said = own.get(key, NOTHING)

@@ -70,7 +70,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 KEEPALIVE_S: Final = 5
 """When a member has been silent for one and a half times as long, the broker announces that it is gone."""
 WAITING_BYTES_MAX: Final = 4 << 20
-"""What may wait for a broker that does not read: far more than members have to say in the time that they wait."""
+"""Bytes that may wait for a broker that does not read: far more than members have to say in the time that they wait."""
 MESSAGE_BYTES: Final = 200
 """About what a message takes beside what is in it."""
 REFUSED_FROM: Final = 128
@@ -204,7 +204,7 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Have a message sent as soon as the broker takes it; returns whether there was room for it.
+        """Sends a message as soon as the broker takes it; returns whether there was room for it.
 
         After `keep_s` seconds the broker forgets it, if it speaks MQTT 5.
         """
@@ -219,7 +219,7 @@ class MqttLink:
         return True
 
     async def deliver(self, topic: str, payload: bytes) -> None:
-        """Have a message sent, and wait until the broker has it; for ever, if it does not take it."""
+        """Sends a message, and waits until the broker has it; for ever, if it does not take it."""
         self._waiting_bytes += len(payload) + MESSAGE_BYTES
         await self._publish(topic, payload, qos=1, retain=False)
 

@@ -163,7 +163,7 @@ class MqttDiagnosis:
             self._say(LEADER, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
-        """Have one member elected, and another one exchange with it by way of the broker."""
+        """Has one member elected, and lets another one exchange with it by way of the broker."""
         members = [self._member()]
         begun_s = asyncio.get_running_loop().time()
         patience_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS + 2 * self._timeout_s

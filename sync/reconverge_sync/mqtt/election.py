@@ -70,7 +70,7 @@ TERM_MAX: Final = 2**53
 
 
 class Claim(NamedTuple):
-    """What a member says to all."""
+    """A member's message to all."""
 
     term: int
     """The higher wins; of two alike the one whose member comes later in the alphabet."""
@@ -82,12 +82,12 @@ class Claim(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """What is compared."""
+        """Returns the rank, by which claims are compared."""
         return self.term, self.member
 
 
 class Role(Enum):
-    """What a member is."""
+    """A member's part."""
 
     FOLLOWER = "follower"
     CLAIMANT = "claimant"

@@ -91,7 +91,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """See `Working`: a member sends claims, and may have to answer the others."""
+        """Tells whether a member sends claims, and may have to answer the others."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -102,14 +102,14 @@ class MqttHub:
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`. A broker of MQTT 3.1.1 keeps it for ever; its reader knows when it expires."""
+        """Posts settings. A broker of MQTT 3.1.1 keeps them for ever; their reader knows when they expire."""
         if len(payload) > PAYLOAD_BYTES_MAX:
             problem = f"{len(payload)} bytes are posted, and at most {PAYLOAD_BYTES_MAX} are kept"
             raise HubUnavailable("protocol", problem, applied=False)
         await self._at_broker(lambda retained: retained.settings.post(payload, keep_s=keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`. What is posted comes by itself, so nothing is asked for."""
+        """Returns the settings that were posted last. They come by themselves, so nothing is asked for."""
         payload = (await self._retained()).settings.payload
         return None if payload is None else payload[: bytes_max + 1]
 
@@ -129,15 +129,15 @@ class MqttHub:
         return understood(await self._ask(shard, ["adopt", incarnation]), read_adoption)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """See `KeyMarker.mark_keys`. The broker keeps it, also beyond the last node of the fleet."""
+        """Leaves the mark. The broker keeps it, also beyond the last node of the fleet."""
         return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`. It comes by itself, so nothing is asked for."""
+        """Returns the index. It comes by itself, so nothing is asked for."""
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """See `ContractStore.swap_index`. The leader does it; without one this member waits until one is elected."""
+        """Swaps the index by the leader; without one this member waits until one is elected."""
         call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
         return await self._ask(0, call, takes_part=True, elects=True) is True
 
@@ -148,7 +148,7 @@ class MqttHub:
         return await self._at_broker(lambda retained: retained.pages.get(digest, bytes_max=bytes_max))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`; pages are kept up to a quarter longer."""
+        """Keeps pages, up to a quarter longer than `keep_s`."""
         return await self._at_broker(lambda retained: retained.pages.keep(digests, keep_s=keep_s))
 
     async def _retained(self) -> Retained:
@@ -161,7 +161,7 @@ class MqttHub:
         return await _only_unavailable(self._per_loop.get().at_broker(work))
 
     async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
-        """Have a call answered by the leader of a shard. Raises HubUnavailable."""
+        """Asks the leader of a shard. Raises HubUnavailable."""
         membership = self.membership() if takes_part else self._per_loop.get()
         return await _only_unavailable(membership.call(shard, call, elects=elects))
 
@@ -172,7 +172,7 @@ class MqttHub:
         ).run()
 
     async def close(self) -> None:
-        """See `Hub.close`. If this is the member that keeps the ledger, another one gets it."""
+        """Leaves the fleet. If this is the member that keeps the ledger, another one gets it."""
         membership = self._per_loop.take()
         if membership is not None:
             await membership.leave()
@@ -209,7 +209,7 @@ class MqttHub:
 
 
 async def _only_unavailable(asked: Awaitable[_T]) -> _T:
-    """What is asked for, or HubUnavailable and nothing else."""
+    """Awaits a result, and raises HubUnavailable for any error."""
     try:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):

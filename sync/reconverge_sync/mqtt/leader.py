@@ -43,7 +43,7 @@ told that there is no room, and keeps what it has counted."""
 
 
 class Kept(NamedTuple):
-    """What the leader of a shard keeps for all, and the hub's time."""
+    """The state that the leader of a shard keeps for all, and the hub's time."""
 
     shard: int
     ledger: Shard
@@ -103,7 +103,7 @@ class Candidate:
 
     @property
     def ledger(self) -> Shard | None:
-        """What this member keeps for all, if it is the one to answer and has begun to; to look at."""
+        """Returns the ledger, if this member leads and has begun to; to look at."""
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
     def answered(self, hub_us: int, *, sent_ns: int, received_ns: int) -> None:
@@ -112,7 +112,7 @@ class Candidate:
         self._heard = True
 
     def totals(self) -> dict[str, Totals] | None:
-        """What all have charged and given back; None if this member is not the one to ask."""
+        """Returns the charges and refunds of all; None if this member is not the one to ask."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
             return None
         begun = self._term_led == self.election.terms_led

@@ -1,4 +1,4 @@
-"""What members write to each other by way of a broker: claims, batches, answers and totals, as bytes.
+"""Members' messages by way of a broker: claims, batches, answers and totals, as bytes.
 
 Every message begins with two fixed bytes, the format's number and what kind of message it is. All numbers are
 little-endian. A message is checked as a hub checks a batch, whatever its sender; reading raises
@@ -42,7 +42,7 @@ LIMITS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 1 << 16
 MEMBER: Final = re.compile(r"[0-9a-f]{20}")
-"""What members are called; brokers of MQTT 3.1.1 need not take a name of more than 23 characters."""
+"""The name of a member; brokers of MQTT 3.1.1 need not take a name of more than 23 characters."""
 _HEAD: Final = Struct("<2sBB")
 _MAGIC: Final = b"rc"
 _CLAIM: Final = Struct("<QQ20sB")
@@ -54,13 +54,13 @@ _NUMBER: Final = Struct("<Q")
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """A kind of message."""
 
     CLAIM = 1
     BATCH = 2
     ANSWER = 3
     QUESTION = 4
-    """What are the totals?"""
+    """It asks for the totals."""
     TOTALS = 5
     LEDGER = 6
     """A part of a ledger that is handed over."""
@@ -113,7 +113,7 @@ class Reply(NamedTuple):
 
 
 def body(payload: bytes, kind: Kind) -> bytes:
-    """What is in a message that should be of that kind."""
+    """Returns the content of a message that should be of that kind. Raises MalformedMessage."""
     if len(payload) > BYTES_MAX[kind]:
         raise MalformedMessage("size")
     if len(payload) < _HEAD.size or payload[:2] != _MAGIC:

@@ -48,7 +48,7 @@ KINDS: Final = {
     "reply": Kind.REPLY,
     "usage": Kind.USAGE,
 }
-"""What messages to one member are called in their topic."""
+"""The kinds of messages to one member, as their topics name them."""
 USAGE_SHARE: Final = 2
 """Half of the time for handing over is for the usage, the rest for the ledger."""
 SWEPT_EVERY_NS: Final = 3600 * SECOND_NS
@@ -136,7 +136,7 @@ class Membership:
         return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
     async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
-        """What comes of work that needs no leader, within the time for an exchange. Raises HubUnavailable."""
+        """Does work that needs no leader, within the time for an exchange. Raises HubUnavailable."""
         try:
             async with asyncio.timeout(await self.complete()):
                 return await work(self.retained)
@@ -156,7 +156,7 @@ class Membership:
         return sums
 
     async def call(self, shard: int, call: Call, *, elects: bool = False) -> Any:
-        """Have a call answered by the leader of a shard; with `elects` wait for an election, too.
+        """Asks the leader of a shard; with `elects` waits for an election, too.
 
         Raises HubUnavailable.
         """
@@ -290,13 +290,13 @@ class Membership:
         self._tell()
 
     async def _sweep(self) -> None:
-        """Have pages deleted that are kept no more; if that fails, the next time will do."""
+        """Deletes pages that are kept no more; if that fails, the next time will do."""
         with contextlib.suppress(HubUnavailable, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
                 await self.retained.pages.sweep()
 
     def look_soon(self) -> None:
-        """Have a look at once at what is due, and which member is the leader."""
+        """Looks at once for work that is due, and for the leader."""
         self._look_wanted.set()
 
     def _tell(self) -> None:

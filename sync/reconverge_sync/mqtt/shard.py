@@ -105,7 +105,7 @@ class ShardServer:
         self.shard = shard
         self._clock = clock
         self._wait_ns = wait_ns
-        """See `reconverge_sync.mqtt.leader.WAIT_NS`."""
+        """The wait before a leader answers, as `reconverge_sync.mqtt.leader.WAIT_NS`."""
         self._post = post
         self._rejects = rejects
         self._asked: dict[tuple[str, int], Asked] = {}
@@ -125,7 +125,7 @@ class ShardServer:
         """A member that stays has reported."""
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
-        """Have a batch merged by the leader. Raises HubUnavailable."""
+        """Has the leader merge a batch. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             return await self._exchange_here(batch, timeout_s)
         leader = self.election.leader
@@ -151,7 +151,7 @@ class ShardServer:
         return await within(own.answer, timeout_s, "this member is the leader, and may not answer just now")
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
-        """What the leader's ledger says. Raises HubUnavailable."""
+        """Returns the totals of the leader's ledger. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             here = self.candidate.totals()
             if here is None:
@@ -329,7 +329,7 @@ class ShardServer:
             self._post(message.sender, Kind.TOTALS, write_totals(number, totals))
 
     async def call(self, call: Call, timeout_s: float) -> Any:
-        """Have the leader answer a call. Raises HubUnavailable."""
+        """Asks the leader. Raises HubUnavailable."""
         if self.election.role is not Role.LEADER:
             sent_ns = self._clock.monotonic_ns()
             reply = await self._calls.ask(self.election.leader, call, timeout_s)

@@ -114,7 +114,7 @@ class SimulatedMembers:
         return sum(seat.candidate.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
 
     def sums(self) -> dict[str, Totals]:
-        """See `MergeRule.sums`; nothing while no member answers."""
+        """Returns the totals; nothing while no member answers."""
         self.pass_until(self._clock.monotonic_ns())
         return next((totals for seat in self.seats if (totals := seat.candidate.totals()) is not None), {})
 
@@ -174,7 +174,7 @@ class SimulatedMembers:
             seat.inbox.clear()
 
     def _look(self, seat: SimulatedMember) -> None:
-        """See what has come and what is due, now or when the stall is over."""
+        """Looks at messages and at work that is due, now or when the stall is over."""
         if self.now_ns < seat.stalled_until_ns:
             return
         election = seat.candidate.election
@@ -270,7 +270,7 @@ class SimulatedMembers:
         self._at(seat.stalled_until_ns, lambda: self._wake(seat))
 
     def _wake(self, seat: SimulatedMember) -> None:
-        """Whatever has waited is looked at in any order: batches first is the worst."""
+        """Looks at all that has waited, batches first: in any order, and that is the worst."""
         if self.now_ns < seat.stalled_until_ns:
             return
         while seat.batches:

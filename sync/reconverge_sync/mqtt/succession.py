@@ -30,7 +30,7 @@ Deliver = Callable[[str, Kind, bytes], Awaitable[None]]
 
 
 class Successor:
-    """What one member has taken over so far of the leader that it follows."""
+    """The state that one member has taken over so far of the leader that it follows."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate

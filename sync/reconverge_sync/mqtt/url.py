@@ -31,13 +31,13 @@ class Login:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, wherever it turns up."""
+        """Returns the texts that must not be shown, wherever they turn up."""
         return longest_first(self.password, self.user)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """What a URL says. Its repr is fit to be shown."""
+    """The parts of a URL. Its repr is fit to be shown."""
 
     host: str
     port: int
@@ -45,13 +45,13 @@ class BrokerAddress:
     protocol: str
     shards: int
     tenure_ns: int
-    """See `reconverge_sync.mqtt.election`."""
+    """The tenure of `reconverge_sync.mqtt.election`."""
     encrypted: bool
     tls: dict[str, Any]
 
     @classmethod
     def of(cls, url: str) -> BrokerAddress:
-        """What `url` says. Raises InvalidSetting if it cannot be used."""
+        """Reads `url`. Raises InvalidSetting if it cannot be used."""
         try:
             parts = urlsplit(url)
             port = PORTS[parts.scheme] if parts.port is None else parts.port

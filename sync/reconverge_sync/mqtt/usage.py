@@ -48,7 +48,7 @@ class Ask(Protocol):
 
 
 class MqttUsage:
-    """See `UsageLedger`. A member that records is a candidate for leader; one that only reads or exports is none."""
+    """A usage ledger. A member that records is a candidate for leader; one that only reads or exports is none."""
 
     def __init__(self, ask: Ask, *, shards: int) -> None:
         self._ask = ask
@@ -69,7 +69,7 @@ class MqttUsage:
         return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """See `UsageLedger.totals`; a long page is told in parts, and rows may change from one to the next."""
+        """Returns a page's rows; a long page comes in parts, and rows may change from one to the next."""
         rows: list[UsageRow] = []
         offset = 0
         while offset >= 0:
@@ -105,12 +105,12 @@ class MqttUsage:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """See `UsageEraser.retract`: what a node forgets for an order of its own, it must not count from nothing."""
+        """Retracts rows: a node must not count from nothing what it forgets for an order of its own."""
         await self._ask(shard, ["retract", *told_retracted(account, rows)], takes_part=True)
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
-    """What a reply says. Raises HubUnavailable if that cannot be read."""
+    """Reads a reply. Raises HubUnavailable if it cannot be read."""
     try:
         return read(reply)
     except (MalformedMessage, TypeError, LookupError):

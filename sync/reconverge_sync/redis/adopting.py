@@ -32,7 +32,7 @@ async def read_data(call: Call, prefix: str, told_time: str) -> HubData:
 
 
 async def adopt_loss(call: Call, prefix: str, incarnation: str, told_time: str) -> Adoption:
-    """See `Adoptable.adopt`. If it fails half-way it can be done again. Raises HubUnavailable."""
+    """Ends a shard's wait. If it fails half-way it can be done again. Raises HubUnavailable."""
     problem = refusal(await read_data(call, prefix, told_time), incarnation)
     if problem:
         return Adoption(problem, 0)

@@ -22,7 +22,7 @@ class RedisBoard(NamedTuple):
     call: Call
     prefix: str
     told_time: str
-    """See `RedisHub._told_time`."""
+    """The time that a test tells the scripts, as `RedisHub._told_time`."""
 
     @property
     def _keys(self) -> tuple[str, str]:
@@ -32,7 +32,7 @@ class RedisBoard(NamedTuple):
         await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.told_time)
 
     async def watched_s(self) -> float:
-        """See `SnapshotBoard.watched_s`. One field is looked at."""
+        """Returns the seconds, by looking at one field."""
         return (await self._leave("", b"", 0.0))[0]
 
     async def leave(self, name: str, payload: bytes, keep_s: float) -> bool:

@@ -120,7 +120,7 @@ class Connection:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, wherever it turns up."""
+        """Returns the texts that must not be shown, wherever they turn up."""
         options = self._options
         beside = (value for name, value in self.more.items() if name.endswith(("username", "password")))
         return longest_first(options["password"], options["username"], *beside)

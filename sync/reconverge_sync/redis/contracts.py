@@ -42,21 +42,21 @@ def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]
 
 
 def was_swapped(reply: object) -> bool:
-    """What SWAP answers. Raises HubUnavailable when it is not that."""
+    """Reads the reply of SWAP. Raises HubUnavailable for any other."""
     if reply not in (0, 1):
         raise HubUnavailable("protocol", "the answer about the index cannot be read")
     return reply == 1
 
 
 def page_in(reply: object) -> bytes | None:
-    """What GET answers. Raises HubUnavailable when it is not that."""
+    """Reads the reply of GET. Raises HubUnavailable for any other."""
     if reply is not None and type(reply) is not bytes:
         raise HubUnavailable("protocol", "a page cannot be read", applied=False)
     return reply
 
 
 def missing_in(reply: object, asked: list[str]) -> list[str]:
-    """What KEEP answers, as digests. Raises HubUnavailable when it is not that."""
+    """Reads the reply of KEEP, as digests. Raises HubUnavailable for any other."""
     positions: list[Any] = reply if isinstance(reply, list) else [None]
     if not all(type(each) is int and 0 <= each < len(asked) for each in positions):
         raise HubUnavailable("protocol", "the answer about pages cannot be read")

@@ -25,7 +25,7 @@ Call = Callable[..., Awaitable[Any]]
 
 
 async def read_orders(call: Call, key: str, since_us: int, told_time: str) -> Erasures:
-    """See `Eraser.erasures`. Raises HubUnavailable."""
+    """Reads the orders to erase. Raises HubUnavailable."""
     reply = await call("EVAL", READ_ORDERS, 1, key, since_us, told_time)
     try:
         hub_us, *flat = (str(each, "utf-8") for each in reply)
@@ -36,7 +36,7 @@ async def read_orders(call: Call, key: str, since_us: int, told_time: str) -> Er
 
 
 async def give_orders(call: Call, key: str, marks: Sequence[str], told_time: str) -> int:
-    """See `Eraser.order_erasure`. Raises HubUnavailable."""
+    """Gives orders to erase. Raises HubUnavailable."""
     return int(await call("EVAL", ORDER, 1, key, told_time, KEPT_US, ORDERS_MAX, *marks))
 
 
@@ -53,7 +53,7 @@ async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], told_time:
 async def erase_step(
     call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, told_time: str
 ) -> Erased:
-    """See `Eraser.erase`. A key that SCAN shows twice is gone the second time. Raises HubUnavailable."""
+    """Takes one step of an erasure. A key that SCAN shows twice is gone the second time. Raises HubUnavailable."""
     cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
     wanted, cells, rows = set(names), dict[bytes, None](), 0
     begins = f"{identity}\0".encode("utf-8", "surrogatepass")

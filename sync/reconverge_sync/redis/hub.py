@@ -73,7 +73,7 @@ class Servers(Protocol):
     """Answers what is asked about a shard; belongs to one process and one event loop."""
 
     async def ask(self, shard: int, *command: object) -> object:
-        """Have a command about keys of that shard answered. Raises whatever the client does."""
+        """Runs a command about keys of that shard. Raises the client's errors."""
         ...
 
     async def close(self) -> None:
@@ -175,13 +175,13 @@ class RedisHub:
         await self._call("EVAL", POST, 1, self._settings_key, payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`. Unless something else was posted, only the mark of what was is asked for."""
+        """Returns the settings. Unless something else was posted, only the mark of the last post is asked for."""
         reply = await self._call("EVAL", READ, 1, self._settings_key, self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """See `ContractStore.read_index`. Unless it has changed, only its mark is asked for."""
+        """Returns the index. Unless it has changed, only its mark is asked for."""
         reply = await self._call("EVAL", READ, 1, self._index_key, self._index.mark, bytes_max + 1)
         self._index = posted(reply, self._index)
         return self._index.payload
@@ -200,7 +200,7 @@ class RedisHub:
         return page_in(await self._call("EVAL", GET, 1, self._page_key(digest), bytes_max + 1, shard=shard))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """See `ContractStore.keep_pages`; one command for each shard."""
+        """Keeps pages; one command for each shard."""
         missing: list[str] = []
         for shard, group in by_shard(digests, self._shards):
             keys = [self._page_key(each) for each in group]
@@ -209,7 +209,7 @@ class RedisHub:
         return missing
 
     def hints(self) -> IndexHints:
-        """See `ContractHints.hints`. The user needs the right to SUBSCRIBE to the namespace's channels."""
+        """Returns hints. The user needs the right to SUBSCRIBE to the namespace's channels."""
         return RedisHints(self._listening_client, self._index_key, secrets=self._connection.secrets)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
@@ -229,7 +229,7 @@ class RedisHub:
         return read_wishes(reply)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """See `Region.lend`; at most 256 loans at a time."""
+        """Lends; at most 256 loans at a time."""
         prefix = _prefix(self._settings.namespace, shard)
         cells, arguments = lend_arguments(lender, sequence, loans)
         arguments[2] = self._told_time()
@@ -249,7 +249,7 @@ class RedisHub:
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
 
     async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """See `Adoptable.adopt`. The user needs the right to SCAN beside those of an agent."""
+        """Ends a shard's wait. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
 
@@ -257,7 +257,7 @@ class RedisHub:
         return await give_orders(self._asking(0), self._erasures_key, marks, self._told_time())
 
     async def erasures(self, since_us: int) -> Erasures:
-        """See `Eraser.erasures`. Unless there are newer ones, one number is looked at."""
+        """Returns the orders to erase. Unless there are newer ones, one number is looked at."""
         return await read_orders(self._asking(0), self._erasures_key, since_us, self._told_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
@@ -267,7 +267,7 @@ class RedisHub:
         return (await drop_cells(self._asking(shard), prefix, cells, self._told_time()))[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """See `Eraser.erase`. The user needs the right to SCAN beside those of an agent."""
+        """Takes one step of an erasure. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._told_time())
 
@@ -323,7 +323,7 @@ class RedisHub:
     def _target(
         self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
     ) -> RedisTarget:
-        """What there is to be known about a server before it is asked; by default the one that the URL names."""
+        """Describes a server before it is asked; by default the one that the URL names."""
         namespace = self._settings.namespace
         scratch = scratch_namespace(namespace)
         trial = TRIAL._replace(shard=shard)
@@ -412,7 +412,7 @@ def _prefixes(namespace: str, batch: Batch) -> list[bytes]:
 
 
 def _cells_of(limit: LimitReport) -> str:
-    """What is common to the keys of a limit's cells."""
+    """Returns the common part of the keys of a limit's cells."""
     name, counted, window_us, variant = cells_of(limit)
     return f"c{SCHEMA_VERSION}:{name}:{CELL_KINDS[counted]}:{window_us}{variant}:"
 

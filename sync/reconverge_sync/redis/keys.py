@@ -21,11 +21,11 @@ KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000
 CALLS_MAX: Final = 20
 BYTES_PER_KEY: Final = 300
-"""What a key takes that one node asks for once, as in a flood; how it was measured: `docs/operate/redis.md`."""
+"""The bytes of a key that one node asks for once, as in a flood; how they were measured: `docs/operate/redis.md`."""
 MANY: Final = 100_000
 """So many keys one node keeps, unless it is told otherwise; with more of them, a bound on memory is worth having."""
 ENDLESS: Final = -1
-"""What PTTL says of a key that stays."""
+"""The reply of PTTL for a key that stays."""
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
 """No cell lives so long, whatever its window and its lease."""
 NAMED_MAX: Final = 3
@@ -38,7 +38,7 @@ AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]
 
 @dataclass(slots=True)
 class Sample:
-    """What was seen of the keys of a namespace."""
+    """A sample of the keys of a namespace."""
 
     seen: int = 0
     """Keys of the namespace."""
@@ -148,6 +148,6 @@ def not_permitted() -> Finding:
 
 
 def _all_keys(info: Mapping[str, Any], database: int) -> int:
-    """As INFO has it; 0 if it may not be asked."""
+    """Returns the number of keys in INFO; 0 if it may not be asked."""
     there = info.get(f"db{database}", {})
     return int(there.get("keys", 0)) if isinstance(there, Mapping) else 0

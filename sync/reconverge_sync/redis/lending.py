@@ -1,4 +1,4 @@
-"""What a region was lent, and what it could do with, as a Redis keeps it; `merge/loans.py` is the definition.
+"""The loans and wishes of a region, as a Redis keeps them; `merge/loans.py` is the definition.
 
 The list is in the hash of the shard, one field for each cell, named like the cell's own hash without what is common to
 the shard; loans are in a field of the cell's hash. Both are read and written by scripts that look at nothing else.
@@ -36,7 +36,7 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 
 
 def read_wishes(reply: Any) -> Wishes:
-    """What WISHES answers. Raises HubUnavailable when it is not that."""
+    """Reads the reply of WISHES. Raises HubUnavailable for any other."""
     try:
         hub_us, incarnation, lease_us, *told = reply
         named = zip(told[::2], told[1::2], strict=True)
@@ -47,7 +47,7 @@ def read_wishes(reply: Any) -> Wishes:
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """What LEND answers. Raises HubUnavailable when it is not that."""
+    """Reads the reply of LEND. Raises HubUnavailable for any other."""
     try:
         hub_us, incarnation, stale, *held = reply
         if len(held) != loans:

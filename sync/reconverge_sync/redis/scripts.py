@@ -21,6 +21,6 @@ class Script(NamedTuple):
 
 
 def script_of(*names: str) -> Script:
-    """As `script`, with its name."""
+    """Returns a script as `script` does, with its name."""
     text = script(*names)
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())

@@ -1,4 +1,4 @@
-"""What is posted for all nodes of a namespace, as a Redis keeps it: the payload, and a mark that changes with it.
+"""The settings of all nodes of a namespace, as a Redis keeps them: the payload, and a mark that changes with it.
 
 A reader says which mark it knows, and is told the payload only if that is not the one any more. The scripts use no
 command that an agent needs no right for anyway.
@@ -16,14 +16,14 @@ READ: Final = script("read_settings")
 
 
 class Posted(NamedTuple):
-    """What was posted last, as far as one reader knows."""
+    """The last post, as far as one reader knows."""
 
     mark: bytes = b""
     payload: bytes | None = None
 
 
 def posted(reply: object, known: Posted) -> Posted:
-    """What is posted after such a reply. Raises HubUnavailable if it is none of ours."""
+    """Returns the post after such a reply. Raises HubUnavailable if it is none of ours."""
     match reply:
         case []:
             return Posted()

@@ -1,4 +1,4 @@
-"""What a Redis stores of a shard and its cells, read back into the ledger of the merge rule.
+"""Reads a shard and its cells, as a Redis stores them, into the ledger of the merge rule.
 
 `exchange.lua` says in which order the numbers of a cell, of an entry and of a node stand, and what is left out when it
 is zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
@@ -92,7 +92,7 @@ def _cell(stored: Fields) -> Cell:
 
 
 def _loans(packed: bytes | None) -> dict[str, Credit]:
-    """What is lent to a cell, by lender."""
+    """Returns the loans to a cell, by lender."""
     _, *flat = list(_unpacked(packed)) if packed else [0]
     four = zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
     return {
@@ -102,7 +102,7 @@ def _loans(packed: bytes | None) -> dict[str, Credit]:
 
 
 def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
-    """What is packed one after the other, by name."""
+    """Unpacks numbers one after the other, by name."""
     values = list(_unpacked(packed))
     if not least <= len(values) <= len(names):
         raise ValueError(f"{len(values)} numbers where {least} to {len(names)} belong")

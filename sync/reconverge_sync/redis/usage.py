@@ -77,7 +77,7 @@ SECRET: Final = script_of("usage_secret")
 
 
 class RedisUsage:
-    """See `UsageLedger`.
+    """The usage ledger of a Redis.
 
     Args:
         ask: has a command answered by the server of a shard.
@@ -217,7 +217,7 @@ class RedisUsage:
 
 
 class RedisAddresses:
-    """See `AddressLedger`. `ask` has a command answered, `run` a script, `name` says a key of a shard."""
+    """The address ledger of a Redis. `ask` runs a command, `run` a script, `name` returns a key of a shard."""
 
     def __init__(
         self,
@@ -278,7 +278,7 @@ def _packed(value: object) -> bytes:
 
 
 def _read(reader: Callable[[Any], T], reply: object) -> T:
-    """What the reader makes of a reply. Raises HubUnavailable when it is not that."""
+    """Reads a reply. Raises HubUnavailable when the reader cannot."""
     try:
         return reader(reply)
     except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
@@ -293,7 +293,7 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
-    """What the script has answered about rows that came in the order of these places."""
+    """Reads the script's reply about rows that came in the order of these places."""
     known, merged, folded, hub_us, count, *rest = reply
     refused = tuple(sorted(places[int(each) - 1] for each in rest[:count]))
     marks = {str(kind, "utf-8"): int(number) for kind, number in _pairs(rest[count:])}

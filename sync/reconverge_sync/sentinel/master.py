@@ -162,7 +162,7 @@ async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collecti
 
 
 async def _connect_to_master(connection: Any) -> None:
-    """What a connection begins with: the login, and the question whether this is a master."""
+    """Begins a connection: the login, and the question whether this is a master."""
     await connection.on_connect()
     await connection.send_command("HELLO")
     role = pairs(await connection.read_response()).get("role")

@@ -1,1 +1,1 @@
-"""What members ask the leader beside exchanges, and what it answers."""
+"""Members' calls to the leader beside exchanges, and its replies."""

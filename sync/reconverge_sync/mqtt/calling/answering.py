@@ -1,4 +1,4 @@
-"""What the leader answers to calls: from the ledger and the usage that it keeps for all, with the merge rule's parts.
+"""The leader's replies to calls, from the ledger and the usage that it keeps for all, with the merge rule's parts.
 
 Nothing here waits: a call is answered as of one moment, between two batches. What is wrong with a call is raised as
 `MalformedMessage`, before anything changes; what cannot be done is raised as HubUnavailable.

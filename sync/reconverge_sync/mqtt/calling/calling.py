@@ -81,7 +81,7 @@ class Calls:
         """Whether this member is about to stop, and has begun to hand over the usage."""
 
     async def ask(self, leader: str, call: Call, timeout_s: float) -> Any:
-        """What the leader, another member, replies to a call. Raises HubUnavailable."""
+        """Returns the reply of the leader, another member, to a call. Raises HubUnavailable."""
         self._number += 1
         number = self._number
         called = Called(leader, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
@@ -144,7 +144,7 @@ class Calls:
         self._post(sender, Kind.REPLY, reply)
 
     def _answer(self, call: Call, reply: Callable[[Any], None]) -> None:
-        """Have a call answered, now or when the broker has done its part. Raises MalformedMessage."""
+        """Replies to a call, now or when the broker has done its part. Raises MalformedMessage."""
         kept = self._candidate.kept()
         if kept is None:
             return  # another member may be the leader by now
@@ -190,7 +190,7 @@ def _refused(problem: HubUnavailable) -> Refused:
 
 
 async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    """What a future comes to. Raises HubUnavailable, with that problem, when it takes longer."""
+    """Awaits a future. Raises HubUnavailable, with that problem, when it takes longer."""
     try:
         async with asyncio.timeout(timeout_s):
             return await future

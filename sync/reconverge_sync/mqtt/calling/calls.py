@@ -1,4 +1,4 @@
-"""What members ask the leader beside exchanges, as it travels: usage, keys, the state of the data, and replies.
+"""Members' calls to the leader beside exchanges, as they travel: usage, keys, the state of the data, and replies.
 
 A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either
 `[True, value]` or `[False, kind, problem]`. Whatever is read is checked; reading raises `MalformedMessage` alone.
@@ -125,7 +125,7 @@ def told_batch(batch: UsageBatch) -> Call:
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """What `told_batch` has told. Raises MalformedMessage."""
+    """Reads the batch that `told_batch` has written. Raises MalformedMessage."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -172,7 +172,7 @@ def told_load(load: NodeLoad) -> Call:
 
 
 def read_load(told: Any) -> NodeLoad:
-    """What `told_load` has told. Raises MalformedMessage."""
+    """Reads the load that `told_load` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 4 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[3]))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told[1:3]))
     return NodeLoad(told[0], told[1] / MILLI, told[2] / MILLI, told[3])
@@ -185,7 +185,7 @@ def told_recorded(recorded: Recorded) -> Call:
 
 
 def read_recorded(told: Any) -> Recorded:
-    """What `told_recorded` has told. Raises MalformedMessage."""
+    """Reads the reply that `told_recorded` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 6)
     known, merged, folded, done, hub_us, refused = told
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
@@ -207,7 +207,7 @@ def told_marks(marks: ExportMarks) -> Call:
 
 
 def read_marks(told: Any) -> ExportMarks:
-    """What `told_marks` has told. Raises MalformedMessage."""
+    """Reads the marks that `told_marks` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 4 and all(each is None or is_whole(each) for each in told[:3]) and type(told[3]) is dict)
     _check(all(is_whole(number) and is_whole(mark) for number, mark in told[3].items()))
     return ExportMarks(*told)
@@ -231,7 +231,7 @@ def told_rows(rows: Sequence[UsageRow], offset: int) -> Call:
 
 
 def read_rows(period: Period, offset: int, told: Any) -> tuple[list[UsageRow], int]:
-    """What `told_rows` has told. Raises MalformedMessage."""
+    """Reads the rows that `told_rows` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 2 and type(told[1]) is int and (told[1] == -1 or told[1] > offset))
     rows: list[UsageRow] = []
     for row in _list(told[0]):
@@ -253,7 +253,7 @@ def told_events(events: Sequence[UsageEvent]) -> Call:
 
 
 def read_events(period: Period, told: Any) -> list[UsageEvent]:
-    """What `told_events` has told. Raises MalformedMessage."""
+    """Reads the events that `told_events` has written. Raises MalformedMessage."""
     events: list[UsageEvent] = []
     for event in _list(told):
         _check(len(_list(event)) == 7 and is_whole(event[3]))
@@ -277,7 +277,7 @@ def told_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Cal
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """What `told_retracted` has told. Raises MalformedMessage."""
+    """Reads the rows that `told_retracted` has written. Raises MalformedMessage."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -301,7 +301,7 @@ def told_questions(questions: Sequence[KeyQuestion]) -> Call:
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
-    """What `told_questions` has told. Raises MalformedMessage."""
+    """Reads the questions that `told_questions` has written. Raises MalformedMessage."""
     _check(len(arguments) <= READ_MAX)
     questions: list[KeyQuestion] = []
     for told in arguments:
@@ -321,7 +321,7 @@ def told_readings(readings: KeyReadings) -> Call:
 
 
 def read_readings(told: Any, *, asked: int) -> KeyReadings:
-    """What `told_readings` has told. Raises MalformedMessage."""
+    """Reads the readings that `told_readings` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 3 and is_whole(told[0]) and is_text(told[1]) and len(_list(told[2])) == asked)
     keys: list[KeyReading] = []
     for each in told[2]:
@@ -331,7 +331,7 @@ def read_readings(told: Any, *, asked: int) -> KeyReadings:
 
 
 def read_data(told: Any) -> HubData:
-    """What the state of a shard's data is, told as a list of its fields. Raises MalformedMessage."""
+    """Reads the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(told)) == len(HubData._fields))
     data = HubData(*told)
     _check(is_text(data.incarnation) and type(data.lost) is bool)
@@ -340,7 +340,7 @@ def read_data(told: Any) -> HubData:
 
 
 def read_adoption(told: Any) -> Adoption:
-    """What became of an order, told as a list of its fields. Raises MalformedMessage."""
+    """Reads the outcome of an order, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(told)) == 2 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[1]))
     return Adoption(*told)
 

@@ -73,7 +73,7 @@ SWEPT_AT_ONCE_MAX: Final = 1024
 PAGES_MAX: Final = 1 << 16
 """More pages than this are not of contracts: those beyond are counted, each time that the leader looks through all."""
 KEPT_S_MAX: Final = 366 * 86_400 * (SLACK + 2) // SLACK
-"""As contracts end within 366 days, no writer has a page kept for longer, though its clock be wrong by weeks: one that
+"""Contracts end within 366 days, so no writer has a page kept for longer, though its clock be wrong by weeks: one that
 is to be kept for longer is of a stranger, and is deleted."""
 NUMBERS_PASSED_MAX: Final = 1 << 20
 """No more indexes than this are written between two that a member hears of."""
@@ -224,7 +224,7 @@ class PostedPages:
         self._watched: Counter[str] = Counter()
         """By digest, for how many callers this member has subscribed to a page."""
         self._heard: dict[str, bytes] = {}
-        """What has come of these."""
+        """The pages that have come."""
         self._over: list[str] | None = None
         """Those that are to be deleted, while pages are looked through."""
         self._found = 0
@@ -236,7 +236,7 @@ class PostedPages:
         return payload[: bytes_max + 1] if until_s > self._now_s() else None
 
     async def put(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """See `ContractStore.put_page`. Returns when the page has come back."""
+        """Puts a page, and returns when it has come back."""
         if len(payload) > PAGE_BYTES_MAX:
             problem = f"a page of {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are kept"
             raise HubUnavailable("protocol", problem, applied=False)
@@ -257,7 +257,7 @@ class PostedPages:
         return missing
 
     async def _send(self, pages: dict[str, bytes], keep_s: float) -> None:
-        """Have pages retained that are watched, and wait until all have come back."""
+        """Sends pages to be retained that are watched, and waits until all have come back."""
         kept_s = keep_s + keep_s / SLACK
         until_s = int(self._now_s() + kept_s) + 1
         for digest, payload in pages.items():
@@ -322,7 +322,7 @@ class PostedPages:
         self._awaited.fail(problem)
 
     async def sweep(self) -> int:
-        """Have the pages deleted that are over for a while, and what is no page; returns how many. For the leader."""
+        """Deletes pages that are over for a while, and messages that are none; returns how many. For the leader."""
         everything = [f"{PAGES_TOPIC}/+"]
         self._over, self._found = [], 0
         try:

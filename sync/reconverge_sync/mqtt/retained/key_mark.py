@@ -45,7 +45,7 @@ class KeyMark:
         self._awaited.fail(problem)
 
     async def leave(self, mark: str, *, keep_s: float) -> str:
-        """See `KeyMarker.mark_keys`. Returns when the mark has come back."""
+        """Leaves the mark, and returns when it has come back."""
         now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
         known = self._mark if now_ms < self._until_ms else ""
         if known not in ("", mark):

@@ -1,4 +1,4 @@
-"""What is posted for all nodes of a namespace, as one connection to a broker hears of it.
+"""The settings of all nodes of a namespace, as one connection to a broker hears of them.
 
 The broker keeps the newest message of one topic for newcomers, and hands it to every subscriber. Nothing is read of it
 here: its reader knows by its signature whether it is to be believed.
@@ -30,13 +30,13 @@ PAYLOAD_BYTES_MAX: Final = 1 << 17
 
 
 class PostedSettings:
-    """What has come on one connection, and the posts that have yet to come back."""
+    """The settings that have come on one connection, and the posts that have yet to come back."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._awaited = Awaited()
         self.payload: bytes | None = None
-        """What was posted last."""
+        """The last post."""
 
     @property
     def waits(self) -> bool:
@@ -44,7 +44,7 @@ class PostedSettings:
         return self._awaited.waits
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Have the broker retain that; returns when it has come back. Raises HubUnavailable."""
+        """Lets the broker retain a payload; returns when it has come back. Raises HubUnavailable."""
         with self._awaited.back(payload) as back:
             self._wire.post(TOPIC, payload, retain=True, keep_s=keep_s)
             await back

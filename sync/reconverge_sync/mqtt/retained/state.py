@@ -1,4 +1,4 @@
-"""What the broker retains beside the claims, as one member knows it: settings, contracts, and the mark of key hashes.
+"""A member's knowledge of the broker's retained messages, claims aside: settings, contracts, the mark of key hashes.
 
 A broker tells a new subscriber what it has retained, and nothing if there is nothing. So a member sends a message to
 itself after it has subscribed: when that echo is back, what was retained has come.

@@ -1,4 +1,4 @@
-"""What a member's connection can do for what the broker retains, and messages that are waited for until they are back.
+"""A member's connection, for messages that the broker retains, which are waited for until they are back.
 
 A broker of MQTT 3.1.1 confirms also what its access list throws away. So whatever is retained counts as done when it
 has come back to the member that sent it, and not when the broker has confirmed it.
@@ -15,10 +15,10 @@ from reconverge.errors import HubUnavailable
 
 
 class Wire(Protocol):
-    """What a member's connection can do, by topics below the namespace's. Raises HubUnavailable where it cannot."""
+    """Sends and subscribes, by topics below the namespace's. Raises HubUnavailable where it cannot."""
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
-        """Have a message sent as soon as the broker takes it."""
+        """Sends a message as soon as the broker takes it."""
         ...
 
     async def subscribe(self, topics: Sequence[str]) -> None:

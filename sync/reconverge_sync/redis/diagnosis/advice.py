@@ -1,4 +1,4 @@
-"""What to tell a person about each way in which a Redis can fail, and how to mend it."""
+"""Advice to a person about each way in which a Redis can fail, and how to mend it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RedisFailure(Exception):
 
 
 def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
-    """What a client's exception means, more finely than a metric needs it."""
+    """Classifies a client's exception, more finely than a metric needs it."""
     text = str(error)[:200]
     kind = as_unavailable(error).kind
     origin = error.__context__
@@ -66,7 +66,7 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
 
 
 def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
-    """What the operating system, or TLS, told the client."""
+    """Classifies an error of the operating system, or of TLS."""
     if isinstance(origin, UnusableFile):
         return RedisFailure("no-certificate-file", str(origin))
     if isinstance(origin, ssl.SSLCertVerificationError):
@@ -115,7 +115,7 @@ _OUR_CERTIFICATE: Final = "?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/t
 
 
 class _Advice(NamedTuple):
-    """What is said about one kind of failure."""
+    """The advice about one kind of failure."""
 
     check: str
     fact: str
@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """What to say about a failure; `check` is what was being tried, for a kind that does not tell by itself."""
+    """Makes the finding of a failure; `check` names the attempt, for a kind that does not tell by itself."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."

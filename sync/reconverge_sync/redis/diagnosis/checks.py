@@ -1,4 +1,4 @@
-"""What a Redis says about itself, judged: can it be a hub?"""
+"""Judges a Redis by its own account: can it be a hub?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENTS: Final = "clients"
 COMMANDS: Final = ("DEL", "EVAL", "EVALSHA", "HDEL", "HGET", "HGETALL", "HMGET", "HSET", "PEXPIRE", "PTTL", "TIME")
 """Every command that the script and the hub use; each is needed, on 6.2 and on 7.0."""
 CLUSTER_COMMANDS: Final = ("ASKING", "CLUSTER|SLOTS")
-"""What it takes beside these to follow the slots of a cluster."""
+"""The commands beside these that follow the slots of a cluster."""
 VERSION_MIN: Final = (6, 2)
 FULL: Final = 0.9
 """From this share of a bound on, it is worth a warning."""
@@ -25,14 +25,14 @@ KEEPS_ALL: Final = "noeviction"
 
 @dataclass(slots=True)
 class RedisServer:
-    """What a server has said about itself; empty where it may not be asked."""
+    """A server's account of itself; empty where it may not be asked."""
 
     name: str = "Redis"
     version: str = ""
     mode: str = ""
     role: str = ""
     info: Mapping[str, Any] | None = None
-    """What INFO says; empty if it may not be asked, None if it was not."""
+    """The reply of INFO; empty if it may not be asked, None if it was not."""
 
 
 def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
@@ -63,7 +63,7 @@ def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
 def judge_permissions(
     denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False, clustered: bool = False
 ) -> Finding:
-    """What an administrator has to grant, if anything."""
+    """Names the permissions that an administrator has to grant, if any."""
     if not denied and not keys_denied:
         return Finding(PERMISSION, Level.OK, "the user may do all that an agent does")
     lacks = [f"run {', '.join(sorted(denied))}"] if denied else []
@@ -132,7 +132,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
 
 
 def _bytes(number: int) -> str:
-    """As Redis has it: 100mb in its configuration is 100 MB here."""
+    """Writes a number of bytes as Redis does: 100mb in its configuration is 100 MB here."""
     value = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1024:

@@ -249,7 +249,10 @@ class RedisDiagnosis:
         return [finding for finding in found if finding is not None]
 
     async def _is_denied(self, command: str, *words: object) -> str:
-        """What is denied: the "command", a "key", or nothing. Raises RedisFailure when that cannot be known."""
+        """Returns the denied thing: the "command", a "key", or nothing.
+
+        Raises RedisFailure when that cannot be known.
+        """
         try:
             await self._ask(command, *words)
         except RedisFailure as failure:
@@ -260,7 +263,7 @@ class RedisDiagnosis:
         return ""
 
     async def _ask(self, *command: object) -> Any:
-        """Have one command answered. Raises RedisFailure."""
+        """Runs one command. Raises RedisFailure."""
         try:
             return await self._target.client.execute_command(*command)
         except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
@@ -269,7 +272,7 @@ class RedisDiagnosis:
         raise failure
 
     async def _ask_all(self, commands: Sequence[Sequence[object]]) -> Sequence[Any]:
-        """Have several commands answered in one go; an error reply stands for itself. Raises RedisFailure."""
+        """Runs several commands in one go; an error reply stands for itself. Raises RedisFailure."""
         try:
             pipeline = self._target.client.pipeline(transaction=False)
             for command in commands:
@@ -291,7 +294,10 @@ class RedisDiagnosis:
 
 
 def pairs(reply: object) -> dict[str, str]:
-    """What HELLO says: a list of names and values in turn, or a dictionary, as the client has it; or nothing."""
+    """Reads the reply of HELLO: a list of names and values in turn, or a dictionary, as the client has it.
+
+    Or nothing.
+    """
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
     if not isinstance(reply, list):

@@ -21,7 +21,7 @@ LONG_US: Final = 86_400_000_000
 DAY_US: Final = 86_400_000_000
 SECOND_US: Final = 1_000_000
 _CELL: Final = re.compile(rb"[^{}]*:\{\d+\}:c\d+:[^{}:]*:[^:]*:(\d+)")
-"""What the name of a cell says of its limit's window, in microseconds; see `_cells_of` in hub.py."""
+"""The name of a cell, and its limit's window in microseconds; see `_cells_of` in hub.py."""
 
 
 def window_of(name: bytes | str) -> int:
