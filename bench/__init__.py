@@ -1,1 +1,1 @@
-"""What decisions and exchanges cost, side by side with what else there is."""
+"""The cost of decisions and exchanges, side by side with other limiters."""

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def kept(directory: Path) -> list[Part]:
-    """What was found, now or before, in the order of the parts."""
+    """Returns the findings, of now or before, in the order of the parts."""
     found: list[Part] = []
     for name in PARTS:
         path = directory / f"{name}.json"

@@ -20,7 +20,7 @@ class Missing(Exception):
 
 
 def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> Any:
-    """What `module` says about `task`. Raises Missing when it lacks something or fails."""
+    """Runs `module` with `task` and returns its result. Raises Missing when it lacks something or fails."""
     environment = {name: value for name, value in os.environ.items() if name != PURE}
     path = [str(ROOT), str(ROOT / "agent"), str(ROOT / "sync"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))

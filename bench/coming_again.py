@@ -45,7 +45,7 @@ STORAGES: Final = (
 
 
 class Client(NamedTuple):
-    """What became of one."""
+    """The experience of one client."""
 
     admitted: int
     """Requests before it was refused."""

@@ -1,4 +1,4 @@
-"""What the console costs: how soon a page is there, and what an agent spends on being shown.
+"""The cost of the console: how soon a page is there, and an agent's time for being shown.
 
     python -m bench.console [--quick]
 
@@ -117,7 +117,7 @@ class Console(NamedTuple):
     pid: int
 
     def spent_ms(self) -> float:
-        """What its process has spent of a processor so far; see proc(5)."""
+        """Returns its process's CPU time so far; see proc(5)."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -170,7 +170,7 @@ def be_a_fleet(hub: str) -> None:
 
 
 def simulated_node(number: int, keys: list[str]) -> NodeSnapshot:
-    """What a real node with some keys says of itself, under the name of another host, with as much as it can say."""
+    """Makes the snapshot of a real node with some keys, under the name of another host, as full as it can be."""
     agent = Agent("memory://")
     for limit in range(LIMITS):
         agent.limit(f"limit-{limit}", f"{100 * (limit + 1)}/minute")
@@ -190,7 +190,7 @@ def simulated_node(number: int, keys: list[str]) -> NodeSnapshot:
 
 
 def agent_table(hub: str, *, turns: int, seconds: float) -> None:
-    """What an agent spends while a console is open and while none is, in parts of a core."""
+    """Measures an agent while a console is open and while none is, in parts of a core."""
     watcher = Agent(hub, namespace=BUSY, exchange_timeout=5.0)
     watcher.hide_from_consoles()
     spent: dict[bool, list[float]] = {True: [], False: []}
@@ -209,7 +209,7 @@ def agent_table(hub: str, *, turns: int, seconds: float) -> None:
 
 
 def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001  # as it is told in the table
-    """Have a console be open for a while, or none."""
+    """Keeps a console open for a while, or none."""
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
         keep_s = WATCH_S if is_open else 0.001
@@ -223,7 +223,7 @@ async def mark(board: SnapshotBoard, keep_s: float) -> None:
 
 
 def be_an_agent(hub: str) -> None:
-    """Have 10,000 keys, be asked now and then, and say what this process has spent, for each line that is read."""
+    """Holds 10,000 keys, and prints this process's CPU time for each line that is read."""
     agent = Agent(hub, namespace=BUSY)
     limiters = [agent.limit(f"limit-{number}", "100/hour") for number in range(LIMITS)]
     for number in range(KEYS):

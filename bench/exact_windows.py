@@ -63,7 +63,7 @@ GAPS_S: Final = (0.0, 0.0003, 0.001, 0.03)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a fleet is asked."""
+    """The demand on a fleet."""
 
     nodes: int
     policy: str = "strict"
@@ -97,7 +97,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of one quota."""
+    """The result for one quota."""
 
     load: Load
     quota: int
@@ -248,7 +248,7 @@ def busy(count: int) -> Iterator[None]:
 
 
 def live(port: int, first: int, agents: int, load: dict[str, Any]) -> tuple[list[Asked], Unanswered]:
-    """What became of the requests to the agents of this process."""
+    """Returns the fate of the requests to the agents of this process."""
     fleet = Load(**load)
     return asyncio.run(_live(port, edge_of_all(port, len(fleet.processes)), range(first, first + agents), fleet))
 

@@ -29,10 +29,9 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
-DOCSTRINGS: Final = tuple(
-    Path("agent/reconverge") / room
-    for room in ("agent", "exchange", "hub", "integrations", "kernel", "limit", "runtime", "usage")
-)
+DOCSTRINGS: Final = (*PACKAGES, Path("bench"))
+NOT_YET: Final = tuple(f"agent/reconverge/{room}/" for room in ("contracts", "limiter", "published"))
+"""Rooms whose docstrings are still to be written."""
 NO_SENTENCE: Final = ("See", "What", "Have", "Whatever")
 """Words that a docstring does not begin with: they name no subject, or point elsewhere."""
 DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))
@@ -90,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = [each for place in options.packages or (*PACKAGES, *DOCUMENTS) for each in banned_words(place)]
         print(*found, f"{len(found)} banned words; at most {WORDS_MAX} may stand", sep="\n")
         poor = [each for place in options.packages or DOCSTRINGS for each in poor_docstrings(place)]
+        poor = [each for each in poor if not each.startswith(NOT_YET)]
         poor += undocumented(options.packages or PACKAGES)
         print(*poor, f"{len(poor)} docstrings to write; none may be left", sep="\n")
         raise SystemExit(len(found) > WORDS_MAX or bool(poor))
@@ -200,7 +200,7 @@ def prose_of(line: str, *, glossary: bool) -> str:
 
 
 def replacements(glossary: str) -> dict[str, str]:
-    """What to say in place of each banned word, by the last table of the glossary.
+    """Returns the word to say in place of each banned word, by the last table of the glossary.
 
     Raises ValueError if that table is not there.
     """
@@ -237,7 +237,10 @@ def comment_lines(text: str) -> int:
 
 
 def imports_of(package: Path, texts: dict[Path, str]) -> dict[str, set[str]]:
-    """What each module imports of its own package, by dotted names; imports within functions and for types included."""
+    """Lists each module's imports of its own package, by dotted names.
+
+    Those within functions and for types included.
+    """
     root = package.parent
     names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in texts}
     found: dict[str, set[str]] = defaultdict(set)

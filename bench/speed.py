@@ -1,4 +1,4 @@
-"""What is felt of a limiter, in requests, between other work and in the exchange: before, now, and what was aimed at.
+"""Times that are felt of a limiter, in requests, between other work and in the exchange: before, now, and the aims.
 
     python -m bench.speed                # measures, in ten minutes at most, and prints the table
     python -m bench.speed --keep         # keeps it as well: bench/results/speed.json and docs/reference/speed.md
@@ -98,7 +98,7 @@ def write(part: Part, path: Path) -> None:
 
 
 def read(path: Path) -> Part:
-    """What was kept."""
+    """Reads a kept part."""
     fields: dict[str, Any] = json.loads(path.read_text())
     return Part(NAME, fields["about"], [Row.from_json(row) for row in fields["rows"]])
 

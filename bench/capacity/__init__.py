@@ -1,1 +1,1 @@
-"""What exchanges cost: the hub, the network, the event loop; many nodes and many keys."""
+"""The cost of exchanges: the hub, the network, the event loop; many nodes and many keys."""

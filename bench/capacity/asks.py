@@ -49,7 +49,7 @@ SHARES: Final = {"median": 50, "p99": 99}
 
 
 def case_of(place: str, share: str) -> str:
-    """What a column is called."""
+    """Returns the name of a column."""
     return f"{place}, {share}"
 
 
@@ -100,7 +100,7 @@ class _Timed(RedisHub):
 
 
 def work(*, added_ms: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """What was found in each round."""
+    """Returns the findings of each round."""
     compiled_unless_asked()
     with redis_on_loopback() as port:
         return asyncio.run(_work(port, added_ms, rounds, seconds))

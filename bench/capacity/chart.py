@@ -1,4 +1,4 @@
-"""What a fleet costs its hub, as a picture: measured points, and the model through them."""
+"""The cost of a fleet for its hub, as a picture: measured points, and the model through them."""
 
 from __future__ import annotations
 

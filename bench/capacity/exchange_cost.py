@@ -1,4 +1,4 @@
-"""What an exchange costs: a Redis for keys in constant use and for keys used now and then, and the client for a cell.
+"""The cost of an exchange: a Redis for keys in constant and in occasional use, and the client for a cell.
 
 Run as `python -m bench.capacity.exchange_cost`. Starts a redis-server of its own on a unix socket, and prints tables.
 """
@@ -62,7 +62,7 @@ _names = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one measurement found, in microseconds."""
+    """The result of one measurement, in microseconds."""
 
     in_commands_us: float
     """For each batch, as `INFO commandstats` counts it."""
@@ -136,7 +136,7 @@ class Meter:
         return (self._cpu_s() - self._begun_s) * 1e6
 
     def read(self, command: str, batches: int) -> Cost:
-        """What was spent since, for each of so many batches."""
+        """Returns the time spent since, for each of so many batches."""
         cpu_us = self.spent_us()
         commands: Any = self._server.info("commandstats")
         return Cost(commands[f"cmdstat_{command}"]["usec"] / batches, cpu_us / batches)
@@ -183,7 +183,7 @@ async def cost_of_batches(path: Path, meter: Meter, cells: int, rounds: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class ColdCost:
-    """What keys used about once per window cost, averaged over all of them and all sync intervals."""
+    """The cost of keys used about once per window, averaged over all of them and all sync intervals."""
 
     reports: float
     """Of a key, in each window."""
@@ -228,7 +228,7 @@ async def cost_of_cold_keys(path: Path, meter: Meter, intervals: int) -> ColdCos
 
 
 async def cost_of_client(path: Path) -> dict[str, float]:
-    """What this process spends on each cell of a batch, part by part, in microseconds of CPU."""
+    """Measures this process's CPU time for each cell of a batch, part by part, in microseconds."""
     clock = ManualClock(START_S)
     settings = HubSettings("client", 10.0)
     hub = RedisHub(f"redis+unix://{path}", settings, clock=clock)
@@ -292,7 +292,7 @@ def _medians(costs: list[Cost]) -> Cost:
 
 
 def _line(sizes: list[int], costs: list[float]) -> tuple[float, float]:
-    """What a batch costs, and what each cell adds: through the smallest batch and the largest."""
+    """Returns the cost of a batch, and of each cell: a line through the smallest batch and the largest."""
     each = (costs[-1] - costs[0]) / (sizes[-1] - sizes[0])
     return costs[0] - each * sizes[0], each
 

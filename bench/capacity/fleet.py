@@ -57,7 +57,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the measured intervals of one shape took, in all."""
+    """The totals over the measured intervals of one shape."""
 
     seconds: float
     """Virtual ones."""
@@ -97,11 +97,11 @@ class Meter:
         self._own = {name: self._begun[name] - first[name] for name in ("in_bytes", "out_bytes")}
 
     def since(self) -> dict[str, float]:
-        """What was spent since."""
+        """Returns the time and bytes spent since."""
         return {name: value - self._begun[name] - self._own.get(name, 0.0) for name, value in self._read().items()}
 
     def memory_bytes(self) -> float:
-        """What the server has allocated."""
+        """Returns the server's allocated bytes."""
         info: Any = self._server.info("memory")
         return float(info["used_memory"])
 

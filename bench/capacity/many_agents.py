@@ -48,7 +48,7 @@ AGREE_LOOK_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found; counts unless said otherwise."""
+    """The findings; counts unless noted."""
 
     agents: int
     processes: int
@@ -73,7 +73,7 @@ class Found:
     """How many connected in the busiest tenth of a second."""
 
     def table(self) -> str:
-        """As Markdown."""
+        """Writes the findings as Markdown."""
         rows = {
             f"{self.agents} agents in {self.processes} processes agree after": f"{self.agree_s:.1f} s",
             "admitted / counted by the hub": f"{self.admitted} / {self.counted}",
@@ -121,13 +121,13 @@ class Worker:
         return dict(self._admitted)
 
     def look(self) -> None:
-        """Have every agent be told about every key: whoever asks is, by the next exchange."""
+        """Asks every agent about every key: the hub then tells it, with the next exchange."""
         for limiter in self._limiters:
             for key in range(KEYS):
                 limiter.allow(f"key-{key}", 0)
 
     def seen(self) -> list[list[int]]:
-        """What each agent thinks was used of each key."""
+        """Returns each agent's belief of each key's use."""
         return [[limiter.usage(f"key-{key}").total for key in range(KEYS)] for limiter in self._limiters]
 
     def exchanges(self) -> list[list[int]]:

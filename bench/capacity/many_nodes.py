@@ -25,7 +25,7 @@ INTERVAL_US: Final = 1_000_000
 ROUNDS: Final = 2
 WINDOW_US: Final = 60_000_000
 KINDS: Final = {"sliding-window, a node has just left": 1, "sliding-log": 3}
-"""What is scanned: all cells because a node was given up, or each cell every interval because its charges expire."""
+"""The scans: all cells because a node was given up, or each cell every interval because its charges expire."""
 
 
 def batch(node: int, sequence: int, kind: int, keys: list[str], hub_us: int) -> list[Any]:
@@ -40,7 +40,7 @@ def batch(node: int, sequence: int, kind: int, keys: list[str], hub_us: int) -> 
 
 
 def cpu_us(admin: Any) -> int:
-    """What the server has computed so far: unlike elapsed time, it contains no pauses of a busy machine."""
+    """Returns the server's CPU time so far: unlike elapsed time, it contains no pauses of a busy machine."""
     spent: dict[str, float] = admin.info("cpu")
     return round((spent["used_cpu_user"] + spent["used_cpu_sys"]) * 1e6)
 

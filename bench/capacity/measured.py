@@ -1,4 +1,4 @@
-"""What a fleet costs its hub: CPU, bytes and memory of a Redis against nodes, keys and interval; and a model of it.
+"""The cost of a fleet for its hub: CPU, bytes and memory of a Redis by nodes, keys and interval; and a model.
 
 Run as `python -m bench.capacity`. Time is virtual: only what was spent is measured, and an interval takes no longer
 than its exchanges. `--adopt` has `reconverge tune` and docs/operate/tuning.md go by what was found.
@@ -100,7 +100,7 @@ def _median(runs: Sequence[Spent]) -> Spent:
 
 
 def adopt(found: dict[str, Any]) -> None:
-    """Have the model be what `reconverge tune` goes by, and what the document says."""
+    """Writes the model for `reconverge tune`, and for the document."""
     coefficients = {name: value for line in found["model"] for name, value in line["coefficients"].items()}
     DATA.write_text(json.dumps(coefficients, indent=2) + "\n")
     DOCUMENT.write_text(capacity_page.with_tables(DOCUMENT.read_text(), found))

@@ -1,4 +1,4 @@
-"""What a fleet costs its hub, as Markdown."""
+"""The cost of a fleet for its hub, as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits an exchange: each of its costs beside the least that stands in its way.
+"""The limits of an exchange: each of its costs beside the least that stands in its way.
 
 A part of `python -m bench`. Measured are keys used now and then, keys with dates, decisions of `reconverge demo`, and
 five floors:
@@ -84,7 +84,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def _demo() -> Iterator[Row]:
-    """As a user calls it; what each node has measured, of which the median is shown."""
+    """Runs the demo as a user calls it; each node measures, and the median is shown."""
     command = [sys.executable, "-m", "reconverge.cli", "demo", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S_MAX, check=False)
     try:
@@ -102,7 +102,7 @@ Found = list[tuple[str, str, list[float]]]
 
 
 def work(*, of: str, rounds: int) -> Found:
-    """What was asked for: case, what, and its measurements."""
+    """Measures the part that was asked for: case, name, and measurements."""
     if of != DATED_FLOOR:
         compiled_unless_asked()
     return WORK[of](rounds)
@@ -142,7 +142,7 @@ def _exchanged_us(algorithm: str, rounds: int) -> list[float]:
 
 
 def _exchange_us(node: Node, hub: MemoryHub, clock: ManualClock) -> float:
-    """What take and install cost for each key."""
+    """Measures take and install for each key."""
     clock.advance_ns(SECOND_NS * 11 // 10)
     now_ns = clock.monotonic_ns()
     for key in node.keys:

@@ -1,4 +1,4 @@
-"""What small lines for long windows cost and bring: crash loops, bursts, and partitions, in the simulated fleet.
+"""The cost and gain of small lines for long windows: crash loops, bursts, and partitions, in the simulated fleet.
 
 Run as `python -m bench.capacity.small_lines`; prints Markdown tables. Sync interval 1 s, round trip 2 ms, policy
 `balanced`, default lease (600 s), all keys warm. It uses nothing but the simulation, so it runs on other versions, too.

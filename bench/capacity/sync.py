@@ -1,4 +1,4 @@
-"""What exchanging costs: the client and the Redis for each key, and how long it holds up an event loop."""
+"""The cost of exchanging: the client and the Redis for each key, and how long it holds up an event loop."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class _TimedSelector(selectors.PollSelector):
         return found
 
     def start_over(self) -> dict[str, float]:
-        """What there was since the last time, in milliseconds; what is going on now does not count."""
+        """Returns the blocks since the last time, in milliseconds; one that goes on now does not count."""
         blocks_ns, self.blocks_ns, self.begun_ns = sorted(self.blocks_ns), [], None
         if not blocks_ns:
             return {}

@@ -1,1 +1,1 @@
-"""What contracts cost a node that has many customers."""
+"""The cost of contracts for a node that has many customers."""

@@ -1,4 +1,4 @@
-"""What a node pays for a fleet of many customers, all of them held or their pages fetched on demand.
+"""The cost of a fleet's many customers for a node, all of them held or their pages fetched on demand.
 
     python -m bench.contracts.on_demand [--customers N] [--changes N]
 
@@ -77,7 +77,7 @@ async def publish(url: str, customers: int) -> None:
 
 
 def measured(url: str, customers: int, changes: int, *, hold: Hold, hints: bool) -> dict[str, float]:
-    """What one node takes; bytes, and nanoseconds or milliseconds as the names say."""
+    """Measures one node; bytes, and nanoseconds or milliseconds as the names say."""
     agent = Agent(url, namespace=NAMESPACE, sync_interval=INTERVAL_S, exchange_timeout=30.0)
     plans = {key: value for key, value in document(1).items() if key != "customers"}
     contracts = Contracts(agent, plans)

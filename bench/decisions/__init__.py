@@ -1,1 +1,1 @@
-"""What one decision costs: time, memory, threads, the longest pause; ours beside other limiters."""
+"""The cost of one decision: time, memory, threads, the longest pause; ours beside other limiters."""

@@ -97,7 +97,7 @@ def entries() -> list[Entry]:
 
 
 def _of_ten(name: str) -> Limit:
-    """What is simulated."""
+    """Returns the simulated limit."""
     return _limit(name, 1000, WINDOW_S)
 
 
@@ -115,7 +115,7 @@ def _roomy(name: str) -> Limit:
 
 
 def bytes_per_key(declared: Declared) -> float:
-    """What a key takes that was asked about a few times, without the string itself."""
+    """Measures the memory of a key that was asked about a few times, without the string itself."""
     keys = [f"customer-{number:06}" for number in range(KEYS)]
     lasting = declared.over(3600.0 / WINDOW_S)  # what is paid off while others are asked about would be forgotten
     limiter = lasting.on(Agent("memory://", max_keys=4 * KEYS))
@@ -130,7 +130,7 @@ def bytes_per_key(declared: Declared) -> float:
 
 
 def decisions_ns(decide: Callable[[str], object]) -> float:
-    """What one decision takes."""
+    """Measures one decision."""
     keys = cycle([f"customer-{number:06}" for number in range(HOT_KEYS)])
     turn = list(islice(keys, DECISIONS))
     begun_ns = time.perf_counter_ns()

@@ -27,7 +27,7 @@ INTERVAL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a candidate is made for."""
+    """The circumstances that a candidate is made for."""
 
     keys: int
     admitted: bool
@@ -46,12 +46,12 @@ def as_they_are(keys: Sequence[str]) -> Calls:
 
 
 def in_batches(keys: Sequence[str]) -> Calls:
-    """As gateways would have them."""
+    """Divides keys into batches, as gateways would have them."""
     return [keys[start : start + BATCH] for start in range(0, len(keys), BATCH)]
 
 
 def nothing_to_settle(_keys: Sequence[str]) -> None:
-    """What is asked is ready at once."""
+    """Does nothing, as answers are ready at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Candidate:
     arrange: Callable[[Sequence[str]], Calls] = as_they_are
     """Makes calls of keys, before the time is taken."""
     settle: Callable[[Sequence[str]], None] = nothing_to_settle
-    """What has to be waited for after all keys have been asked about once."""
+    """Waits for work that goes on after all keys have been asked about once."""
 
 
 def each(decide: Callable[[str], object]) -> Callable[[Calls], None]:

@@ -1,4 +1,4 @@
-"""What a decision costs, beside the floor of an increment in a dictionary."""
+"""The cost of a decision, beside the floor of an increment in a dictionary."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def candidates(*, quick: bool) -> Iterator[tuple[str, str, bool]]:
-    """What each is called in the table and in here, and whether Python decides alone."""
+    """Yields each candidate's name in the table and in here, and whether Python decides alone."""
     of_ours = QUICK_OURS if quick else OURS
     yield from ((f"reconverge, {maker}", maker, False) for maker in of_ours)
     if not quick:

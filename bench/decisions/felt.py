@@ -1,4 +1,4 @@
-"""What one decision takes in an application that does something else between two of them.
+"""The time of one decision in an application that does something else between two of them.
 
 All other measurements ask again at once, with everything in the processor's caches. Here the thread sleeps between two
 calls and then reads memory, as an application works on requests; each call is timed for itself, in time on the wall.
@@ -159,7 +159,7 @@ def work(*, maker: str, gap_ms: float, busy: int, quick: bool) -> dict[str, Any]
 
 
 def one_at_a_time_ns(call: Call, keys: Sequence[Any], rest: Rest) -> list[int]:
-    """What each call takes on the wall, after a rest."""
+    """Times each call on the wall, after a rest."""
     clock, took = time.perf_counter_ns, list[int]()
     for key in keys:
         rest.take()
@@ -174,7 +174,7 @@ def _at(took_ns: Sequence[int], percent: int) -> float:
 
 
 class Rest:
-    """What an application does between two decisions: it waits, and then works on memory."""
+    """The work of an application between two decisions: it waits, and then works on memory."""
 
     def __init__(self, gap_ms: float) -> None:
         own, largest = caches()

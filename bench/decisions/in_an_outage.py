@@ -1,4 +1,4 @@
-"""What a decision costs while the hub does not answer, beside what it costs when all is well, in the same process.
+"""The cost of a decision while the hub does not answer, beside that when all is well, in the same process.
 
 Run as `python -m bench.decisions.in_an_outage`. Starts a redis-server of its own and a relay before it, which refuses
 connections, lets everything vanish, or answers after seconds, again and again; and prints a Markdown table.

@@ -1,4 +1,4 @@
-"""What a million keys take of memory, by what the process occupies, beside a dictionary of whole numbers."""
+"""The memory of a million keys, by the size of the process, beside a dictionary of whole numbers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ MAKERS: Final[dict[str, Callable[[Setting], Candidate]]] = {
 
 
 def work(*, maker: str, keys: int) -> dict[str, float]:
-    """What each key has added to what the process occupies."""
+    """Returns the bytes by which each key has made the process larger."""
     setting = Setting(keys, admitted=True)
     with setting.stack:
         candidate = MAKERS[maker](setting)

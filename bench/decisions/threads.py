@@ -1,4 +1,4 @@
-"""What several threads decide together, beside one: how much, and whether anything is lost or admitted too much."""
+"""Decisions of several threads together, beside one: how many, and whether any is lost or admitted too much."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def work(*, name: str, calls: int, rounds: int) -> dict[str, Any]:
 
 
 def _over_admitted() -> int:
-    """What is admitted beyond a quota that threads use up together."""
+    """Returns the cost admitted beyond a quota that threads use up together."""
     limiter = Agent("memory://").limit("tight", Limit(TIGHT_QUOTA, DAY_S))
     keys = [key_of(number) for number in range(TIGHT_KEYS)]
     admitted: list[int] = []

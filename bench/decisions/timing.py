@@ -29,13 +29,13 @@ class Plan:
 
 
 def loop_alone(calls: Calls) -> None:
-    """What a measured loop costs without what is done in it."""
+    """Runs a measured loop without the work in it."""
     for _ in calls:
         pass
 
 
 def cpu_ns(run: Callable[[Calls], object], calls: Calls, clock: Callable[[], int]) -> int:
-    """What `run` takes for these calls, less what the loop does."""
+    """Times `run` for these calls, less the loop."""
     with no_collector():
         begun_ns = clock()
         run(calls)

@@ -1,1 +1,1 @@
-"""What was found: rows, tables, charts, what was aimed at, and the machine it was measured on."""
+"""Findings: rows, tables, charts, aims, and the machine that they were measured on."""

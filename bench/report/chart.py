@@ -1,4 +1,4 @@
-"""What was found as a picture: decisions beside the floor, memory beside a dictionary, and threads beside one."""
+"""Findings as a picture: decisions beside the floor, memory beside a dictionary, and threads beside one."""
 
 from __future__ import annotations
 

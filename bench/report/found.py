@@ -1,4 +1,4 @@
-"""What a measurement has found: medians with their spread, as ratios to something measured beside it."""
+"""The findings of a measurement: medians with their spread, as ratios to something measured beside it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Row:
     case: str
     what: str
     beside: str = ""
-    """What the ratio is to."""
+    """The other side of the ratio."""
     ratio: Spread | None = None
     measured: Spread | None = None
     unit: str = ""

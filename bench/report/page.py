@@ -1,4 +1,4 @@
-"""What was found as Markdown: a table for each part, and one of what was aimed at."""
+"""Findings as Markdown: a table for each part, and one of aims."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def cell(row: Row) -> str:
 
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
-    """What was aimed at."""
+    """Yields the table of aims."""
     yield "| what | aim | measured | verdict |"
     yield "|---|---|---|---|"
     for target, value, _ in judged(rows, TARGETS):

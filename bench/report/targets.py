@@ -1,4 +1,4 @@
-"""What was aimed at, beside what was measured."""
+"""Aims, beside the measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Target:
     floor: Callable[[Iterable[Row]], float] | None = None
     """The least that something like it costs, measured in the same run and in the same unit."""
     before: float | None = None
-    """What it was before anything was done about it, of what is in the table of `bench.speed`."""
+    """The figure before anything was done about it, of those in the table of `bench.speed`."""
     floor_before: float | None = None
     """The floor in the run by which the bound was set, if one is known that is measured as `floor` is."""
 
@@ -127,7 +127,7 @@ def _at_most(
 def _added(
     case: str, what: str, floor: str, bound_us: float, before_us: float, floor_before_us: float | None = None
 ) -> Target:
-    """What a limit adds to a request."""
+    """Makes a target for the time that a limit adds to a request."""
     return _at_most(
         f"{case}: {what}",
         bound_us,
@@ -140,11 +140,11 @@ def _added(
 
 
 Aim: TypeAlias = tuple[float, float, float | None]
-"""What it was before, the bound, and the floor in the same run."""
+"""The figure before, the bound, and the floor in the same run."""
 
 
 def _felt(what: str, name: str, floor: str, p50_us: Aim, p99_us: Aim | None = None) -> list[Target]:
-    """What one call takes after 3 ms in which something else was done."""
+    """Makes targets for one call after 3 ms in which something else was done."""
     return [
         _at_most(
             f"one `allow` after 3 ms, {what}: {percentile}",
@@ -161,7 +161,7 @@ def _felt(what: str, name: str, floor: str, p50_us: Aim, p99_us: Aim | None = No
 
 
 def _exchanged(what: str, bound_us: float, before_us: float, measured: Measured, floor: Measured | None) -> Target:
-    """What a part of an exchange costs."""
+    """Makes a target for the cost of a part of an exchange."""
     return _at_most(f"exchange: {what}", bound_us, "µs for a key", measured, floor, before_us)
 
 
@@ -248,7 +248,7 @@ SPEED: Final = (
         _value(pieces.PART, pieces.DEMO, pieces.FLOOR),
     ),
 )
-"""What `bench.speed` is about: what is felt, beside what it was when these aims were set."""
+"""The targets of `bench.speed`: times that are felt, beside those when these aims were set."""
 
 TARGETS: Final = (
     _at_most("`allow`, 10 k keys", 1.3, "floors", _ratio(decisions.PART, HOT, ALLOW)),
@@ -270,4 +270,4 @@ TARGETS: Final = (
     ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
 )
-"""What `bench` is about: what a decision costs beside what others charge for one."""
+"""The targets of `bench`: the cost of a decision beside that of others."""

@@ -1,4 +1,4 @@
-"""What an admission by a stack costs, when the ASGI application is called directly, beside the bare application.
+"""The cost of an admission by a stack, when the ASGI application is called directly, beside the bare application.
 
 Both are called by turns in one process, so the ratio holds on a slow machine as well; no request waits in either. A
 round blocks the event loop for some ten milliseconds, or for a second on a busy machine, which is what the worker
@@ -31,7 +31,7 @@ DEFAULT: Final = "the default stack: concurrency, worker"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stack adds to a request, beside what the bare application takes; in µs."""
+    """The time that a stack adds to a request, beside that of the bare application; in µs."""
 
     added_us: Spread
     bare_us: Spread

@@ -1,4 +1,4 @@
-"""What each case of `make bench-shedding` asks of a service, and how the service's capacity changes meanwhile."""
+"""The cases of `make bench-shedding`: the traffic, and how the service's capacity changes meanwhile."""
 
 # Theory of operation.
 #

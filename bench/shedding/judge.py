@@ -1,4 +1,4 @@
-"""What the answers of a run amount to: goodput by stream, the rejected share over time, and whether that settles."""
+"""Judges the answers of a run: goodput by stream, the rejected share over time, and whether that settles."""
 
 # The rejected share is taken over slices of two seconds. Its final value is the mean of the last ten seconds of a
 # phase. Around it lies a band of five points. The share has settled if it is inside from ten seconds after a change on,
@@ -22,7 +22,7 @@ BAND: Final = 0.05
 SETTLES_S: Final = 10.0
 FINAL_S: Final = 10.0
 GOODPUT_MIN: Final = 0.994
-"""What Netflix has published for requests of users."""
+"""Netflix's published goodput for requests of users."""
 CROSSINGS_MAX: Final = 2
 
 Shares = list[tuple[float, float]]
@@ -82,7 +82,7 @@ def settling(shares: Shares, since_s: float, until_s: float) -> Settling:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one run has shown."""
+    """The result of one run."""
 
     users: float
     """The goodput of users, over all of it."""
@@ -93,7 +93,7 @@ class Verdict:
 
     @property
     def failings(self) -> list[str]:
-        """What is not as it should be, a sentence each."""
+        """Returns the failings, a sentence each."""
         found = []
         if self.users < GOODPUT_MIN:
             found.append(f"{self.users:.2%} of the users' requests were served in time, less than {GOODPUT_MIN:.1%}")
@@ -106,7 +106,7 @@ class Verdict:
 
 
 def verdict_of(answers: Sequence[Answer], timeline: Timeline) -> Verdict:
-    """What these answers have shown."""
+    """Judges these answers."""
     shares = rejected_shares(answers, timeline.ends_s)
     begins_s, ends_s = timeline.calm_s, timeline.trouble_ends_s
     return Verdict(

@@ -29,7 +29,7 @@ LEAD_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one request. `due_s` is since the beginning; `status` 0 means that no answer came in time."""
+    """The answer to one request. `due_s` is since the beginning; `status` 0 means that none came in time."""
 
     due_s: float
     user: bool

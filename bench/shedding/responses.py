@@ -68,7 +68,7 @@ class _Gate:
         self.limits.append((now_ns / SECOND_NS, float(self._layer.limit)))
 
     def waits(self, connections: int) -> None:
-        """See `Gate.waits`."""
+        """Does nothing."""
 
 
 def limits_of(algorithm: str, pattern: str) -> Line:

@@ -88,7 +88,7 @@ def gated(gate: str, app: Any) -> Any:
 
 
 def application() -> Any:
-    """What uvicorn serves, as the environment says."""
+    """Returns the application that uvicorn serves, by the environment."""
     service = Service(CASES[os.environ[CASE]], Timeline(*map(float, os.environ[TIMES].split(","))))
     return Begun(gated(os.environ[GATE], service), service)
 

@@ -1,1 +1,1 @@
-"""What a limiter costs a web application, and what its clients feel in an outage."""
+"""The cost of a limiter for a web application, and its clients' experience in an outage."""

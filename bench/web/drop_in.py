@@ -1,4 +1,4 @@
-"""What `limits`, Flask-Limiter and slowapi cost on a storage of ours, beside their own in the same Redis, by turns.
+"""The cost of `limits`, Flask-Limiter and slowapi on a storage of ours, beside their own in the same Redis, by turns.
 
     python -m bench.web.drop_in [--quick]
 
@@ -37,7 +37,7 @@ MEMORY: Final = "theirs, memory"
 
 
 class Round(NamedTuple):
-    """What one turn took."""
+    """The figures of one turn."""
 
     p50_us: float
     p99_us: float
@@ -82,7 +82,7 @@ def strategies(strategy: str, *, rounds: int) -> None:
 
 
 def hit_on(strategy: str, uri: str, last_words: ExitStack) -> Callable[[str], bool]:
-    """What a request asks."""
+    """Returns the function that a request calls."""
     storage: Any = storage_from_string(uri)
     if isinstance(storage, ReconvergeStorage):
         last_words.callback(storage.book.agent.stop)

@@ -1,4 +1,4 @@
-"""What the clients of a web application feel when its Redis hangs, goes on, is killed, and comes back empty.
+"""The experience of a web application's clients when its Redis hangs, goes on, is killed, and comes back empty.
 
 Each application is served twice at once, by four workers with limits and by four without; one client asks both.
 """

@@ -27,7 +27,7 @@ BROKEN: Final = "broken"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What one server answered in one phase."""
+    """The answers of one server in one phase."""
 
     p50_ms: float
     p99_ms: float
@@ -51,7 +51,7 @@ def drive(ports: list[int], *, connections: int, rate: float, begins_ns: list[in
 
 @dataclass(slots=True)
 class _Server:
-    """What is known of one server."""
+    """The state of one server."""
 
     port: int
     due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)

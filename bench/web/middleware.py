@@ -1,4 +1,4 @@
-"""What a limit costs a request, when an application that does nothing is called directly, and under servers.
+"""The cost of a limit for a request, when an idle application is called directly, and under servers.
 
 Called directly there is no server and no event loop: the coroutine of a request is driven by hand, as nothing in it
 waits. So what is measured is the Python of the limit alone, with warm caches; under a server each of these costs about
@@ -111,7 +111,7 @@ async def _send(_message: Request) -> None:
 
 
 def scope_of(number: int) -> Request:
-    """As a server makes it for a browser-like client, with a header field of each kind that matters here."""
+    """Makes a scope as a server does for a browser-like client, with a header field of each kind that matters here."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

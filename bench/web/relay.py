@@ -105,7 +105,7 @@ class RelayProcess:
         self.port = port
 
     def become(self, mode: str, seconds: float = 0.0) -> None:
-        """Have it be like that from now on."""
+        """Changes the relay's mode from now on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(mode, seconds, file=self._process.stdin, flush=True)

@@ -1,4 +1,4 @@
-"""What a limiter costs a web application: its CPU time, requests per second and their p99, driven by wrk, beside none.
+"""The cost of a limiter for a web application: its CPU time, requests per second and their p99, driven by wrk.
 
 The load generator, the application and the Redis share the processors, so that only the CPU time is the application's
 own on a machine with few of them, or one that is busy.
@@ -43,7 +43,7 @@ class Served:
     needs: tuple[str, ...]
     limiters: tuple[str, ...]
     workers: tuple[str, ...]
-    """What to say for four of them."""
+    """The arguments for four of them."""
 
 
 SERVED: Final = (

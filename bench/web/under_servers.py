@@ -1,4 +1,4 @@
-"""What a limit costs a request under a server that is asked over connections, beside the bare application.
+"""The cost of a limit for a request under a server that is asked over connections, beside the bare application.
 
 CPU time of the server's processes for a request, with the exchange of a Redis. All applications of one server are
 served at once and driven by turns, so that whatever else the machine does meets all of them; those that are not driven
@@ -140,7 +140,7 @@ def _started(wrk: str, served: Served, turns: int) -> dict[str, list[float]]:
 
 
 def warm(wrk: str, port: int, process: int, seconds: int, *, refused: bool) -> None:
-    """Have imports, routes and keys be made; a server may listen long before its worker answers."""
+    """Asks until imports, routes and keys are made; a server may listen long before its worker answers."""
     deadline_s = time.monotonic() + START_S_MAX
     while driven_us(wrk, port, process, seconds, refused=refused) == inf:
         if time.monotonic() > deadline_s:
