@@ -201,7 +201,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> Said:
-        """As `cell`, of a key that is kept at the hub: so much waits for the answer, and what is not in use is none."""
+        """Reports a key that is kept at the hub, as `cell` does: its use is its line, and `waits` ask for more."""
         line = current if of.algorithm == FIXED_WINDOW else 0
         floats = of.algorithm == TOKEN_BUCKET and self.lines.get((of.name, key), Lines()).at_hub
         said = self.cell(key, of=of, current=current, previous=previous, need=1, ask=1, line=line, epoch=epoch)
