@@ -127,7 +127,7 @@ def test_each_check_waits_for_an_answer_of_its_own(redis_server: RedisServer, ma
 
 
 def test_a_check_waits_for_a_server_that_comes_a_little_later(make_agent: MakeAgent) -> None:
-    """As containers that start together do."""
+    """Containers that start together come in any order."""
     hub = LateHub(failures=3)
 
     make_agent(hub).check(timeout=60)

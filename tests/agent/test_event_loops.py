@@ -42,7 +42,7 @@ async def _introduce(agent: Agent, key: str = "ada") -> int:
 
 
 def test_the_loop_gets_a_task_and_no_thread(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """What the agent does in the background is part of the application's own loop, until the block ends."""
+    """The agent's work in the background is part of the application's own loop, until the block ends."""
     agent = make_agent(redis_server.url)
 
     async def serve() -> tuple[int, int]:
@@ -247,7 +247,7 @@ def test_when_all_tasks_are_cancelled_the_end_of_the_block_still_speaks(
 
 
 def test_a_loop_closed_in_the_midst_of_an_exchange_blocks_nobody(make_agent: MakeAgent) -> None:
-    """What was under way is given back by whoever takes over, and not by the decision that calls for it."""
+    """The next runner gives back what was under way, and not the decision that calls for it."""
     hub = DeafHub()
     agent = make_agent(hub)
     login = agent.limit("login", NEVER_FULL)

@@ -127,7 +127,7 @@ def test_a_node_alone_says_what_it_knows() -> None:
 
 
 def test_an_outage_is_named_in_the_answer(make_agent: MakeAgent) -> None:
-    """What the node knows itself is told, and why it is no more."""
+    """The answer has the node's own knowledge, and the reason why it has no more."""
     agent = make_agent(f"redis://127.0.0.1:{free_port()}/0", exchange_timeout=0.5)
     agent.limit("login", HOURLY).allow("ada")
 

@@ -145,7 +145,7 @@ def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
-    """As long as there are hooks; and the thread ends with the agent."""
+    """It looks as long as there are hooks; and the thread ends with the agent."""
     agent, diary = Agent("memory://"), Diary()
     agent.add_hooks(diary)
     eventually(lambda: diary.looks, "a look")

@@ -34,7 +34,7 @@ def nothing_left_over() -> Iterator[None]:
 def test_fifty_threads_leave_nothing_behind(
     redis_server: RedisServer, make_agent: MakeAgent, nothing_left_over: None
 ) -> None:
-    """As many threads and descriptors afterwards as before, and not a request is lost on the way."""
+    """Threads and descriptors are as many afterwards as before, and not a request is lost on the way."""
     agent = make_agent(redis_server.url)
     login = agent.limit("login", NEVER_FULL)
     admitted = _on_a_thread(agent, login, "first")

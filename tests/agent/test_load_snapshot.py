@@ -79,7 +79,7 @@ class Odd:
 
 
 def test_a_layer_that_fails_to_say_how_it_stands_is_left_out_and_nothing_else_fails() -> None:
-    """What is no number is left out of its readings; nothing of it reaches an exchange."""
+    """A reading that is no number is left out; no error reaches an exchange."""
     failing = Stack(Odd({"one": lambda: 1 // 0}), name="failing")
     many = {str(number): 1.0 for number in range(50)}
     odd = Stack(Odd({"nan": float("nan"), "much": 1e300, "good": 1.5, **many}), name="odd")

@@ -153,7 +153,7 @@ def test_without_a_hub_an_agent_is_ready_at_once() -> None:
 
 
 def test_agents_of_one_name_share_their_limits(name: str, clock: ManualClock) -> None:
-    """What one admits, the other has no room for."""
+    """The cost that one admits, the other has no room for."""
     ada, bob = (Agent(f"memory://{name}", clock=clock).limit("login", Limit(QUOTA, MINUTE_S)) for _ in range(2))
 
     assert QUOTA == admitted_of(ada, 6) + admitted_of(bob, 6)
@@ -176,7 +176,7 @@ def test_agents_of_different_names_share_nothing(name: str, clock: ManualClock) 
 
 
 def test_namespaces_share_nothing_under_one_name(name: str, clock: ManualClock) -> None:
-    """As on every other hub."""
+    """A namespace separates limits, on this hub as on every other."""
     ada, bob = (
         Agent(f"memory://{name}", namespace=namespace, clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
         for namespace in ("shop", "forum")
@@ -231,7 +231,7 @@ def test_64_threads_on_64_keys_admit_exactly_the_quota_of_each(restless: None, c
 
 
 def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:
-    """What the scarcest allows is admitted, and at every moment all have counted the same."""
+    """The scarcest quota decides, and at every moment all have counted the same."""
     agent = Agent("memory://", clock=clock)
     login = agent.limit("login", [Limit(5000, MINUTE_S), Limit(1000, MINUTE_S, "fixed-window"), Limit(3000, 600.0)])
 

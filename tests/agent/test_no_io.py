@@ -83,7 +83,7 @@ def test_no_decision_opens_anything(hub: str, redis_server: RedisServer) -> None
 
 
 def test_no_decision_opens_anything_when_the_hub_is_away(own_redis: RedisServer) -> None:
-    """Whatever is tried in the background to reach it again."""
+    """The background alone tries to reach it again."""
     with Process("watches_when_the_hub_goes_away", own_redis.url, module="audits") as process:
         assert "heard" == process.says()
         own_redis.kill()

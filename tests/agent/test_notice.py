@@ -44,7 +44,7 @@ def said_by(program: str, **environment: str) -> tuple[list[str], list[str]]:
 
 
 def test_a_missing_kernel_is_told_of_once() -> None:
-    """As a warning, when the first agent is made; it names the consequence and the remedies."""
+    """The first agent logs a warning, which names the consequence and the remedies."""
     printed, logged = said_by(f"{WITHHOLDS}\n{MAKES}")
 
     assert ["imported", "pure"] == printed
@@ -90,7 +90,7 @@ def test_a_word_for_no_does_not_ask_for_python(value: str) -> None:
 
 @pytest.mark.usefixtures("compiled_kernel")
 def test_zero_leaves_the_compiled_kernel_in_use() -> None:
-    """What the words mean is heeded where the kernel is chosen."""
+    """The choice of the kernel heeds the meaning of the word."""
     assert (["imported", "native"], []) == said_by(MAKES, RECONVERGE_NO_EXTENSIONS="0")
 
 

@@ -93,7 +93,7 @@ def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:
 
 
 def test_64_threads_of_one_agent_lose_and_double_nothing(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """What they were told and what the hub was told is the same number."""
+    """Their answers and the hub's count add up to the same number."""
     agent = make_agent(redis_server.url)
     login = agent.limit("login", NEVER_FULL)
     barrier = threading.Barrier(THREADS)
@@ -144,7 +144,7 @@ def test_who_only_asks_is_told_what_the_others_use(question: str, make_pair: Mak
 
 
 def test_remaining_is_what_the_whole_fleet_has_left(make_pair: MakePair) -> None:
-    """As a response header should say, and not what this node may take by itself."""
+    """A response header shows it, and not the part that this node may take by itself."""
     pair = make_pair("balanced")
     left = QUOTA - introduce(pair.ada) - introduce(pair.bob) - 20
     eventually(lambda: pair.ada.allow("ada", cost=20), "room for twenty")

@@ -54,7 +54,7 @@ def test_stats_tell_of_keys_beyond_the_cap() -> None:
 
 
 def test_a_snapshot_stays_as_it_was_taken() -> None:
-    """Whatever is decided afterwards."""
+    """Later decisions do not change it."""
     agent = Agent("memory://")
     login = agent.limit("login", "10/year")
     login.allow("ada")

@@ -93,7 +93,7 @@ def test_the_fullest_keys_come_first(agent: Agent) -> None:
 
 
 def test_keys_leave_the_list_when_their_use_is_over(agent: Agent, clock: ManualClock) -> None:
-    """What was used two windows ago does not count."""
+    """The use of two windows ago does not count."""
     agent.limit("login", "10/minute").allow("ada", cost=3)
     assert 1 == len(agent.snapshot().top)
 

@@ -40,7 +40,7 @@ def test_no_thread_runs_before_the_first_decision(redis_server: RedisServer, mak
 
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_the_first_decision_starts_one_thread(decision: str, redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Whatever is asked first: the hub then hears of the key, and answers."""
+    """Any decision starts it: the hub then hears of the key, and answers."""
     agent = make_agent(redis_server.url)
     login = agent.limit("login", NEVER_FULL)
 

@@ -234,7 +234,7 @@ def test_an_argument_with_an_unknown_name_is_told_with_the_function() -> None:
 
 
 def test_several_quotas_may_be_strings_limits_or_both() -> None:
-    """As a rule accepts them; each is the quota that it would be alone."""
+    """Each is the quota that it would be alone, as in a rule."""
     assert ["5/60s", "9/3600s"] == [
         str(each).split(" ")[0] for each in login(["5 per minute", "9/hour"]).quotas.values()
     ]

@@ -115,14 +115,14 @@ def test_the_hub_must_not_forget_what_it_has_confirmed() -> None:
 
 
 def test_the_hub_must_know_all_before_the_last_words() -> None:
-    """What only the end of a process has brought to light was not known when all was quiet."""
+    """A charge that only the end of a process has brought to light was not known when all was quiet."""
     story = good_story()
 
     assert {LOST} == kinds(story.case(6, sights=[Sight(ns(7.5), ns(7.6), 5)], loses_data=True))
 
 
 def test_another_limit_is_counted_as_well() -> None:
-    """What is charged to two limits has to be known of both."""
+    """A charge to two limits has to be known of both."""
     story = good_story()
 
     assert set() == kinds(story.case(6, final=Sight(ns(9), ns(9), 6, census=6)))
@@ -325,7 +325,7 @@ def test_decisions_that_wait_for_an_exchange_are_found() -> None:
 
 
 def test_one_decision_that_the_machine_held_up_is_no_waiting() -> None:
-    """As long as others were made during that exchange."""
+    """Others were made during that exchange."""
     story = good_story()
     for life in story.lives:
         life.decisions[1] = life.decisions[1]._replace(took_ns=ns(0.25))

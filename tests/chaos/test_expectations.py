@@ -58,7 +58,7 @@ def test_old_knowledge_has_to_be_said_to_be_old() -> None:
 
 
 def test_knowledge_is_no_older_than_the_longest_time_without_an_answer() -> None:
-    """What goes wrong lasts for two seconds, and a node was without an answer for one of them, or for all of it."""
+    """The fault lasts for two seconds, and a node was without an answer for one of them, or for all of it."""
     story = Story(nodes=1)
     story.knows(0, 2.9, 2, staleness_s=0.6)
     case = replace(story.case(total=6), spells=((ns(2.0), ns(4.0)),), start_ns=ns(2.0), end_ns=ns(4.0))

@@ -71,7 +71,7 @@ def test_of_a_killed_process_all_is_there_but_its_end(recorder: Recorder, tmp_pa
 
 
 def test_an_event_that_nobody_knows_is_an_error(recorder: Recorder, tmp_path: Path) -> None:
-    """What is misspelt must not go unjudged."""
+    """A misspelt event must not go unjudged."""
     recorder.write("decided", who="ours")
 
     with pytest.raises(ValueError, match="decided"):
@@ -80,7 +80,7 @@ def test_an_event_that_nobody_knows_is_an_error(recorder: Recorder, tmp_path: Pa
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing that a thread could hinder
 def test_a_fork_writes_a_history_of_its_own(recorder: Recorder, tmp_path: Path) -> None:
-    """What parent and child write does not mix."""
+    """The histories of parent and child do not mix."""
     decide(recorder, "parent")
     child = os.fork()
     if child == 0:
@@ -184,7 +184,7 @@ def test_a_scenario_promises_what_its_policy_does() -> None:
 
 
 def test_a_plan_travels_unchanged() -> None:
-    """As one line, whatever is in it."""
+    """It travels as one line, with anything in it."""
     plan = Plan(
         rivals_url="mqtt://localhost",
         shards=2,

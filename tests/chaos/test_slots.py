@@ -67,7 +67,7 @@ def found(work: Work, **changes: object) -> list[str]:
 
 
 def test_the_limit_is_allowed_and_one_more_is_not() -> None:
-    """What ends at the moment at which something else begins is not in progress beside it."""
+    """Work that ends at the moment at which other work begins is not in progress beside it."""
     work = Work()
     work.works(0, 0.1, 0.6)
     work.works(1, 0.2, 0.8)
@@ -124,7 +124,7 @@ def test_each_shard_and_each_agent_of_a_process_has_a_lease_of_its_own() -> None
 
 
 def test_nothing_begins_after_a_lease() -> None:
-    """What was asked for before it had ended may have been granted in time."""
+    """A slot that was asked for before the end may have been granted in time."""
     work = Work()
     work.works(0, 2.6, 2.7, asked_s=2.4)
     before = found(work)
@@ -158,7 +158,7 @@ def test_slots_of_a_killed_node_are_back_within_its_lease(full_at_s: float, wron
 
 
 def test_where_no_slots_are_taken_none_is_judged() -> None:
-    """Whatever the nodes have written down."""
+    """The histories of the nodes make no difference."""
     work = Work()
     work.works(0, 2.6, 2.7)
 

@@ -75,7 +75,7 @@ def test_no_command_has_a_traceback_for_a_broken_file(command: str, language: st
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_file_is_exported_to_every_language(language: str, tmp_path: Path) -> None:
-    """What is printed is a file that says the same."""
+    """The command prints a file with the same content."""
     source, target = tmp_path / "plans.json", tmp_path / f"exported.{language}"
     source.write_text(json.dumps(WHOLE))
     target.write_text(run("export", source, "--to", language).stdout)
@@ -93,7 +93,7 @@ def test_an_unknown_language_is_told(file: Path) -> None:
 
 
 def test_a_difference_ends_with_status_one(file: Path, tmp_path: Path) -> None:
-    """What is added, gone, and otherwise, in a line each."""
+    """Added, removed and changed parts are printed, a line each."""
     other = tmp_path / "other.toml"
     other.write_text("[plans.free.limits]\napi = '60/s'\nusers = '5/s'\n[customers]\nbob = 'free'\n")
     lines = [
@@ -163,7 +163,7 @@ def test_an_import_that_cannot_be_is_told(words: tuple[str, ...], problem: str, 
 
 
 def test_the_schema_is_printed() -> None:
-    """As JSON."""
+    """The command prints JSON."""
     said = run("schema")
 
     assert (0, schema()) == (said.status, json.loads(said.stdout))

@@ -138,7 +138,7 @@ def test_a_group_helps_with_h_too() -> None:
 
 
 def test_the_page_of_commands_names_every_command() -> None:
-    """As it is typed."""
+    """The page has each command as it is typed."""
     assert [] == [path for path in EVERY if f"`{path}`" not in PAGE and f"reconverge {path}" not in PAGE]
 
 
@@ -224,7 +224,7 @@ def test_bash_completes_commands_and_options() -> None:
 
 
 def test_zsh_and_fish_have_scripts_and_other_shells_a_sentence() -> None:
-    """As their own words begin them."""
+    """Each script begins with its shell's own words."""
     scripts = {shell: said_by("completion", shell) for shell in ("zsh", "fish", "tcsh")}
 
     assert "#compdef reconverge" in scripts["zsh"].stdout

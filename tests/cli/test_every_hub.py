@@ -86,7 +86,7 @@ def test_a_recording_is_replayed(hub: str, recording: Path, request: pytest.Fixt
 
 @pytest.mark.parametrize("hub", HUBS)
 def test_the_doctor_finds_nothing_wrong(hub: str, request: pytest.FixtureRequest) -> None:
-    """What the documents say about rights is enough for it, too."""
+    """The rights that the documents name are enough for the doctor, too."""
     checked = check(request.getfixturevalue(hub))
 
     assert [] == checked.at("problem")

@@ -104,7 +104,7 @@ def test_other_data_than_those_that_were_named_are_left_alone(monthly: Agent, re
 
 
 def test_a_hub_that_is_no_place_has_no_data() -> None:
-    """What is counted in a process is no operator's affair."""
+    """Counts within a process are no operator's affair."""
     said = run("adopt", "--hub", "memory://")
 
     assert 2 == said.status

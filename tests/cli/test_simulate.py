@@ -151,7 +151,7 @@ def test_what_asked_and_waited_has_a_table_of_its_own() -> None:
 
 
 def test_a_limit_with_a_burst_is_a_bucket_unless_told_otherwise() -> None:
-    """As an agent takes it."""
+    """An agent takes it so, too."""
     assert 10 + 100 * 4 / 20 == figures("--limit", "50/10s burst 20", "--policy", "balanced")["balanced"]["bound_pct"]
 
 
@@ -189,7 +189,7 @@ def test_a_recording_is_simulated_for_as_many_windows_as_it_has(recording: Path)
 
 
 def test_of_a_recording_no_more_than_the_windows_that_are_asked_for(recording: Path) -> None:
-    """What comes later never happens: the bound, for instance, does not rise with its cost."""
+    """Later requests never happen: the bound, for instance, does not rise with their cost."""
     with recording.open("a") as file:
         file.write("45,0,eve,30\n")
     options = ("--limit", "40/10s", "--policy", "balanced", "--seeds", "1", "--pattern", str(recording))
@@ -318,7 +318,7 @@ def test_a_mistake_is_told_in_one_sentence_before_anything_is_simulated(
 
 @pytest.mark.parametrize("options", [("--nodes", "0"), ("--seeds", "0"), ("--windows", "x"), ("--bogus",)], ids=str)
 def test_an_option_that_cannot_be_read_is_a_mistake_too(options: tuple[str, ...]) -> None:
-    """As every command tells it: status 2, the option's name, and no traceback."""
+    """Every command reports it so: status 2, the option's name, and no traceback."""
     said = say("simulate", *options)
 
     assert 2 == said.status

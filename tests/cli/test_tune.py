@@ -114,7 +114,7 @@ def test_when_nothing_keeps_it_the_command_ends_with_status_1_and_tells_the_near
 
 @pytest.mark.usefixtures("quick")
 def test_a_policy_that_declares_more_than_was_seen_is_chosen_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was simulated kept the bound; other traffic need not."""
+    """The simulated traffic kept the bound; other traffic need not."""
     monkeypatch.setattr("reconverge.cli.tune.OURS", ("balanced",))
     advice = told("tune", *SMALL, "--max-over", "10%")["advice"]
 

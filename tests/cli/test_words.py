@@ -46,7 +46,7 @@ def test_the_doctor_tells_of_a_misspelt_variable() -> None:
 
 
 def test_the_command_says_its_version() -> None:
-    """As commands do."""
+    """`--version` prints it."""
     done = run("--version")
 
     assert (0, f"reconverge {version('reconverge')}\n") == (done.returncode, done.stdout)

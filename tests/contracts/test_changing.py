@@ -117,7 +117,7 @@ def test_a_limit_without_a_successor_is_gone() -> None:
 
 
 def test_what_is_said_by_hand_of_former_limits_is_kept_as_well() -> None:
-    """As in a file that was written from contracts in force; nothing of it twice."""
+    """A file that was written from contracts in force names them once."""
     document = changed(BUCKET)
     said = table_of_customer(document.customers["ada"])
 

@@ -420,7 +420,7 @@ def test_a_server_that_is_away_is_unavailable() -> None:
 
 @pytest.mark.parametrize("reply", [b"x", 7, -1, ["x"], [True], [2], [-1], {}], ids=repr)
 def test_any_other_reply_is_a_protocol_error(reply: object) -> None:
-    """Whatever a server answers that is none of ours."""
+    """A server may answer anything that is none of ours."""
     with pytest.raises(HubUnavailable, match=r"^protocol: "):
         missing_in(reply, ["a", "b"])
     with pytest.raises(HubUnavailable, match=r"^protocol: "):

@@ -164,7 +164,7 @@ def test_a_limit_that_is_counted_otherwise_does_not_forgive_use() -> None:
 
 
 def test_a_limit_in_shadow_refuses_nothing_and_one_that_is_off_is_not_asked() -> None:
-    """What the one in shadow would say is among the decisions."""
+    """The answer of the one in shadow is among the decisions."""
     plans = {
         "p": {
             "limits": {
@@ -228,7 +228,7 @@ def test_a_wrong_document_changes_nothing() -> None:
 
 
 def test_a_look_and_a_reset_are_by_customer() -> None:
-    """What would be answered is told, nothing is charged, and after a reset all may be used again."""
+    """A look tells the answer and charges nothing, and after a reset all may be used again."""
     contracts = contracts_of(customers={"acme": "free"})
     admitted(contracts, "acme", 50)
     looks = [contracts.test("acme").allowed, contracts.test("other").allowed]
@@ -240,7 +240,7 @@ def test_a_look_and_a_reset_are_by_customer() -> None:
 
 @pytest.mark.parametrize("parts", [("a", "b"), ("a|b", "c"), ("%7C", "|"), ("%25", "%")])
 def test_no_two_requests_have_one_key_by_chance(parts: tuple[str, str]) -> None:
-    """What separates facts in a key is written otherwise within a fact, and read back."""
+    """A separator within a fact is escaped, and read back."""
     key = key_of(("customer", "user"), parts[0], {"user": parts[1]})
 
     assert list(parts) == [unwritten(each) for each in key.split("|")]
@@ -573,7 +573,7 @@ def test_no_decision_waits_for_a_change_of_contracts(done_by: str, monkeypatch: 
 
 
 def test_the_lock_that_decisions_take_is_held_for_as_long_with_many_customers_as_with_few() -> None:
-    """As many steps are taken under it when a document of a thousand customers follows another as when one of ten."""
+    """A document of a thousand customers takes as many steps under it as one of ten."""
     assert steps_under_lock(10) == steps_under_lock(1000)
 
 

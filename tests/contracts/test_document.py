@@ -87,7 +87,7 @@ def test_what_is_written_is_read_back(table: Table) -> None:
 
 @given(table=documents())
 def test_a_customer_is_written_and_read_by_itself(table: Table) -> None:
-    """As changes of single customers are."""
+    """Changes of single customers do so."""
     document = checked(table)
 
     assert document.customers == {
@@ -114,7 +114,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
 
 @pytest.mark.parametrize("written", ["2026-11-23T12:00:00Z", "2026-11-23T13:00:00+01:00", "2026-11-23 12:00", NOON])
 def test_a_moment_is_utc_unless_it_says_otherwise(written: object) -> None:
-    """As text, and as YAML and TOML read it."""
+    """Text, YAML and TOML agree."""
     assert NOON.timestamp() == checked(changed("customers.bob.since", written)).customers["bob"].since
 
 
@@ -373,7 +373,7 @@ def test_an_override_over_another_window_is_all_of_a_limit() -> None:
 
 
 def test_an_override_that_is_all_of_a_limit_is_written_as_that() -> None:
-    """As text it would be counted as the plan's limit is when it is read back."""
+    """Text would be counted as the plan's limit is when it is read back."""
     table = changed("plans.trial.limits.api", {"limit": "1000/s", "algorithm": "fixed-window"})
     table["customers"]["bob"]["limits"]["api"] = {"limit": "70/s"}
     document = checked(table)
@@ -429,7 +429,7 @@ def test_a_charge_counts_for_a_window_or_until_it_has_drained(limit: Limit, seco
 
 
 def test_a_difference_is_told_by_plan_and_customer() -> None:
-    """What is added, what is gone, and what is otherwise; another way to write the same is no difference."""
+    """Additions, removals and changes are told; another way to write the same is no difference."""
     after = changed("plans.free.limits.api", "60/PT1S")
     after["customers"] = {"cy": "free", "bob": {**GOOD["customers"]["bob"], "limits": {"api": "70/1000ms"}}}
     told = [str(each) for each in differences(checked(GOOD), checked(after))]

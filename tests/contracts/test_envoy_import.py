@@ -290,7 +290,7 @@ def test_the_example_that_envoy_comes_with_is_imported(tmp_path: Path) -> None:
 
 
 def test_a_special_limit_takes_the_place_of_the_usual_one_level_by_level(tmp_path: Path) -> None:
-    """As Envoy's own tests have it: a limit at a level, another one for a value, and a value without any."""
+    """Envoy's own tests have these cases: a limit at a level, another one for a value, and a value without any."""
     text = """
 domain: test-domain
 descriptors:
@@ -485,7 +485,7 @@ def test_a_customer_that_is_no_key_is_told(tmp_path: Path) -> None:
 
 
 def test_every_field_of_envoy_is_known() -> None:
-    """What Envoy's reader knows of descriptors and rate limits, as of November 2026."""
+    """The list is Envoy's reader's, of descriptors and rate limits, as of November 2026."""
     known = {"domain", "key", "value", "descriptors", "rate_limit", "unit", "requests_per_unit", "unlimited", "name"}
     known |= {
         "replaces",

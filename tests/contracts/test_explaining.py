@@ -75,7 +75,7 @@ def test_a_customer_with_room_is_told_what_it_has_used(agent: Agent) -> None:
 
 
 def test_of_several_limits_those_that_refuse_are_told_the_one_to_wait_for_longest_first(agent: Agent) -> None:
-    """What has room is left out, for it is not why the customer is refused."""
+    """A limit with room is left out, for it is not why the customer is refused."""
     fixed: dict[str, Any] = {"algorithm": "fixed-window"}
     minute, second = standing(agent, "3/minute", 3, **fixed), standing(agent, "2/second", 2, **fixed)
     hour = standing(agent, "9/hour", 1, **fixed)
@@ -124,7 +124,7 @@ def test_a_sentence_tells_of_a_few_limits_and_counts_the_others(agent: Agent, mo
     ],
 )  # fmt: skip
 def test_a_limit_is_told_in_words(agent: Agent, text: str, more: dict[str, Any], clause: str) -> None:
-    """Whatever its window is, and whatever it counts by."""
+    """The words fit any window, and any way of counting."""
     assert f"{clause}; it can go on now." == said(standing(agent, text, **more))
 
 
@@ -241,7 +241,7 @@ def test_a_time_to_wait_is_rounded_up(seconds: float, written: str) -> None:
 
 
 def test_a_limit_that_a_contract_has_in_shadow_refuses_nothing(agent: Agent) -> None:
-    """Whatever its limiter says: the contract switches it for this customer alone."""
+    """The contract switches it for this customer alone, and its limiter would refuse."""
     full = standing(agent, "2/minute", 2, name="burst")
     shadow = LimitStanding(full.term, full.decision, full.usage, shadow=True)
     explanation = explained("acme", "free", [shadow])

@@ -185,7 +185,7 @@ def test_limits_by_several_facts_are_found_in_their_shards(make_agent: MakeAgent
 
 
 def test_switches_of_a_contract_are_told(make_agent: MakeAgent) -> None:
-    """What is in shadow has counted, and refuses nothing; what is off has not."""
+    """A limit in shadow has counted, and refuses nothing; one that is off has not."""
     limits = {
         "calls": "9/day",
         "trial": {"limit": "2/day", "switch": "shadow"},
@@ -209,7 +209,7 @@ def test_switches_of_a_contract_are_told(make_agent: MakeAgent) -> None:
 
 
 def test_a_former_limit_is_told_beside_its_successor(make_agent: MakeAgent) -> None:
-    """As long as its use counts, it may be what refuses the customer."""
+    """While its use counts, it may be the one that refuses the customer."""
     before = {"unknown": "refused", "plans": {"p": {"limits": {"calls": "5/day"}}}, "customers": {"acme": "p"}}
     former = {"name": "calls", "limit": "5/day", "until": "2100-01-01"}
     after = {
@@ -332,7 +332,7 @@ def test_an_outage_is_told_by_its_kind_alone() -> None:
 
 
 def test_a_customer_without_limits_needs_no_hub() -> None:
-    """What the contracts say is known without one."""
+    """The contracts alone tell that."""
     contracts = Contracts(Agent("memory://"), {"plans": {"p": {"limits": {"calls": "5/day"}}}})
 
     told = by_node(contracts, "acme")

@@ -184,7 +184,7 @@ def test_a_change_whose_hint_is_lost_is_obeyed_within_one_period(
 def test_a_lost_connection_has_a_node_look_at_once_and_then_in_every_interval(
     node: HintingNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was said meanwhile is lost; and that is no hint that was lost."""
+    """Hints of the meantime are lost; one look makes up for them."""
     version = node.publish("bob")
     with caplog.at_level(logging.INFO, logger="reconverge"):
         for _ in range(3):
@@ -209,7 +209,7 @@ def test_a_flood_of_hints_has_a_node_look_as_often_as_the_gap_lets_it(node: Hint
 
 
 def test_a_flood_of_hints_is_listened_to_no_further(node: HintingNode, caplog: pytest.LogCaptureFixture) -> None:
-    """What a second has room for is heard; then nothing is read for a while, and each interval has a look."""
+    """A second's worth of hints is heard; then nothing is read for a while, and each interval has a look."""
     node.go_on(INTERVAL_S)
     with caplog.at_level(logging.WARNING, logger="reconverge"):
         goes_on = [node.listener.hear(node.thread, first=False) for _ in range(HEARD_MAX + 1)]

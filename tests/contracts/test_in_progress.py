@@ -104,7 +104,7 @@ async def answered(tasks: list[asyncio.Task[Any]]) -> list[int]:
 
 
 def test_a_request_has_its_slot_until_its_response_ends(agent: Agent, contracts: Contracts) -> None:
-    """As many as the plan says, or the customer in place of it; a request too many costs nothing of the rate."""
+    """The plan, or the customer in place of it, sets the number; a request too many costs nothing of the rate."""
 
     async def story() -> tuple[int, list[list[int]]]:
         held = Held()
@@ -124,7 +124,7 @@ def test_a_request_has_its_slot_until_its_response_ends(agent: Agent, contracts:
 
 
 def test_a_plan_changes_while_slots_are_held(agent: Agent, contracts: Contracts) -> None:
-    """What runs counts in the new plan, larger or smaller, and is given back to it, once."""
+    """A running request counts in the new plan, larger or smaller, and gives its slot back to it, once."""
 
     async def story() -> tuple[list[int], list[list[int]]]:
         held, running, tasks = Held(), [], []

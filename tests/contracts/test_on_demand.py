@@ -176,7 +176,7 @@ def test_unknown_customers_that_are_refused_may_come_again_while_their_page_is_f
 
 
 def test_a_plan_that_counts_otherwise_is_not_forgiven_when_the_page_comes(clock: ManualClock) -> None:
-    """What the plan of unknown customers has admitted goes on holding beside a bucket, until it counts no more."""
+    """The charge to the plan of unknown customers holds beside a bucket, until it counts no more."""
     hub = OddHub(clock)
     publish(hub, clock, shop(ada="bucket"))
     node = DecidingNode(hub, clock)

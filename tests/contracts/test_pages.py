@@ -58,7 +58,7 @@ def joined(parts: Divided) -> Document:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_what_its_pages_say(name: str) -> None:
-    """Whatever it says, and the same pages come of it again: nodes restore a hub with them."""
+    """Any document comes back, and makes the same pages again: nodes restore a hub with them."""
     document = checked(DOCUMENTS[name])
     parts = divided(document)
 
@@ -96,7 +96,7 @@ def test_a_change_of_one_customer_changes_one_page() -> None:
 
 
 def test_a_change_of_a_plan_changes_its_page_alone() -> None:
-    """What is said of customers is the same."""
+    """The pages of customers stay the same."""
     before = divided(checked(many(3000)))
     said = many(3000)
     said["plans"]["plan-3"] = {"limits": {"calls": "1/minute"}}
@@ -210,7 +210,7 @@ def test_customers_stay_on_their_page_in_all_versions_to_come() -> None:
 
 
 def test_the_plans_keep_their_order() -> None:
-    """What is said first is asked first."""
+    """The first plan is asked first."""
     said: dict[str, Any] = {"plans": dict.fromkeys(("z", "a", "m"), PLANS["plans"]["pro"])}
 
     assert ["z", "a", "m"] == list(joined(divided(checked(said))).plans)

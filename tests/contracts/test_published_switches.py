@@ -72,7 +72,7 @@ def test_a_cap_of_the_node_keeps_a_limit_from_being_switched_off(agent: Agent) -
 
 
 def test_a_switch_taken_back_leaves_the_contract_in_force(agent: Agent) -> None:
-    """What was admitted meanwhile was not charged."""
+    """Requests that were admitted meanwhile were not charged."""
     contracts = Contracts(agent, PLANS)
     obeying(agent, api=LimitOverride(switch="off"))
     before = admitted(contracts, "ada")

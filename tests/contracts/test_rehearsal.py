@@ -76,7 +76,7 @@ def test_what_lies_beyond_half_of_the_quota_is_newly_refused() -> None:
 
 
 def test_a_change_that_changes_nothing_refuses_and_admits_nothing() -> None:
-    """What both refuse is counted as that."""
+    """Requests that both refuse are counted so."""
     outcome = rehearsed(document(api="5/minute"), document(api="5/60s"), map(request, range(12)))
 
     assert (0, 0, 7) == (outcome.newly_refused, outcome.newly_admitted, outcome.refused_by_both)
@@ -215,7 +215,7 @@ def test_each_user_of_a_customer_has_a_count_where_a_limit_says_so() -> None:
 
 
 def test_customers_share_a_count_that_leaves_the_customer_out() -> None:
-    """Whatever plans they are on."""
+    """Customers of different plans share it, too."""
     shared = {"limit": "2/minute", "by": "region"}
     contracts = checked(
         {
@@ -268,7 +268,7 @@ def test_what_was_refused_costs_nothing_afterwards() -> None:
 
 
 def test_a_limit_in_shadow_refuses_nothing_and_one_that_is_off_is_not_asked() -> None:
-    """What is in shadow is charged, as its switch may end."""
+    """A limit in shadow is charged, as its switch may end."""
     shadow = {"to": "shadow", "until": "2023-11-14T00:00:10Z"}
     off = {"to": "off", "until": "2023-11-14T00:00:10Z"}
     seconds = [1, 2, 3, 11, 12, 13]

@@ -69,13 +69,13 @@ def test_the_schema_is_one() -> None:
 
 
 def test_the_published_schema_is_this_one() -> None:
-    """As the command prints it: `reconverge contracts schema > docs/reference/contracts.schema.json`."""
+    """The file is the output of `reconverge contracts schema > docs/reference/contracts.schema.json`."""
     assert json.loads(PUBLISHED.read_text()) == schema()
 
 
 @given(table=documents())
 def test_the_schema_accepts_all_that_makes_sense(table: Table) -> None:
-    """As it was written, and as it is written back."""
+    """It accepts a document as it was written, and as it is written back."""
     assert fits(table)
     assert fits(table_of(checked(table)))
 

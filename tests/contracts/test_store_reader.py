@@ -79,7 +79,7 @@ def index_at(hub: MemoryHub) -> bytes:
 
 
 def test_a_node_obeys_within_an_interval(hub: MemoryHub, clock: ManualClock, node: Node) -> None:
-    """What was published, what was changed, what was rolled back; and it is told of each once."""
+    """Publication, change and roll-back reach it, and it is told of each once."""
     book = book_at(hub, clock)
     assert [] == node.versions
     changes: list[Coroutine[Any, Any, int]] = [
@@ -138,7 +138,7 @@ def test_several_versions_in_one_interval_are_one_change(hub: MemoryHub, clock: 
 
 @pytest.mark.parametrize("field", ["plans", "customers", "history", "version", "issued", "expires", "namespace"])
 def test_a_signed_index_that_makes_no_sense_is_malformed(field: str) -> None:
-    """Whatever a field holds that it cannot; and each of them must be there, with no other beside them."""
+    """Each field may hold something impossible; and each must be there, with no other beside them."""
     good: dict[str, Any] = {
         "namespace": "shop",
         "version": 1,

@@ -130,7 +130,7 @@ def test_one_limit_of_a_contract_is_switched(change: Change, url: str) -> None:
 
 
 def test_a_cap_of_the_node_comes_before_each_switch(change: Change, url: str) -> None:
-    """What a node limits for itself is neither tried out nor switched off from outside."""
+    """A node's own limit is neither tried out nor switched off from outside."""
     change(
         {"plan": "free", "switch": "off", "switches": {"calls": "shadow"}},
         ["--switch", "off", "--switch", "calls=shadow"],

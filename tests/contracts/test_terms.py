@@ -52,7 +52,7 @@ def before(moment: float) -> float:
 
 
 def test_unknown_customers_are_refused_or_on_a_plan() -> None:
-    """As the document says; nothing else is planned for them."""
+    """The document decides; nothing else is planned for them."""
     free = Terms("free", (Term("api", Limit(50, 1), ("customer",), "free"),))
 
     assert Terms(REFUSED, ()) == terms_of(document(), "ada", SINCE)

@@ -66,7 +66,7 @@ def test_customers_of_the_same_policies_share_a_plan(tmp_path: Path) -> None:
     [("SECOND", 1), ("minute", 60), ("WEEK", 604_800), ("PT10M", 600), ("10 minutes", 600), ("P31D", 31 * 86_400)],
 )
 def test_a_period_is_a_unit_or_a_duration(period: str, seconds: float, tmp_path: Path) -> None:
-    """As in a limit string."""
+    """Limit strings have the same periods."""
     (plan,) = imported(tmp_path, HOURLY.replace("HOUR", period)).document.plans.values()
 
     assert [Limit(20, seconds)] == [each.limit for each in plan.limits.values()]

@@ -232,7 +232,7 @@ def test_a_limit_that_becomes_due_during_a_round_of_others_is_reported_right_aft
 
 
 def test_a_node_that_leaves_in_the_middle_of_a_round_says_everything() -> None:
-    """What the round had yet to report, and what came after its beginning."""
+    """It reports the rest of the round, and all that came after its beginning."""
     node = Busy()
     node.is_known()
     while not node.kernel.round_goes_on(0, None):

@@ -78,7 +78,7 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
 
 
 def test_nor_does_it_in_a_loop_of_the_applications() -> None:
-    """As a task."""
+    """The exchanges are a task there."""
 
     async def tried() -> None:
         hub = OddHub()

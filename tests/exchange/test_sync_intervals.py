@@ -61,7 +61,7 @@ def reported(sent: list[tuple[int, Batch]], name: str) -> list[int]:
 
 @pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
 def test_a_limit_is_exchanged_at_its_own_interval(pace: Pace) -> None:
-    """As often as it says, and the other one at the node's."""
+    """The other limit is exchanged at the node's."""
     mixed = Mixed(pace)
     mixed.spends(2 * SECOND_NS, mixed.own, mixed.plain)
 
@@ -130,7 +130,7 @@ def test_the_overdraft_ends_three_of_its_own_intervals_after_the_last_answer() -
 
 
 def test_the_hub_hears_of_an_interval_only_where_it_is_the_limits_own() -> None:
-    """What travels for all others is what ever did."""
+    """The messages about all other limits are unchanged."""
     mixed = Mixed(SLOW)
 
     sent = mixed.spends(2 * SECOND_NS, mixed.own, mixed.plain)
@@ -164,7 +164,7 @@ def test_whoever_hears_that_the_data_are_lost_says_what_was_not_due() -> None:
 
 
 def test_after_a_failure_everything_is_due() -> None:
-    """What was under way is said again with the next try, whatever its interval."""
+    """The reports under way are sent again with the next try, at any interval."""
     mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
     mixed.node.sends()
@@ -177,7 +177,7 @@ def test_after_a_failure_everything_is_due() -> None:
 
 @pytest.mark.parametrize("pace", [None, FAST], ids=["as the agent's", "fast"])
 def test_an_interval_that_becomes_shorter_is_heeded_at_once(pace: Pace | None) -> None:
-    """What waits for the longer one is due after the shorter one."""
+    """Keys that wait for the longer one are due after the shorter one."""
     mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
 

@@ -244,7 +244,7 @@ def test_a_key_that_is_new_to_the_node_is_asked_about_early() -> None:
 
 
 def test_naive_is_never_early() -> None:
-    """What it is compared with exchanges at one pace, so that the comparison is fair."""
+    """Policies that it is compared with exchange at one pace, so that the comparison is fair."""
     world = World(Limit(10, 60), NAIVE)
     (node,) = world.nodes
     node.exchanges_with(world.hub)

@@ -200,7 +200,7 @@ def test_a_new_key_wakes_a_loop_that_sleeps_until_the_next_regular_exchange() ->
 
 
 def test_a_loop_that_is_gone_is_missed_by_the_next_charge() -> None:
-    """What it had promised to look at does not count any more."""
+    """Its promise to look does not count any more."""
     loop = loop_of()
     loop.wakes_for("ada", every_ns=2 * SHORTEST_NS)
     loop.node.syncer.part()
@@ -212,7 +212,7 @@ def test_a_loop_that_is_gone_is_missed_by_the_next_charge() -> None:
 
 
 def test_another_loop_that_makes_no_such_promise_is_woken_by_the_first_charge() -> None:
-    """What the loop before it has promised does not hold for it, whether that one slept or was at work."""
+    """The promise of the loop before it does not hold for it, asleep or at work."""
     loop = loop_of()
     loop.wakes_for("ada", every_ns=3 * INTERVAL_NS)
     loop.begins_to_look()
@@ -261,7 +261,7 @@ def test_a_charge_that_comes_as_the_loop_goes_to_sleep_wakes_it(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(tried(20, long=200)))
 def test_no_exchange_is_due_before_the_loop_looks_without_a_decision_that_wakes_it(seed: int) -> None:
-    """Whatever is asked, and however late the loop is: it begins each exchange as soon as one that always looks."""
+    """A late loop begins each exchange as soon as one that always looks."""
     draw = Random(seed)
     policy = draw.choice([BALANCED, STRICT])
     loop = Loop(World(draw.choice([NEVER_NEAR, SCARCE]), policy, nodes=1, chance=draw.random()))

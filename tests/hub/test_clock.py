@@ -146,7 +146,7 @@ def test_a_jump_of_the_hubs_clock_makes_void_what_was_known() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_jump_within_the_error_goes_unnoticed_and_one_beyond_it_does_not(sign: int) -> None:
-    """What two round trips can be wrong by together is no evidence of a jump; a microsecond more is."""
+    """The error of two round trips together is no evidence of a jump; a microsecond more is."""
     within, beyond = Trips(), Trips()
     for trips, jump_ns in [(within, 2 * MILLISECOND_NS), (beyond, 2 * MILLISECOND_NS + 2000)]:
         trips.make(out_ns=MILLISECOND_NS, back_ns=MILLISECOND_NS)
@@ -174,7 +174,7 @@ DELAYS_NS = st.sampled_from([0, 1, 999, 1000, 250_000]) | st.integers(0, SECOND_
     drift=st.sampled_from([0.0, 0.9 * DRIFT, -0.9 * DRIFT]),
 )
 def test_the_hubs_clock_is_always_within_the_error(trips_made: list[tuple[int, int, int]], drift: float) -> None:
-    """Whatever the network does, and though the clocks drift apart: no false alarm, and never more wrong than said."""
+    """The network and the drift of clocks cause no false alarm, and no larger error than is told."""
     trips = Trips()
     alarms = 0
 

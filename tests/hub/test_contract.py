@@ -159,7 +159,7 @@ unittest.main()
 
 
 def test_the_contract_needs_no_pytest() -> None:
-    """Whatever runs tests can run it, and a dozen lines are enough to say which hub is meant."""
+    """Any runner of tests can run it, and a dozen lines are enough to name the hub."""
     run = subprocess.run([sys.executable, "-c", WITHOUT_PYTEST], capture_output=True, text=True, check=False)
 
     assert 0 == run.returncode, run.stderr

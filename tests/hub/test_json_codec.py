@@ -92,7 +92,7 @@ def test_whatever_is_read_can_be_merged(amount: int, epoch: int, algorithm: str)
 
 @given(place=st.sampled_from(places(plain_batch(BATCH))), by=anything)
 def test_what_does_not_belong_there_is_refused_before_it_is_merged(place: tuple[int, ...], by: object) -> None:
-    """Whatever stands wherever: it is malformed, or more than an agent can declare, or the rule can take it."""
+    """A wrong value is malformed at any place, or more than an agent can declare, or the rule can take it."""
     try:
         batch = read_batch(replaced(plain_batch(BATCH), place, by))
     except Malformed:

@@ -241,7 +241,7 @@ def test_both_kernels_refuse_the_same_rows(cells: list[list[int]], wide: bool) -
 
 @given(cells=st.lists(st.lists(FIELDS, max_size=17) | FIELDS, max_size=4))
 def test_both_kernels_refuse_the_same_values(cells: list[Any]) -> None:
-    """Whatever a cell answer is made of, both find the same one odd, and neither raises."""
+    """Both find the same cell answer odd, made of any values, and neither raises."""
     told: Any = tuple(tuple(cell) if isinstance(cell, list) else cell for cell in cells)
     reports: Any = tuple((0, "ada") for _ in told)
 

@@ -35,7 +35,7 @@ def cells_at(hub: MemoryHub, limit: LimitReport, sequence: int) -> int:
 
 
 def test_redis_and_the_merge_rule_tell_the_same_cells_apart() -> None:
-    """As many hashes as cells, after each of the limits."""
+    """There are as many hashes as cells, after each of the limits."""
     hub = MemoryHub(clock=ManualClock(START_S))
     in_python = [cells_at(hub, limit, sequence) for sequence, limit in enumerate(LIMITS, start=1)]
     in_redis = [len({_cells_of(each) for each in LIMITS[: place + 1]}) for place in range(len(LIMITS))]

@@ -121,7 +121,7 @@ def test_a_primary_that_comes_and_goes_is_asked_ever_less(choice: HubChoice) -> 
 
 
 def test_a_primary_that_was_steady_for_long_is_asked_soon_again(choice: HubChoice) -> None:
-    """What was long ago is forgiven."""
+    """Old failures are forgiven."""
     now_ns = 0
     for _ in range(5):
         fails(choice, now_ns=now_ns)

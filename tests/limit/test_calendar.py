@@ -145,7 +145,7 @@ def test_a_moment_out_of_all_reason_is_in_some_window(moment_ns: int) -> None:
 
 
 def test_windows_of_one_seven_thirty_and_360_days_stand_for_the_calendars_units() -> None:
-    """As limit strings write a day, a week, a month and a year; and no others do."""
+    """Limit strings write a day, a week, a month and a year so; and no others."""
     days = [unit.window_s // 86_400 for unit in UNITS]
 
     assert [1, 7, 30, 360] == days

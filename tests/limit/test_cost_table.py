@@ -47,7 +47,7 @@ def test_a_request_costs_what_its_kind_does(way: str, cost: int, kind: str, expe
 
 
 def test_kinds_share_one_budget() -> None:
-    """What one uses up the other lacks; asking charges nothing."""
+    """The cost of one is missing from the other; asking charges nothing."""
     limiter = api()
     limiter.allow("ada", 9)
 

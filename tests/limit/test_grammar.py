@@ -97,7 +97,7 @@ def test_a_burst_and_a_name_may_follow(text: str, burst: int | None, name: str |
 
 
 def test_a_warmup_may_be_an_iso_duration() -> None:
-    """As well as a number with a unit."""
+    """A number with a unit does as well."""
     assert [5, 5] == [parse_quotas(f"10/s warmup {each}")[0].warmup_s for each in ("PT5S", "5s")]
 
 

@@ -77,7 +77,7 @@ def test_a_burst_is_the_capacity_of_a_bucket(algorithm: str, burst: int) -> None
     "burst", [value for value in [*NOT_WHOLE, 0, -1, QUOTA_MAX + 1, HUGE] if value is not None], ids=named
 )
 def test_any_other_burst_is_refused(burst: int) -> None:
-    """As any other quota is."""
+    """Quotas are checked alike."""
     with pytest.raises(InvalidLimit, match="the burst"):
         Limit(7, 60, algorithm="token-bucket", burst=burst)
 
@@ -109,7 +109,7 @@ def test_a_window_has_up_to_a_thousand_slices(slices: int) -> None:
     "slices", [value for value in [*NOT_WHOLE, 0, -1, SLICES_MAX + 1, HUGE] if value is not None], ids=named
 )
 def test_any_other_number_of_slices_is_refused(slices: int) -> None:
-    """As any other quota is."""
+    """Quotas are checked alike."""
     with pytest.raises(InvalidLimit, match="slices"):
         Limit(7, 60, algorithm="sliding-slices", slices=slices)
 

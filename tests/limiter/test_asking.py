@@ -162,7 +162,7 @@ def test_a_new_key_is_asked_about_before_it_is_decided(algorithm: str) -> None:
 
 
 def test_without_asking_each_node_admits_the_quota_of_a_new_key() -> None:
-    """What the test above would miss if asking did nothing: the cold allowance of `balanced`."""
+    """This is the cold allowance of `balanced`: the test above would miss nothing if asking did nothing."""
     scene = Scene(FIVE, nodes=8, policy=BALANCED)
 
     assert 24 == sum(limit.allow("ada") for limit in scene.limits for _ in range(3))

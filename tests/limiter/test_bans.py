@@ -144,7 +144,7 @@ def test_reset_lifts_a_ban_and_forgets_the_refusals(scene: Scene) -> None:
 
 
 def test_all_ways_to_ask_refuse_a_banned_key(scene: Scene) -> None:
-    """Whatever a limiter is asked by, a banned key is refused at once, and nothing is charged to its limit."""
+    """A banned key is refused at once by each of them, and nothing is charged to its limit."""
     scene.ban()
     scene.clock.advance(60)
     limiter = scene.limiter
@@ -237,7 +237,7 @@ def test_questions_do_not_count(scene: Scene) -> None:
 
 
 def test_a_mistake_is_raised_of_a_banned_key_too(scene: Scene) -> None:
-    """What is no key, and a cost that could never be admitted, raise as without a ban."""
+    """A value that is no key, and a cost that could never be admitted, raise as without a ban."""
     scene.ban()
 
     with pytest.raises(InvalidKey):
@@ -482,7 +482,7 @@ def test_a_contract_that_says_a_ban_is_an_error_that_says_where_bans_are_declare
 
 
 def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
-    """What counts refusals and bans is exchanged as often as the limit that it belongs to."""
+    """The counts of refusals and bans are exchanged as often as the limit that they belong to."""
     agent = Agent("memory://")
     login = agent.limit("login", "5/minute", block_after=AFTER, block_for=FOR, sync_interval=0.5)
     agent.change_pace(0.7, limit="login")
@@ -677,7 +677,7 @@ def test_a_flood_of_other_keys_bans_no_key() -> None:
 
 
 def test_two_agents_on_a_redis_share_a_ban(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """What one agent has banned another one refuses, until the same moment; a reset by either lifts it for both."""
+    """Both refuse until the same moment; a reset by either lifts it for both."""
     limiters = [
         make_agent(redis_server.url, sync_interval=0.05).limit(
             "login", Limit(5, 600, algorithm="fixed-window", align="first-hit"), block_after=AFTER, block_for=FOR

@@ -113,7 +113,7 @@ def test_a_report_that_is_under_way_changes_nothing_of_what_the_last_answer_has_
 
 
 def test_several_quotas_ask_again_as_one_does() -> None:
-    """What another request has charged is missing from each of them."""
+    """Another request's charge is missing from each of them."""
     scene = Scene(FIVE, Limit(4, 3600, algorithm="sliding-window"), nodes=1)
     ask = scene.asks()
     scene.exchanges()
@@ -123,7 +123,7 @@ def test_several_quotas_ask_again_as_one_does() -> None:
 
 
 def test_limits_that_are_charged_together_ask_again_as_one_does() -> None:
-    """As contracts and guards ask: the grants of both were charged by another request."""
+    """Contracts and guards ask so: the grants of both were charged by another request."""
     scene = Scene(FIVE, nodes=1)
     beside = Beside(Limit(4, 3600, algorithm="sliding-window"), 1)
     asked = Asked(scene.limits[0])
@@ -231,7 +231,7 @@ def test_no_pause_outlasts_the_window_that_it_is_about() -> None:
 def test_threads_that_ask_for_exactly_the_quota_are_all_admitted(
     redis_server: RedisServer, make_agent: Callable[..., Agent]
 ) -> None:
-    """As the threads of a server of gRPC or WSGI ask: at one agent, about one new key after the other."""
+    """The threads of a server of gRPC or WSGI ask so: one agent, about one new key after the other."""
     limiter = make_agent(redis_server.url).limit("login", f"{TWENTY}/day")
     start = Barrier(TWENTY)
 

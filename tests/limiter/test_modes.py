@@ -69,7 +69,7 @@ def test_what_is_not_on_refuses_nobody_and_refuses_again_when_it_is(
 
 
 def test_off_charges_nothing_and_counts_what_came() -> None:
-    """What was used before is still used afterwards, and no more than that."""
+    """Earlier use is still used afterwards, and no more than that."""
     limiter = limiter_of()
     limiter.allow("ada")
     limiter.switch("off")
@@ -85,7 +85,7 @@ def test_off_charges_nothing_and_counts_what_came() -> None:
 
 
 def test_shadow_decides_and_charges_as_ever() -> None:
-    """What is admitted anyway is charged, what would be refused is counted and is not."""
+    """Admitted requests are charged, requests that would be refused are counted and are not."""
     limiter = limiter_of()
     limiter.switch("shadow")
     decisions = [limiter.hit("ada") for _ in range(5)]

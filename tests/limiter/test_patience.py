@@ -136,7 +136,7 @@ def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_askin
 
 
 def test_limits_that_are_charged_together_wait_for_their_process_alike() -> None:
-    """As contracts and guards ask: the answer comes while the loop stands still."""
+    """Contracts and guards ask so: the answer comes while the loop stands still."""
     scene, beside = Scene(FIVE, nodes=1, policy=BALANCED), Beside(FIVE, 1)
     asked = Asked(scene.limits[0])
     asked.have_beside(scene.nodes[0].limit(FIVE, BALANCED, "beside"), beside)

@@ -70,7 +70,7 @@ def test_what_is_estimated_exactly_changes_nothing(login: Limiter) -> None:
 
 
 def test_what_turns_out_to_be_free_is_given_back_whole(login: Limiter) -> None:
-    """As if it had not been asked for."""
+    """The key then is as if the request had not come."""
     with login.reserve("ada", QUOTA) as reservation:
         reservation.settle(0)
 
@@ -154,7 +154,7 @@ def test_only_the_first_settlement_counts(login: Limiter) -> None:
 
 
 def test_settling_a_refusal_charges_nothing(login: Limiter) -> None:
-    """What was not admitted has not happened."""
+    """A refused request has not happened."""
     login.allow("ada", 50)
 
     with login.reserve("ada", 60) as reservation:
@@ -175,7 +175,7 @@ def test_the_decision_says_what_any_decision_says(login: Limiter) -> None:
 
 
 def test_debt_refuses_until_it_is_paid(login: Limiter, clock: ManualClock) -> None:
-    """What was used beyond the limit is not forgiven: nothing is left until time has made up for it."""
+    """The use beyond the limit is not forgiven: nothing is left until time has made up for it."""
     with login.reserve("ada", 80) as reservation:
         reservation.settle(150)
 
@@ -236,7 +236,7 @@ def test_the_hub_hears_the_truth(redis_server: RedisServer, make_agent: MakeAgen
 
 
 def test_debt_refuses_on_other_nodes_too(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """What one node has used up, no other has left."""
+    """The use on one node is missing on all others."""
     ada, bob = (make_agent(redis_server.url).limit("login", f"{QUOTA}/year") for _ in range(2))
     ada.reserve("ada", 80).settle(150)
 

@@ -111,7 +111,7 @@ def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
 
 
 def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
-    """As its event loop was closed, say. The other node finds the whole limit."""
+    """Its event loop was closed, say. The other node finds the whole limit."""
     scene = Scene(TEN, policy=STRICT)
     scene.settles(1, "zoe")  # there are two nodes
     ask = scene.asks(0, "ada", 10)

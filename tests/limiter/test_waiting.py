@@ -477,7 +477,7 @@ def test_a_reset_lets_the_first_through_at_once() -> None:
 
 
 def test_waiting_does_not_count_as_demand_over_and_over() -> None:
-    """What was asked for is what arrived, however often those who wait have tried."""
+    """Demand is the cost that arrived, however often those requests have tried."""
     scene = scene_of(Limit(10, 1, algorithm="token-bucket"))
 
     async def story() -> None:

@@ -105,7 +105,7 @@ def test_any_schedule_of_waiters_keeps_every_quota_and_their_order() -> None:
 
 
 def test_a_kind_that_no_quota_knows_is_a_mistake() -> None:
-    """As it is for `hit`; so is a cost that one of the quotas could never admit, which is named."""
+    """`hit` raises for it, too; so does a cost that one of the quotas could never admit, which is named."""
     scene = scene_of(FIXED, Limit(9, 60))
 
     with pytest.raises(UnknownKind):

@@ -36,7 +36,7 @@ def test_a_steward_answers_between_its_own_exchanges(own_mosquitto: Mosquitto) -
 
 
 def test_a_decision_wakes_an_agent_at_rest(own_mosquitto: Mosquitto) -> None:
-    """What is in a hurry does not wait for the next regular exchange, as with any hub."""
+    """An urgent report does not wait for the next regular exchange, as with any hub."""
     with Agent(own_mosquitto.url, namespace="shop", sync_interval=30.0, exchange_timeout=20.0, sigterm=False) as agent:
         login = agent.limit("login", "100/day")
         eventually(lambda: agent.ready, "the agent is elected")

@@ -82,7 +82,7 @@ def test_whoever_hears_a_higher_claim_answers_no_more() -> None:
 
 @pytest.mark.parametrize(("heard", "succeeds"), [(0, False), (1, False), (2, True)])
 def test_whoever_is_heard_to_answer_twice_was_there(heard: int, succeeds: bool) -> None:
-    """What is heard once may be what the broker has kept of another time."""
+    """A single answer may be one that the broker has kept of another time."""
     election = member("ada")
     for beat in range(heard):
         election.hear(Claim(7, "bob", beat, answers=True), 0)

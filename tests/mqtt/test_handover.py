@@ -128,7 +128,10 @@ def test_what_comes_after_the_usage_was_given_is_refused_and_told_to_the_success
 
 @pytest.mark.parametrize(("ahead", "sequences"), [(0, {"account": 3}), (1, {})])
 def test_usage_counts_with_the_ledger_of_its_term_alone(ahead: int, sequences: dict[str, int]) -> None:
-    """What accounts had told in another term may have been told again since; a node then tells all that it keeps."""
+    """Accounts may have reported again what they had reported in another term.
+
+    A node then reports all that it keeps.
+    """
     table = Table("ada", "bob")
     table.talk(10)
     leaver = table.leader()

@@ -92,7 +92,7 @@ def test_one_member_answers_and_the_others_know_which() -> None:
 
 
 def test_the_next_steward_begins_with_no_data() -> None:
-    """As a server does that comes back empty: the members' reports rebuild it, by rules made for that."""
+    """A server that comes back empty does so: the members' reports rebuild it, by rules made for that."""
     table = Table("ada", "bob")
     table.talk(10)
     first = answered(table.leader(), batch())

@@ -74,7 +74,7 @@ def admitted(some: list[Member]) -> int:
 
 
 def test_nothing_is_lost_or_doubled_when_the_broker_forgets_everything(own_mosquitto: Mosquitto) -> None:
-    """What the hub knows in the end is what four processes have admitted, through two restarts."""
+    """The hub's count in the end is that of four processes, through two restarts."""
     with members(own_mosquitto, 4) as fleet:
         for _ in range(2):
             own_mosquitto.kill()
@@ -113,7 +113,7 @@ def test_whoever_stops_hands_the_ledger_over(own_mosquitto: Mosquitto) -> None:
 
 
 def test_a_fork_is_a_member_of_its_own(own_mosquitto: Mosquitto) -> None:
-    """What it admits is known, and the parent goes on as if nothing had happened."""
+    """Its admissions are known, and the parent goes on as if nothing had happened."""
     with members(own_mosquitto, 2) as fleet:
         (forks,) = keeper(fleet)
         of_the_fork = forks("fork 25")

@@ -235,7 +235,7 @@ def test_an_old_leader_holds_up_nothing_but_what_it_does_not_know(own_mosquitto:
 
 
 def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> None:
-    """What it has stays, what is there already may change, and the node keeps what it was not told."""
+    """Its rows stay and may change, and the node keeps those that were not taken."""
 
     async def tried() -> None:
         fleet = MqttFleet(mosquitto.url)

@@ -104,7 +104,7 @@ def test_every_number_is_on_the_page(results: Path) -> None:
 
 
 def test_ratios_are_to_what_was_measured_beside(results: Path) -> None:
-    """Whatever has a ratio says to what; the floor's own is one."""
+    """Each ratio names its other side; the floor's own is one."""
     rows = rows_of(results)
 
     assert [] == [row for row in rows if (row.ratio is not None) != bool(row.beside)]
@@ -129,7 +129,7 @@ def test_a_call_after_a_rest_stands_beside_what_a_dictionary_takes_after_one(res
 
 
 def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
-    """As the run itself has counted."""
+    """The run itself has counted."""
     for what in ("lost", "admitted too much"):
         row = find(rows_of(results), "threads", "8 threads", f"{OURS}: {what}")
 
@@ -138,7 +138,7 @@ def test_threads_lose_nothing_and_admit_nothing_too_much(results: Path) -> None:
 
 
 def test_a_limit_stands_beside_the_bare_application_called_directly_and_served(tmp_path: Path) -> None:
-    """What it adds to a request of ASGI, beside two constant fields; a server that is not there is said to be."""
+    """It shows the time added to a request of ASGI, beside two constant fields; a server that is not there is named."""
     status = main(["middleware", "--quick", "--only", "ASGI", "--results", str(tmp_path)])
     rows = rows_of(tmp_path)
     of_servers = [row for row in rows if row.case.startswith("served")]

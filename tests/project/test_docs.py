@@ -233,7 +233,7 @@ def test_every_test_that_is_named_exists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_every_file_that_is_named_exists(path: Path) -> None:
-    """What stands in backticks and looks like a path from the top of the project is one."""
+    """A text in backticks that looks like a path from the top of the project is one."""
     named = re.findall(r"`((?:agent|sync|tests|examples|docs|bench|chaos)/[\w/.-]*)`", prose(path))
 
     assert [] == [name for name in named if not (ROOT / name).exists()]
@@ -259,7 +259,7 @@ def test_every_promise_is_linked_to_a_test() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """What a newcomer reads first has an end."""
+    """A newcomer's first reading has an end."""
     assert README.count("\n") <= README_LINES_MAX
 
 
@@ -282,7 +282,7 @@ def test_the_readme_explains_a_line_where_it_first_names_one() -> None:
 
 
 def test_the_makes_that_are_named_exist() -> None:
-    """Whatever a document has the reader make."""
+    """The documents name them to the reader."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
         name for path in DOCUMENTS for name in re.findall(r"(?:^\$ |`)make ([a-z-]+)", path.read_text(), re.MULTILINE)
@@ -350,7 +350,7 @@ def test_every_hub_is_listed() -> None:
 
 
 def test_every_extra_is_listed() -> None:
-    """What can be installed beside the agent; `all` and what only the project needs go without saying."""
+    """They can be installed beside the agent; `all` and those that only the project needs go without saying."""
     pyproject = (ROOT / "pyproject.toml").read_text()
     (section,) = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", pyproject, re.MULTILINE | re.DOTALL)
     extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"all", "bench", "chaos", "docs", "test", "dev"}

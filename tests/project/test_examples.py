@@ -121,7 +121,7 @@ def test_the_threads_charge_exactly_what_they_took(hub: str, tmp_path: Path, red
 def test_four_workers_charge_their_budget_of_tokens_exactly(
     hub: str, tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    """What the workers used of the recording is what the hub counts, to the token; nothing is lost or doubled."""
+    """The workers' use of the recording is the hub's count, to the token; nothing is lost or doubled."""
     ran = run("llm_tokens.py", tmp_path, None if hub == "embedded" else redis_server.url, "3")
 
     counted, used = numbers(r"the hub counts (\d+) tokens, and (\d+) were used", ran.stdout)

@@ -49,7 +49,7 @@ def test_a_package_is_measured(package: Path) -> None:
 
 
 def test_without_the_import_for_types_there_is_no_circle(package: Path) -> None:
-    """Whatever imports whatever else, as long as nothing comes back."""
+    """Modules may import any others, as long as nothing comes back."""
     (package / "till.py").write_text("x = 1\n")
 
     assert 0 == measured(package).circles

@@ -58,7 +58,7 @@ def test_scripts_for_redis_lie_in_files_of_their_own() -> None:
 
 @pytest.mark.parametrize("package", SOURCE_ROOTS)
 def test_no_file_is_left_out_of_the_wheel(package: str) -> None:
-    """Whatever is not Python is declared as package data; nothing else would bring it into a wheel."""
+    """A file that is not Python is declared as package data; nothing else would bring it into a wheel."""
     patterns: list[str] = PROJECT["tool"]["setuptools"]["package-data"][package]
 
     assert [] == [file for file in _data_files(SOURCE_ROOTS[package] / package) if not _matches(file, patterns)]
@@ -162,7 +162,7 @@ def _included_in(extra: str) -> set[str]:
     ],
 )
 def test_hubs_are_imported_from_where_they_always_were(name: str) -> None:
-    """Whatever rooms their files lie in; what is not there is an AttributeError as of any module."""
+    """Their files may lie in any room; a name that is not there is an AttributeError as of any module."""
     module, _, hub = name.partition(".")
 
     room = import_module(f"reconverge_sync.{module}")

@@ -88,7 +88,7 @@ def test_links_of_a_release_are_absolute(tmp_path: Path) -> None:
 
 
 def test_without_an_address_no_link_is_made_up(tmp_path: Path) -> None:
-    """As long as the owner has not said where the repository is, there are no links beside the text."""
+    """The owner has not said where the repository is, so there are no links beside the text."""
     told = metadata(tmp_path, "")
 
     assert [] == told.get_all("Project-URL", [])

@@ -173,7 +173,7 @@ def test_links_out_of_the_documents_stay_in_the_site() -> None:
 
 
 def test_code_is_left_as_it_is() -> None:
-    """What looks like a link in a fenced block is none."""
+    """A link in a fenced block is none."""
     markdown = "```\n[a](../../README.md)\n```"
 
     assert markdown == site.relinked(markdown, ROOT / "docs" / "guide" / "web.md")

@@ -91,7 +91,7 @@ def lived(limit: Limit, policy: Policy, story: tuple[str, ...], *, asking: int |
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_short_sequence_of_actions_exceeds_a_limit(kind: str) -> None:
-    """Whatever two or three things happen one after the other once both nodes have used the key."""
+    """Any two or three things happen one after the other once both nodes have used the key."""
     limit = limit_of(kind, 4, 2.0)
     depth = tried(1, long=3)
     names = tuple(actions_of(limit))

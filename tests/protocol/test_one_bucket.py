@@ -222,7 +222,7 @@ def test_a_node_that_asked_once_and_goes_on_with_hits_reports_all_that_it_charge
 
 
 def test_a_burst_that_is_edited_down_and_up_forgives_nothing() -> None:
-    """What was used by the larger burst drains by the quota, whatever burst the node declares that reports."""
+    """The use by the larger burst drains by the quota, with any burst that the reporting node declares."""
     limit = Limit(40, 90.0, algorithm=TOKEN_BUCKET, burst=120)
     world = TwoNodes(limit)
     world.hits(0, 1)

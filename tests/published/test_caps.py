@@ -99,7 +99,7 @@ def test_every_quota_of_a_limit_has_its_cap() -> None:
 
 
 def test_all_but_quota_and_burst_is_as_the_node_says() -> None:
-    """Whatever a limit string cannot say, and the algorithm, which it need not."""
+    """The node's declaration holds for all that a limit string cannot have, and the algorithm, which it need not."""
     login = limiter("10/minute", algorithm="fixed-window", soft=0.5, max_debt=3, costs={"GET": 2})
     before = login.limit
     login.apply_override(LimitOverride("4/minute"))
@@ -209,7 +209,7 @@ def test_a_cap_has_the_windows_of_the_limit(cap: Any) -> None:
 
 
 def test_a_limit_can_be_declared_again_while_another_quota_is_in_force() -> None:
-    """As it was declared, which is harmless as ever; it stays as published."""
+    """The same declaration is harmless as ever; the quota stays as published."""
     agent = Agent("memory://")
     login = agent.limit("login", "10/day")
     login.apply_override(LimitOverride("5/day", max_overshoot=0))

@@ -122,7 +122,7 @@ def test_who_has_nothing_to_say_looks_all_the_same() -> None:
 
 
 def test_what_was_used_counts_on(shop: Shop) -> None:
-    """As with any change of a quota."""
+    """Any change of a quota keeps the use."""
     limiter = shop.agents[0].limiter("login")
     assert all(limiter.allow("ada") for _ in range(30))
     shop.publish(limits=login("50/hour"))
@@ -251,7 +251,7 @@ def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: Shop) -> Non
 
 
 def test_a_limit_may_have_an_interval_of_its_own(shop: Shop) -> None:
-    """As published, then as the node says, which may be none; and what is too long for its leases is told."""
+    """The published interval counts, then the node's, which may be none; one too long for its leases is reported."""
 
     def intervals_s() -> list[float]:
         return [agent.limiter("login").table.interval_ns / SECOND_NS for agent in shop.agents]
@@ -285,7 +285,7 @@ def test_too_long_an_interval_can_be_taken_back_soon(shop: Shop) -> None:
 
 
 def test_a_child_goes_on_as_its_parent(shop: Shop) -> None:
-    """What is in force is in force there, and older versions are old."""
+    """The settings in force are in force there, and older versions are old."""
     shop.publish(2, sync_interval=0.5, limits=login("50/hour"))
     shop.interval()
     for agent in shop.agents:
@@ -369,7 +369,7 @@ def test_a_limit_that_is_told_to_be_strict_is_so_at_once(asked_before: int) -> N
 
 
 def test_a_node_that_is_past_its_line_stops_there() -> None:
-    """What it had already worked out to have room for is void."""
+    """The room that it had already worked out is void."""
     shop = Shop(policy="available")
     for _ in range(3):
         for agent in shop.agents:
@@ -570,7 +570,7 @@ def test_processes_obey_through_a_redis(redis_server: RedisServer, monkeypatch: 
 def test_nodes_keep_to_what_is_published_through_a_redis_that_comes_back_empty(
     own_redis: RedisServer, make_agent: MakeAgent
 ) -> None:
-    """What was valid stays in force, and what is published next is obeyed."""
+    """Valid settings stay in force, and the next publication is obeyed."""
     agent = make_agent(own_redis.url, namespace="shop", settings_secret=SECRET)
     limiter = agent.limit("login", "100/day")
     agent.start()

@@ -92,7 +92,7 @@ def test_a_node_that_cannot_read_tries_less_and_less_often(
 def test_a_hub_that_keeps_no_such_documents_is_complained_of_once(
     node: ReadingNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As an error: what is published for the fleet does not reach this node."""
+    """It logs an error: settings that are published for the fleet do not reach this node."""
 
     class Simple:
         shards = 1
@@ -129,7 +129,7 @@ def test_what_is_gone_is_still_in_force(node: ReadingNode) -> None:
 
 @pytest.mark.parametrize("behind_s", [-1000, 2 * HOUR_S])
 def test_a_document_that_only_the_clock_forbids_is_judged_again(node: ReadingNode, behind_s: int) -> None:
-    """As soon as the clock is right it is obeyed; until then it was rejected once."""
+    """It is obeyed when the clock is right; until then it was rejected once."""
     node.clock.jump(behind_s)
     for _ in range(3):
         node.reads(node.document())

@@ -310,6 +310,6 @@ def test_a_server_that_is_away_is_unavailable() -> None:
     "reply", [None, b"x", 7, [7], ["mark"], [b"mark", 7], [b"mark"], [b"a", b"b", b"c"], [[b"a"], b"b"], {}], ids=repr
 )
 def test_any_other_reply_is_a_protocol_error(reply: object) -> None:
-    """Whatever a server answers that is none of ours."""
+    """A server may answer anything that is none of ours."""
     with pytest.raises(HubUnavailable, match=r"^protocol: "):
         posted(reply, Posted())

@@ -73,7 +73,7 @@ def test_the_log_tells_which_author_turned_what_and_when(hub: MemoryHub) -> None
 
 
 def test_the_log_of_a_redis_is_read_by_another_connection(redis_server: RedisServer) -> None:
-    """As that of a console on another machine."""
+    """A console on another machine has one."""
     redis_server.command("FLUSHALL")
 
     async def claim() -> list[Turned] | None:
@@ -100,7 +100,7 @@ def test_what_is_published_says_nothing_of_an_author(hub: MemoryHub) -> None:
 
 
 def test_only_switches_that_are_otherwise_than_before_are_told_of(hub: MemoryHub) -> None:
-    """What was published and has expired is no longer in force; a quota is no switch."""
+    """A publication that has expired is no longer in force; a quota is no switch."""
     limits = {"login": LimitOverride("5/day"), "mail": LimitOverride(switch="off")}
     before = orders(1, switch="off", limits=limits)
     same = replace(before, version=2, limits=limits | {"login": LimitOverride("9/day")})
@@ -241,7 +241,7 @@ def test_a_hub_without_pages_has_no_log() -> None:
 
 
 def test_the_log_of_one_secret_is_read_with_both_while_secrets_change(hub: MemoryHub) -> None:
-    """As settings are."""
+    """Settings are read so, too."""
     send(hub, OFF)
     both = Secrets(f"{OTHER} {SECRET}")
     send(hub, replace(OFF, version=2, switch="on"), "ada", secrets=both)

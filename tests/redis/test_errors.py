@@ -58,7 +58,7 @@ REPLIES = [
 
 @pytest.mark.parametrize(("reply", "kind", "applied"), REPLIES, ids=lambda value: str(value)[:40])
 def test_each_error_reply_has_its_kind(reply: str, kind: str, applied: bool | None) -> None:
-    """Whatever class the client makes of it, and whether a script has wrapped it."""
+    """The client may make any class of it, and a script may have wrapped it."""
     with Parrot(reply.encode() + b"\r\n") as parrot:
         problem = _problem_of(RedisHub(parrot.url, HubSettings("shop", 2.0)))
 

@@ -39,7 +39,7 @@ def test_lost_replies_lose_nothing_and_double_nothing(redis_server: RedisServer,
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_lost_requests_lose_nothing_once_the_network_has_healed(redis_server: RedisServer, share: float) -> None:
-    """What the hub has not heard is said again, until it is answered."""
+    """A report that the hub has not heard is sent again, until it is answered."""
     with Relay(redis_server.port) as relay:
         relay.lose_requests = share
         admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_requests)

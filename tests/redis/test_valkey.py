@@ -128,7 +128,7 @@ def test_the_doctor_says_that_it_is_a_valkey(valkey: RedisServer) -> None:
 
 @pytest.mark.parametrize("scheme", ["valkeys", "valkeys+cluster", "valkeys+sentinel"])
 def test_a_scheme_with_an_s_speaks_tls(scheme: str) -> None:
-    """As with rediss: options of TLS may stand in the URL, and in that of the plain scheme they may not."""
+    """Rediss does so: options of TLS may stand in the URL, and in that of the plain scheme they may not."""
     url = f"{scheme}://localhost/{'mymaster' if 'sentinel' in scheme else ''}?ssl_cert_reqs=none"
 
     hub = open_hub(url, HubSettings("shop", 1.0))

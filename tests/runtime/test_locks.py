@@ -218,7 +218,7 @@ class TestForks:
         assert 2 == exit_code_of(child)
 
     def test_a_lock_is_forgotten_with_its_owner(self) -> None:
-        """What is known of locks grows with the locks that there are, and no further."""
+        """The record of locks grows with the locks that there are, and no further."""
         before = len(locks._known), len(locks._whole)
         for _ in range(10):
             new_lock(whole=True)

@@ -26,7 +26,7 @@ def test_a_method_tells_reading_from_writing(method: str, name: str) -> None:
     method=st.sampled_from(METHODS), field=st.none() | st.sampled_from(["critical", "POST", "GET", "test"]) | st.text()
 )
 def test_no_client_makes_itself_more_important(method: str, field: str | None) -> None:
-    """Whatever a header field says, a request is at most as important as its method makes it."""
+    """A request is at most as important as its method makes it, with any header field."""
     classes = TrafficClasses()
 
     assert classes.rank_of(None, method, field) >= classes.rank_of(None, method, None)
@@ -45,7 +45,7 @@ def test_a_trusted_field_decides() -> None:
 
 
 def test_a_function_decides_before_method_and_field() -> None:
-    """What it returns is the class; None leaves it to the method; an unknown name is an error."""
+    """Its result is the class; None leaves it to the method; an unknown name is an error."""
     classes = TrafficClasses(classify=lambda request: request)
 
     assert 0 == classes.rank_of("critical", "GET", "test")

@@ -132,7 +132,7 @@ class TestRemembered:
         assert 5 == sum(memory.has_room(3 * SECOND) for _ in range(20))
 
     def test_what_the_limit_admits_counts(self) -> None:
-        """What was admitted by the limit in the same window is part of it: of five, two are left after three."""
+        """The admissions by the limit in the same window are part of it: of five, two are left after three."""
         memory = Remembered(SECOND)
         for _ in range(5):
             memory.admitted(0)
@@ -142,7 +142,7 @@ class TestRemembered:
         assert 2 == sum(memory.has_room(SECOND) for _ in range(20))
 
     def test_windows_without_the_hub_are_not_remembered(self) -> None:
-        """What is admitted without the hub does not become the measure of what may be."""
+        """An admission without the hub does not become the measure of those that may be."""
         memory = Remembered(SECOND)
         memory.admitted(0)
         for window in range(1, 30):

@@ -159,7 +159,7 @@ def test_a_layer_that_is_off_is_not_asked() -> None:
 
 
 def test_an_error_in_a_layer_leaves_nothing_held() -> None:
-    """What a broken layer raises is raised, and the layers before it hold nothing."""
+    """The error of a broken layer is raised, and the layers before it hold nothing."""
     layer = Doorman("rate")
     broken = Doorman("worker")
     broken.enter = lambda arrival: 1 // 0  # type: ignore[assignment,method-assign,return-value]  # the fault
@@ -204,7 +204,7 @@ def test_an_end_counts_once() -> None:
     )
 )
 def test_what_runs_is_what_has_not_ended(steps: list[tuple[str, int, str]]) -> None:
-    """Whatever is asked, ended and switched, layers hold nothing in the end, and never more than was admitted."""
+    """Layers hold nothing in the end, and never more than was admitted, after any questions, ends and switches."""
     concurrency, occupancy = AdaptiveConcurrency(Fixed(3)), Occupancy(2)
     third = Doorman("third")
     clock = ManualClock()
@@ -227,7 +227,7 @@ def test_what_runs_is_what_has_not_ended(steps: list[tuple[str, int, str]]) -> N
 
 
 def test_counts_are_by_layer_and_class() -> None:
-    """What was admitted and refused is told by class, and of refusals by the layer that refused."""
+    """Admissions and refusals are told by class, and refusals by the layer that refused."""
     layer = Doorman("fleet")
     stack = Stack(layer)
     stack.enter("ada", "GET")

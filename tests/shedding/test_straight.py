@@ -277,7 +277,7 @@ def test_a_switch_is_obeyed_with_the_next_request() -> None:
 
 @pytest.mark.parametrize("place", range(1, 4))
 def test_an_error_in_a_layer_leaves_nothing_held(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a later layer raises is raised, and slots and charges of the earlier ones are given back."""
+    """The error of a later layer is raised, and slots and charges of the earlier ones are given back."""
     layers: Any = usual()
     stack = Stack(*layers)
     rate, concurrency, fleet, _ = layers
@@ -323,7 +323,7 @@ def test_ends_in_several_threads_count_once() -> None:
 
 
 def test_tickets_of_a_passage_end_it_once() -> None:
-    """What is freed through a ticket is not freed again by the end of the request."""
+    """A slot freed through a ticket is not freed again by the end of the request."""
     concurrency = AdaptiveConcurrency(Fixed(5))
     stack = Stack(concurrency)
     admission, other = stack.enter("ada"), stack.enter("ada")

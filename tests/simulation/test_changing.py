@@ -79,7 +79,7 @@ def test_nodes_keep_to_what_they_were_told(faults: tuple[str, ...]) -> None:
 
 
 def test_changes_are_over_before_the_next_and_leave_room_for_every_cost() -> None:
-    """Whatever is drawn; so each stretch has a limit, and no request is a mistake."""
+    """Each stretch of any case has a limit, and no request is a mistake."""
     for seed in range(200):
         changes = draw_changes(Random(seed), DECLARED, 6, cost_max=5)
         ends = [change.moment_ns + change.spread_ns for change in changes]

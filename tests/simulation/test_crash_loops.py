@@ -100,5 +100,5 @@ def test_windows_that_are_over_before_the_lease_are_dealt_out_as_ever(window_s: 
 
 
 def test_a_vanished_node_costs_at_most_a_twentieth() -> None:
-    """What is held for nothing in particular: the headroom of the line, and the overdraft."""
+    """The part held for nothing in particular is lost: the headroom of the line, and the overdraft."""
     assert HEADROOM_FRACTION + OVERDRAFT_FRACTION <= 0.05

@@ -37,7 +37,7 @@ def read(text: str, nodes: int = 8) -> Fault:
 def test_every_kind_is_read(
     text: str, kind: Kind, start_s: float, end_s: float, count: int, amount: float, direction: Direction
 ) -> None:
-    """What, whom, how much, from when and for how long."""
+    """A fault names its kind, its victims, its size, its beginning and its length."""
     fault = read(text)
 
     assert kind is fault.kind

@@ -88,7 +88,7 @@ def test_under_admission_is_what_a_central_limiter_would_have_admitted_on_top() 
 
 
 def test_under_admission_is_never_negative() -> None:
-    """What one window admits too much does not make up for what another admits too little."""
+    """The excess of one window does not make up for the lack in another."""
     refused = crowd(4, at(12), allowed=False)
     figures = judged(*crowd(13, at(1)), *crowd(6, at(11)), *refused, windows=2)
 

@@ -41,7 +41,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, *planted: Chapter) -> None:
 
 
 def test_a_chapter_is_the_mean_of_its_situations_means_and_the_worst_of_their_worst() -> None:
-    """As the goals of the study are meant."""
+    """The goals of the study are meant so."""
     calm = everybody(over_mean_pct=1.0, over_max_pct=2.0, under_mean_pct=0.0, bound_violations=1)
     wild = everybody(over_mean_pct=2.0, over_max_pct=9.0, under_mean_pct=3.0, under_max_pct=4.0, bound_violations=2)
     figures = together([calm, wild])["balanced"]
@@ -52,7 +52,7 @@ def test_a_chapter_is_the_mean_of_its_situations_means_and_the_worst_of_their_wo
 
 
 def test_messages_of_a_chapter_are_those_of_its_mean_situation() -> None:
-    """What a fleet sends depends on the pattern; a goal is about all of them."""
+    """The messages of a fleet depend on the pattern; a goal is about all of them."""
     situations = [everybody(messages_per_node_window=10.0), everybody(messages_per_node_window=13.0)]
 
     assert 11.5 == together(situations)["naive"].messages_per_node_window
@@ -67,7 +67,7 @@ def test_a_goal_is_met_up_to_its_figure_and_not_beyond() -> None:
 
 
 def test_a_goal_is_for_its_policy_alone() -> None:
-    """What others do is of no account."""
+    """The others' figures are of no account."""
     figures = everybody() | {"naive": replace(NONE, over_max_pct=100.0)}
 
     assert REACHED.met_by(figures)

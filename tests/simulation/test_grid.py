@@ -93,7 +93,7 @@ def test_about_a_third_of_the_cells_is_held_out() -> None:
 
 
 def test_held_out_cells_are_skipped_unless_they_are_asked_for() -> None:
-    """What constants are tuned on is not what they are judged by."""
+    """The cells that constants are tuned on do not judge them."""
     assert {True, False} == {cell.held_out for cell in chosen(12, held_out=True)}
     assert {False} == {cell.held_out for cell in chosen(12, held_out=False)}
     assert 12 == len(chosen(12, held_out=True))
@@ -172,7 +172,7 @@ def test_the_cells_that_refuse_most_are_named() -> None:
 def test_the_command_tries_what_is_not_held_out_and_keeps_the_figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it wrote can be shown beside another run, and of the same commit that is the same to the last digit."""
+    """Its output can be shown beside another run, and of the same commit that is the same to the last digit."""
     plant(monkeypatch)
     path = tmp_path / "figures.json"
 

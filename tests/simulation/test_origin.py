@@ -30,7 +30,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def test_in_a_clone_it_is_the_last_commit_and_its_date(clone: Path) -> None:
-    """As short as git writes it."""
+    """The commit is as short as git writes it."""
     assert git(clone, "log", "-1", "--format=%h, %cs") == commit_of(clone / "agent")
 
 
@@ -45,7 +45,7 @@ def test_changes_that_are_not_committed_are_told(clone: Path) -> None:
 
 
 def test_nothing_is_said_outside_of_a_clone(tmp_path: Path) -> None:
-    """As where the package is installed."""
+    """An installed package is no clone."""
     assert not commit_of(tmp_path)
 
 

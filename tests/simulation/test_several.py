@@ -52,7 +52,7 @@ def test_a_quota_is_judged_by_its_own_windows() -> None:
 
 
 def test_the_scarcer_quota_is_what_a_central_limiter_would_keep_as_well() -> None:
-    """What the other quota forbids is no under-admission: the first is judged by what both together admit."""
+    """A request that the other quota forbids is no under-admission: both together judge the first."""
     first, second = figures(STRICT)
 
     assert first.ideal <= 3 * 150 < 16 * 50

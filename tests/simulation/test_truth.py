@@ -58,7 +58,7 @@ def test_of_windows_before_the_last_nothing_is_covered() -> None:
 
 
 def test_a_sliding_window_counts_all_of_the_last_one_whenever_it_was_charged() -> None:
-    """What a node puts into the last window after that has ended counts as well."""
+    """A charge that a node puts into the last window after that has ended counts as well."""
     late = charge(1, at(10.5), epoch=0)
 
     assert {("ada", 1): 1} == excess(SLIDING, charge(9, at(0)), charge(2, at(11)), late)

@@ -85,7 +85,7 @@ def test_a_long_window_is_simulated_as_a_hundred_intervals() -> None:
 
 
 def test_every_interval_is_tried_with_every_policy_pattern_and_seed() -> None:
-    """As many trials as there is to wait for."""
+    """There are as many trials as there are to wait for."""
     assert 7 * 2 * len(PATTERNS) * 3 == len(trials(Deployment(2, MINUTE, 2.0), [STRICT, NAIVE], range(3)))
 
 
@@ -181,7 +181,10 @@ def test_one_node_alone_needs_no_exchanges_to_speak_of() -> None:
 
 @pytest.mark.usefixtures("only_long_intervals")
 def test_the_figures_of_a_fleet_are_those_of_its_worst_pattern() -> None:
-    """As one knows them beforehand.
+    """The worst patterns are known beforehand.
+
+    Strict is never over. A node that believes the last merged total admits the limit on its own when a crowd comes that
+    is large enough, and sends messages as regular as the interval.
 
     Strict is never over. Who believes the last merged total admits the limit on every node when a crowd comes that is
     large enough, and sends messages as regular as the interval.

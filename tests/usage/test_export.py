@@ -102,7 +102,7 @@ def test_what_comes_late_is_a_further_event(ledger: MemoryUsage, clock: ManualCl
 
 
 def test_a_second_exporter_does_nothing(ledger: MemoryUsage, clock: ManualClock) -> None:
-    """As long as the first is at it; if that was killed, until it has been silent for as long as its lease lasts."""
+    """It waits until the first ends; if that was killed, until it has been silent for as long as its lease lasts."""
     delivered: list[UsageEvent] = []
     exporter = Exporter(ledger, delivered.extend)
 
@@ -181,7 +181,7 @@ def test_two_exporters_at_once_bill_once(ledger: MemoryUsage, clock: ManualClock
 
 
 def test_a_crash_while_delivering_loses_and_doubles_nothing(ledger: MemoryUsage, clock: ManualClock) -> None:
-    """What was delivered and not confirmed comes again, with the same ids, though more was charged meanwhile."""
+    """An unconfirmed delivery comes again, with the same ids, though more was charged meanwhile."""
     meter = OpenMeter(TYPE, "cost")
     random = Random(7)
     node = charge(ledger, clock, "node", *((f"customer {number}", 2) for number in range(100)))
@@ -340,7 +340,7 @@ class TestEvents:
         assert "8cf2f10c8252c609ea28ed36e465cffb42c03358" == event_id("shop", EVENT)
 
     def test_a_cloud_event_says_all(self) -> None:
-        """As CloudEvents 1.0 has it; the time is that of the period."""
+        """CloudEvents 1.0 defines it; the time is that of the period."""
         said = cloud_event("my shop", EVENT)
         assert {
             "specversion": "1.0",

@@ -125,7 +125,7 @@ def test_a_hub_that_has_lost_its_data_is_told_again(clock: ManualClock) -> None:
 
 
 def test_the_last_minutes_of_an_hour_belong_to_it(clock: ManualClock) -> None:
-    """What is reported after its end is told of the hour in which it came, and the next one begins with none."""
+    """A report after its end is about the hour in which the requests came, and the next one begins with none."""
     ledger = MemoryHub(clock=clock).usage
     node = node_on(ledger, clock, "node")
     node.meter.addresses.note("acme", "192.0.2.1")

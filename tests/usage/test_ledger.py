@@ -106,7 +106,7 @@ class UsageContract:
         on(hub, lambda: claim(hub.usage))
 
     def test_the_total_is_the_sum_of_what_accounts_said_last(self) -> None:
-        """What an account says replaces what it said before, whether it is more or less."""
+        """An account's report replaces its former one, whether it is more or less."""
 
         async def claim(ledger: UsageLedger) -> None:
             await ledger.record(batch_of([row_of(5), row_of(7, identity="zeta", route="/ä")]))
@@ -163,7 +163,7 @@ class UsageContract:
         self._try(claim)
 
     def test_an_event_is_the_same_until_it_is_confirmed(self) -> None:
-        """What comes meanwhile is in further events, with further numbers, and all sum to the total."""
+        """Later usage is in further events, with further numbers, and all sum to the total."""
 
         async def claim(ledger: UsageLedger) -> None:
             await ledger.record(batch_of([row_of(5), row_of(1, identity="zeta")]))
@@ -266,7 +266,7 @@ class UsageContract:
         self._try(claim)
 
     def test_a_sketch_keeps_the_highest_rank_of_all_nodes(self) -> None:
-        """Whatever comes twice or late changes nothing; hours, shards and secrets are apart."""
+        """A late or repeated report changes nothing; hours, shards and secrets are apart."""
         self.need_addresses()
 
         async def claim(ledger: UsageLedger) -> None:
@@ -379,7 +379,7 @@ class UsageContract:
         self._try(claim)
 
     def test_sketches_are_of_the_hour_that_it_is_by_the_hubs_clock_and_of_the_one_before(self) -> None:
-        """What a node dates otherwise is left out, and has nothing of others forgotten."""
+        """A node's report with another date is left out, and has nothing of others forgotten."""
         self.need_addresses()
 
         async def claim(ledger: UsageLedger) -> None:
@@ -490,7 +490,7 @@ def test_the_rights_that_agents_have_are_enough_for_usage(acl_redis: RedisServer
 
 
 def test_every_key_of_usage_ends_by_itself(redis_server: RedisServer) -> None:
-    """Whatever was done, no key is left without a time to live."""
+    """No operation leaves a key without a time to live."""
     hub = RedisHub(redis_server.url, PATIENT)
 
     hour = last_hour()
@@ -578,7 +578,7 @@ def test_a_hub_without_room_for_sketches_keeps_the_first(redis_server: RedisServ
 
 
 def test_a_sketch_of_another_length_is_a_failure_of_the_hub(redis_server: RedisServer) -> None:
-    """What another program has left there raises HubUnavailable, and nothing else."""
+    """A value of another program raises HubUnavailable, and nothing else."""
     hub = RedisHub(redis_server.url, PATIENT)
 
     async def work() -> None:

@@ -107,7 +107,7 @@ def test_a_charge_belongs_to_its_minute(clock: ManualClock) -> None:
 
 
 def test_a_row_that_was_taken_goes_on_counting(clock: ManualClock) -> None:
-    """What comes after is taken as a difference; of what is over, nothing stays."""
+    """Later counts are taken as a difference; of a minute that is over, nothing stays."""
     meter = Meter(clock)
     meter.add("acme", "api", 3)
     meter.take()
@@ -120,7 +120,7 @@ def test_a_row_that_was_taken_goes_on_counting(clock: ManualClock) -> None:
 
 
 def test_nothing_is_lost_beyond_the_bound_of_rows(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
-    """What there is no room for is counted under "(others)"; that is logged once, and counted."""
+    """Rows without room are counted under "(others)"; that is logged once, and counted."""
     meter = Meter(clock, rows_max=3)
     with caplog.at_level(logging.WARNING):
         for number in range(10):

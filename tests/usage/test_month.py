@@ -203,7 +203,7 @@ def test_what_departed_nodes_had_told_since_the_last_export_is_lost(own_redis: R
 
 
 def test_a_redis_that_comes_back_with_older_data_is_told_again(own_redis_on_disk: RedisServer, tmp_path: Path) -> None:
-    """As after a crash of the machine, or with a replica that was behind: nodes tell what is missing, and no more."""
+    """A crash of the machine, or a replica that was behind, does that: nodes report the missing part, and no more."""
     kept = tmp_path / "kept"
     month = Month(own_redis_on_disk, seed=7)
 

@@ -61,7 +61,7 @@ def test_an_exception_that_ends_a_program_loses_nothing(redis_server: RedisServe
 
 @pytest.mark.parametrize("program", ["rests", "decides_on_another_thread", "never_lets_go", "serves"])
 def test_sigterm_loses_nothing(program: str, redis_server: RedisServer) -> None:
-    """Whatever the main thread is at, and whoever else is busy; the status says which signal it was."""
+    """The main thread and others may be busy with anything; the status names the signal."""
     with Process(program, redis_server.url) as process:
         assert str(ADMITTED) == process.says()
 
@@ -160,7 +160,7 @@ def test_sigterm_can_be_left_to_the_operating_system(redis_server: RedisServer) 
 
 
 def test_kill_loses_no_more_than_what_was_not_yet_heard(redis_server: RedisServer) -> None:
-    """What the hub had been told stays, and it was never told more than was admitted."""
+    """The counts that the hub had been told stay, and it was never told more than was admitted."""
     with Process("admits_for_ever", redis_server.url) as process:
         eventually(lambda: net_at(redis_server.url) > 0, "a report")
         heard = net_at(redis_server.url)

@@ -24,7 +24,7 @@ TOLD_BEFORE = 1
 
 @pytest.mark.parametrize("program", ["forks_a_child_that_decides", "forks_in_its_loop"])
 def test_a_child_has_a_name_and_counts_of_its_own(program: str, redis_server: RedisServer) -> None:
-    """What it has inherited counts for the parent alone, who keeps its name."""
+    """Inherited counts are the parent's alone, which keeps its name."""
     with Process(program, redis_server.url, module="forks") as process:
         process.go_on()
         parent, child, again = process.says_until("again")
@@ -58,7 +58,7 @@ def test_the_parents_connection_survives_the_child(program: str, redis_server: R
 
 @pytest.mark.skipif("coverage" in sys.modules, reason="a lock of coverage's own may be held in such a child for ever")
 def test_a_child_forked_from_among_deciding_threads_can_decide(redis_server: RedisServer) -> None:
-    """Whatever lock another thread held at that moment is not held in the child."""
+    """A lock that another thread held at that moment is not held in the child."""
     with Process("forks_while_others_decide", redis_server.url, module="forks") as process:
         status, (said,) = process.ends()
 

@@ -34,7 +34,7 @@ print(process.exitcode)
 def test_a_file_in_the_working_directory_takes_the_place_of_no_module(
     program: str, printed: list[str], tmp_path: Path
 ) -> None:
-    """What is started works, and none of the files is imported."""
+    """The started program works, and none of the files is imported."""
     for name in ("pickle", "random", "selectors", "socket", "tempfile"):
         (tmp_path / f"{name}.py").write_text("open('imported', 'w').close()\n", "utf-8")
 

@@ -60,7 +60,7 @@ def test_a_console_opens_the_link_that_the_command_prints() -> None:
 
 @pytest.mark.parametrize("identity", ["acme", "bob & sons/größe?", "x" * 512])
 def test_a_link_is_for_the_customer_that_was_named(identity: str) -> None:
-    """Whatever it is called."""
+    """The customer may have any name."""
     told = json.loads(said_by("contracts", "link", identity, "--url", URL, "--json").stdout)
     found = opened(told["link"])
 
@@ -144,7 +144,7 @@ def test_a_mistake_is_told_in_a_sentence_that_shows_no_secret(
 
 @pytest.mark.parametrize(("identity", "says"), [("", "names no customer"), ("x" * 513, "longer than 512 bytes")])
 def test_a_link_is_for_no_customer_that_there_cannot_be(identity: str, says: str) -> None:
-    """As contracts would not take it either."""
+    """Contracts would not take such a name either."""
     said = said_by("contracts", "link", identity, "--url", URL)
 
     assert (2, "") == (said.status, said.stdout)

@@ -197,7 +197,7 @@ def test_people_get_tables_that_fit_a_review_and_are_the_same_each_time(tmp_path
 
 
 def test_a_customer_is_shown_as_it_is_called_and_steers_no_terminal(tmp_path: Path) -> None:
-    """What looks like markup is text, and an escape sequence is written out."""
+    """Markup is text, and an escape sequence is written out."""
     trace = tmp_path / "odd.csv"
     trace.write_text("t_s,client\n" + "1,[red]ada\n" * 3 + "2,\x1b[31mbob\n" * 3)
 

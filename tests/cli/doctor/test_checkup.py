@@ -127,7 +127,7 @@ def test_an_offset_that_spoils_logs_is_warned_of() -> None:
 
 
 def test_an_offset_within_its_own_error_is_not_made_up() -> None:
-    """What cannot be told from zero is not called a difference."""
+    """An offset that cannot be told from zero is not called a difference."""
     assert "agree to within" in found(DistantHub(100.0, ahead_s=0.01), "clock").fact
 
 

@@ -85,7 +85,7 @@ def test_a_paused_server_is_not_taken_for_a_firewall(own_redis: RedisServer, lit
 
 
 def test_dropped_packets_are_taken_for_a_firewall(little_patience: None) -> None:
-    """What does not even accept a connection is looked for on the way."""
+    """A server that does not even accept a connection is looked for on the way."""
     with black_hole() as url:
         checked = check(url, "--timeout", "0.1")
 

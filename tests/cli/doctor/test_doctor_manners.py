@@ -48,7 +48,7 @@ def test_memory_has_nothing_to_check() -> None:
 
 
 def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
-    """What is said of a Redis is said of the private one too."""
+    """The private server gets the findings of any Redis."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
     done = run("--hub", "embedded://", "--json", "--namespace", "shop", XDG_RUNTIME_DIR=str(short_path))
     report = json.loads(done.stdout)
@@ -212,7 +212,7 @@ def test_the_status_is_that_of_the_worst_finding(own_redis: RedisServer) -> None
 
 
 def test_the_hub_of_the_environment_is_checked(redis_server: RedisServer) -> None:
-    """As agents do, the doctor looks at RECONVERGE_HUB."""
+    """The doctor looks at RECONVERGE_HUB, as agents do."""
     done = run(RECONVERGE_HUB=redis_server.url)
 
     assert f"Checking {redis_server.url} for namespace default" == done.stdout.splitlines()[0]
@@ -231,7 +231,7 @@ def test_prose_fits_into_80_columns_and_commands_stay_whole(own_redis: RedisServ
 
 
 def test_a_terminal_of_any_kind_can_show_it(tmp_path: Path) -> None:
-    """What is printed is ASCII, whatever the URL holds, and square brackets are no markup."""
+    """The output is ASCII, with any URL, and square brackets are no markup."""
     shown = say("--hub", f"redis+unix://{tmp_path}/%1b[31m[red]\u00fc/redis.sock").all
 
     assert shown.isascii()

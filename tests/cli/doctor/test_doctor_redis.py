@@ -68,7 +68,7 @@ def test_nothing_that_agents_use_is_touched(own_redis: RedisServer) -> None:
 
 
 def test_nothing_is_left_behind_where_rights_are_missing(own_redis: RedisServer) -> None:
-    """Whatever is not permitted, the asking writes nothing."""
+    """The questions write nothing, with any right missing."""
     for missing in NEEDED:
         check(allow(own_redis, *(right for right in ALL_RIGHTS if right != f"+{missing}")))
 
@@ -247,7 +247,7 @@ def test_a_server_that_loads_its_data_is_asked_for_patience(own_redis: RedisServ
 
 @pytest.mark.parametrize("renamed", ["EVALSHA", "PEXPIRE"])
 def test_a_command_that_the_server_lacks_is_named(renamed: str) -> None:
-    """As behind some proxies, or where an administrator has renamed it."""
+    """Some proxies lack commands, and administrators rename them."""
     with RedisServer("--rename-command", renamed, "") as server:
         checked = check(server.url)
 

@@ -86,5 +86,5 @@ def test_a_loss_that_matters_is_told_until_it_is_adopted(own_redis: RedisServer)
     ],
 )
 def test_a_key_says_how_long_its_window_is(name: str, window_us: int) -> None:
-    """Whatever the client's part of it holds."""
+    """The client's part of the key may hold anything."""
     assert window_us == window_of(name)

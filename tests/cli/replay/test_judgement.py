@@ -124,7 +124,7 @@ def test_what_a_new_key_may_cost_is_said_in_words_and_stands_in_no_table() -> No
 
 
 def test_a_window_after_the_new_one_is_judged_as_known_in_fixed_windows() -> None:
-    """What a new key was given does not excuse later windows, where counts begin at zero."""
+    """The grant to a new key does not excuse later windows, where counts begin at zero."""
     judgement = judged([(1.0, 1)] * 20 + [(12.0, 1)] * 20, policy="balanced", cold=tuple(range(20)))
 
     assert 1 == judgement.bound_violations

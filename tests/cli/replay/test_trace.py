@@ -90,7 +90,7 @@ def test_a_missing_column_is_told_with_those_that_there_are(tmp_path: Path) -> N
 def test_a_file_that_is_no_recording_is_told_by_name(
     tmp_path: Path, text: str | bytes, name: str, problem: str
 ) -> None:
-    """Whatever it is instead."""
+    """The file may be anything instead."""
     path = written(tmp_path, text, name)
 
     with pytest.raises(InvalidTrace) as caught:

@@ -98,7 +98,7 @@ def test_a_broker_is_as_good_as_a_server(
 
 
 def test_what_is_published_is_shown(file: Path, redis_server: RedisServer) -> None:
-    """As JSON, with its version."""
+    """The command prints the document as JSON, with its version."""
     assert (0, "nothing is published for namespace shop\n") == (show(redis_server).status, show(redis_server).stdout)
     publish(file, redis_server, "--version", 5)
     shown = json.loads(show(redis_server).stdout)
@@ -199,7 +199,7 @@ def test_a_new_secret_beside_the_old_one_replaces_what_the_old_one_signed(
 def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
     kind: str, redis_server: RedisServer, mosquitto: Mosquitto
 ) -> None:
-    """As the command, by an exception that names the reason."""
+    """The exception names the reason, as the command does."""
     url, namespace = redis_server.url if kind == "redis" else mosquitto.url, token_hex(4)
     now_s = SystemClock().wall_ns() // 10**9
     right, wrong = Secrets(SECRET), Secrets(OTHER)

@@ -99,7 +99,7 @@ def test_a_switch_and_a_file_are_told_of_under_a_name(
 
 
 def test_one_limit_is_switched_and_the_others_are_not(node: Agent, redis_server: RedisServer) -> None:
-    """As JSON the command tells what is published then."""
+    """The command prints the published switches as JSON."""
     done = switch(node, redis_server, "shadow", "--limit", "login", "--lifetime", 3600, "--json")
     eventually(lambda: switched(node) == {"login": "shadow", "search": "on"}, "shadow")
     shown = switch(node, redis_server, "--json")
@@ -179,7 +179,7 @@ def test_a_limit_that_no_node_has_told_of_is_switched_by_force(node: Agent, redi
 def test_a_wrong_secret_switches_nothing(
     node: Agent, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is published stays, and no secret is shown."""
+    """The published document stays, and no secret is shown."""
     switch(node, redis_server, "shadow", "--lifetime", 3600)
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, OTHER)

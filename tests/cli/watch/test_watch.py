@@ -106,7 +106,7 @@ def test_top_tells_of_an_outage_once() -> None:
 
 
 def test_top_shows_the_largest_limits_and_how_many_are_left_out(where: tuple[str, ...]) -> None:
-    """As many as are asked for."""
+    """The option sets how many."""
     said = json.loads(said_by("top", "--once", "--json", "--most", 1, *where).stdout)
     shown = said_by("top", "--once", "--most", 1, *where).stdout
 

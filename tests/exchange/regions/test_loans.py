@@ -319,7 +319,7 @@ def test_loans_that_make_no_sense_are_not_sent(redis_server: RedisServer, loan: 
 
 
 def test_what_is_no_wish_is_not_believed(redis_server: RedisServer) -> None:
-    """Whatever somebody else has put there, the hub raises what hubs raise."""
+    """Another program may have put anything there: the hub raises the errors of hubs."""
     redis_server.command("HSET", "shop:{0}:meta", "c1:x:1:1:k", "\x93abc")
     hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
 

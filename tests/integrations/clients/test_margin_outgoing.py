@@ -47,7 +47,7 @@ def refused_by_the_server(limit: Limit, seed: int) -> int:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_window_that_is_longer_by_what_a_call_takes_to_arrive_is_never_exceeded(seed: int) -> None:
-    """What arrives in any window of the server was sent within a window of the limit."""
+    """The calls that arrive in any window of the server were sent within a window of the limit."""
     limit = Limit(QUOTA, WINDOW_S + ARRIVES_WITHIN_S, algorithm="sliding-log")
 
     assert 0 == refused_by_the_server(limit, seed)

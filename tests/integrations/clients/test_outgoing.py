@@ -134,7 +134,7 @@ def test_so_many_servers_are_remembered_and_no_more(limiter: Limiter) -> None:
 def test_calls_go_on_without_a_limiter_that_fails(
     limiter: Limiter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever breaks inside is logged once, counted always, and stops no call."""
+    """A failure inside is logged once, counted always, and stops no call."""
 
     def broken(*_: object, **__: object) -> None:
         raise ArithmeticError("a bug")

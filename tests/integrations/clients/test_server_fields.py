@@ -56,7 +56,7 @@ def test_a_date_is_compared_with_the_servers_own_clock() -> None:
     ],
 )
 def test_nonsense_counts_as_not_said(fields: dict[str, str]) -> None:
-    """What is malformed changes nothing."""
+    """A malformed field changes nothing."""
     assert Heard() == heard(200, fields, now=NOON)
 
 

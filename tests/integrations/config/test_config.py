@@ -348,7 +348,7 @@ REFUSED: dict[str, tuple[Callable[[str], str], str]] = {
 
 @pytest.mark.parametrize(("edit", "problem"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_follow_changes_nothing_at_all(shop: Path, edit: Callable[[str], str], problem: str) -> None:
-    """Whatever else the file says, before and after: new limits, another quota, a switch."""
+    """The rest of the file may change anything, before and after: new limits, another quota, a switch."""
     configuration = load(shop)
     before = state_of(configuration.agent)
     text = edit(SHOP).replace("10/second", "20/second").replace('switch = "shadow"', 'switch = "off"')

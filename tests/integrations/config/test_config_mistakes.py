@@ -143,7 +143,7 @@ def test_an_unknown_option_of_a_storage_is_told_with_all_that_are_known() -> Non
 
 
 def test_what_tunes_a_client_in_a_uri_is_passed_over_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """As beside the URI: URIs of other storages have such options."""
+    """URIs of other storages have such options, in them or beside."""
     hub, settings = settings_at("reconverge+redis://localhost:6379/1?socket_timeout=5&policy=strict&db=1", {})
 
     assert "redis://localhost:6379/1?db=1" == hub

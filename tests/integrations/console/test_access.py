@@ -167,7 +167,7 @@ def test_signing_out_takes_the_cookie_back(client: Browser) -> None:
 
 
 def test_programs_send_the_token_itself(client: Browser) -> None:
-    """As to the API of contracts; they need no word of a page."""
+    """They need no word of a page, and none for the API of contracts."""
     reads, writes = ({"authorization": f"Bearer {token}"} for token in (READER, WRITER))
 
     assert 200 == client.get("/state", headers=reads).status_code
@@ -233,7 +233,7 @@ def test_reading_is_not_changing(client: Browser) -> None:
 
 @pytest.mark.parametrize("guards", [{"tokens": TOKENS}, {"behind_authentication": True}], ids=["token", "behind"])
 def test_a_console_for_reading_changes_nothing(agent: Agent, guards: dict[str, Any]) -> None:
-    """Whatever a token may."""
+    """No token changes that."""
     app = console(agent, settings_secret=SECRET, read_only=True, **guards)
     with Browser(app) as client:
         if "tokens" in guards:

@@ -147,7 +147,7 @@ def test_an_operator_sees_what_a_stack_sheds_and_which_class(page: Page, address
 
 
 def test_an_operator_sees_what_was_used_over_time(page: Page, address: str) -> None:
-    """As bars, with a table that says the same; from the largest customers to one of them, per day and by limit."""
+    """Bars and a table show the same; from the largest customers to one of them, per day and by limit."""
     sign_in(page, address, READER)
     page.get_by_role("link", name="Usage").click()
     expect(page.locator("#usage-said")).to_contain_text("All customers, all limits: cost")

@@ -42,7 +42,7 @@ def about_acme(version: int = 1, **said: Any) -> dict[str, Any]:
 
 
 def test_plans_and_customers_are_listed_and_found(client: Browser, hub: MemoryHub) -> None:
-    """As many as a page can show; the others are found by a part of their names."""
+    """A page shows some; the others are found by a part of their names."""
     publish(hub, **{f"customer-{number:03}": "free" for number in range(CUSTOMERS_SHOWN_MAX + 5)}, acme=ACME)
 
     told = client.get("/contracts", headers=READS).json()
@@ -169,7 +169,7 @@ def test_what_makes_no_sense_changes_nothing(
 
 
 def test_wrong_questions_are_told(client: Browser, hub: MemoryHub) -> None:
-    """What is not named, or is not there."""
+    """Names are missing, or there is no such thing."""
     publish(hub)
     answers = {
         "/customer": 400,

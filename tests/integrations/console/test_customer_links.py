@@ -236,7 +236,7 @@ def test_whatever_is_wrong_with_a_link_the_answer_is_the_same(public: Browser) -
 
 
 def test_a_link_of_a_customer_without_a_contract_says_what_holds_for_it(public: Browser) -> None:
-    """As for any customer that the contracts do not name."""
+    """It shows the terms of any customer that the contracts do not name."""
     said = public.get("/my-limits.json", params={"link": customer_token(LINKS, "eve", later_s())}).json()
 
     assert ["calls"] == [each["name"] for each in said["limits"]]

@@ -73,7 +73,7 @@ def test_what_is_in_progress_is_that_of_all_nodes_that_are_heard_of() -> None:
 
 
 def test_a_silent_node_grows_stale() -> None:
-    """What it last said of its staleness was true then."""
+    """Its last report of its staleness was true then."""
     assert 7.1 == pytest.approx(view_of([seen(silent_s=7.0)])["nodes"][0]["staleness"])
 
 

@@ -68,7 +68,7 @@ def test_all_processes_silent_still_make_a_page() -> None:
 
 
 def test_a_process_that_two_agents_tell_of_counts_once() -> None:
-    """What waits for the limits of each of them is added up."""
+    """The requests that wait for the limits of each of them are added up."""
     twice = [seen(1), replace(seen(1), name="other")]
 
     view = view_of_loads(twice)

@@ -111,7 +111,7 @@ def test_every_response_has_the_policy(client: Browser, path: str, headers: dict
 
 
 def test_wrong_questions_are_answered_with_what_is_wrong(client: Browser) -> None:
-    """As problem details, and never as an error of the server."""
+    """The answer is problem details, and never an error of the server."""
     answers = {
         "/nothing": 404,
         "/key": 400,
@@ -173,7 +173,7 @@ def test_a_key_stands_with_each_quota_of_its_limit(client: Browser, agent: Agent
 
 
 def test_a_console_answers_while_its_own_limiter_limits_it(agent: Agent) -> None:
-    """What is within the limit is served, the rest is refused by that limit; the console shows it, and its denials."""
+    """Requests within the limit are served, the rest is refused; the console shows it, and its denials."""
     pages = console(agent, tokens=TOKENS)
     app = RateLimitMiddleware(pages, "3/hour", agent=agent, key_func=lambda request: request.headers["x-operator"])
     with Browser(app) as client:
@@ -238,7 +238,7 @@ def test_a_hub_that_does_not_answer_is_told_and_names_no_host(agent: Agent) -> N
 def test_what_hostile_clients_of_the_hub_leave_is_text_or_nothing(
     client: Browser, agent: Agent, hub: MemoryHub
 ) -> None:
-    """What is no snapshot is not shown; a name with a tag in it travels as text."""
+    """A payload that is no snapshot is not shown; a name with a tag in it travels as text."""
     agent.start()
     asyncio.run(hub.watch(keep_s=60.0))
     asyncio.run(hub.leave_snapshot("ff", b'{"version":1,"host":"<script>alert(1)</script>"}', keep_s=60.0))

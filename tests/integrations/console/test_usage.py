@@ -84,7 +84,7 @@ def test_wrong_questions_are_told(client: Browser) -> None:
 
 
 def test_where_no_usage_is_added_up_that_is_said() -> None:
-    """As without a hub."""
+    """An agent without a hub is such a case."""
     alone = Agent("memory://")
     with Browser(console(alone, tokens=TOKENS)) as client:
         response = client.get("/usage", headers=READS)

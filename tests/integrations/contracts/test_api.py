@@ -167,7 +167,7 @@ def test_history_says_which_token_has_made_a_change(writer: ApiClient, clock: Ma
 
 
 def test_history_is_of_one_customer_and_of_so_many_changes(writer: ApiClient) -> None:
-    """As the query says."""
+    """The query names both."""
     for plan in ("pro", "free", "pro"):
         writer.put("/contracts/acme", plan)
     writer.put("/contracts/hooli", "free")
@@ -195,7 +195,7 @@ def test_a_version_that_is_not_kept_is_told_by_its_field(writer: ApiClient) -> N
 
 
 def test_what_makes_no_sense_is_told_with_its_field(writer: ApiClient) -> None:
-    """As a JSON Pointer into the body, of a contract and of a document; slashes in names are escaped."""
+    """A JSON Pointer leads into the body, of a contract and of a document; slashes in names are escaped."""
     contract = writer.put("/contracts/acme", {"plan": "free", "limits": {"burst": "50/fortnight"}})
     document = writer.put("/document", {**TABLE, "customers": {"a/b~c": {"plan": "gold"}}})
 
@@ -227,7 +227,7 @@ def test_what_makes_no_sense_is_told_with_its_field(writer: ApiClient) -> None:
     ],
 )
 def test_a_change_is_made_on_its_conditions(writer: ApiClient, fields: dict[str, str], status: int) -> None:
-    """As RFC 9110 has them; a condition that cannot be read is no condition that holds."""
+    """RFC 9110 defines them; a condition that cannot be read is no condition that holds."""
     answer = writer.put("/contracts/acme", "pro", headers=fields)
 
     assert status == answer.status_code
@@ -392,7 +392,7 @@ def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook
 
 
 def test_the_status_of_other_explainers_is_that_they_follow_none(reader: ApiClient) -> None:
-    """What they obey is not known."""
+    """The contracts that they obey are not known."""
     assert {
         "version": None,
         "follows": False,

@@ -222,7 +222,7 @@ async def messages(client: ApiClient, method: str, path: str, *chunks: bytes, cu
 
 
 def test_a_body_that_comes_byte_by_byte_is_put_together(writer: ApiClient) -> None:
-    """As slow clients send it."""
+    """Slow clients send it so."""
     chunks = [bytes([each]) for each in b'{"plan":"pro"}']
 
     assert 200 == asyncio.run(messages(writer, "PUT", "/contracts/acme", *chunks)).status
@@ -308,7 +308,7 @@ FULL: dict[str, Any] = json.loads(json.dumps(TABLE)) | {
 @settings(max_examples=tried(120, long=300), derandomize=True, deadline=None, database=None)
 @given(st.sampled_from(list(places(FULL))), anything)
 def test_a_document_with_anything_anywhere_is_read_or_refused(path: tuple[Any, ...], value: Any) -> None:
-    """What is read can be written, and read again as the same; all else is an InvalidContracts."""
+    """A document that is read can be written, and read again as the same; all else is an InvalidContracts."""
     try:
         document = checked(changed(FULL, path, value))
     except InvalidContracts:

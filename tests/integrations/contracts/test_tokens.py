@@ -71,7 +71,7 @@ def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operatio
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_the_scheme_is_understood_in_any_case(book: ListBook, scheme: str) -> None:
-    """As HTTP has it."""
+    """HTTP ignores its case."""
     client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
 
     assert 200 == client.get("/plans", headers={"Authorization": f"{scheme} {READER}"}).status_code
@@ -178,7 +178,7 @@ def test_what_is_no_book_and_explains_nothing_is_told(book: ListBook) -> None:
 
 
 def test_no_token_is_logged(writer: ApiClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is asked for."""
+    """No request has it logged."""
     caplog.set_level(logging.DEBUG)
     writer.put("/contracts/acme", {"plan": WRITER})
     writer.get("/nothing")

@@ -84,7 +84,7 @@ def test_a_count_that_begins_at_zero_is_there(cache: Any) -> None:
 
 
 def test_what_is_not_there_is_said_to_be_missing(cache: Any) -> None:
-    """As Django's caches say it."""
+    """Django's caches say it so."""
     assert [None, "none", False, False, False] == [
         cache.get("hits"),
         cache.get("hits", "none"),
@@ -119,7 +119,7 @@ def test_a_count_without_timeout_lasts(cache: Any, clock: ManualClock) -> None:
 
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_what_has_no_time_is_not_kept(timeout: int, cache: Any) -> None:
-    """As everywhere in Django."""
+    """All caches of Django agree."""
     cache.set("hits", 1, timeout)
 
     assert cache.get("hits") is None
@@ -275,7 +275,7 @@ with ThreadPoolExecutor(4) as threads:
 
 
 def test_what_processes_and_threads_add_and_count_up_is_counted_once_each(redis_server: RedisServer) -> None:
-    """As django-ratelimit does: one thread of a process adds at most, all else counts up, and nothing is lost."""
+    """django-ratelimit has one thread of a process add at most, all else counts up, and nothing is lost."""
     namespace = f"test-{next(numbers)}"
     one = cache_at(redis_server.url, sync_interval=0.02, namespace=namespace)
     command = [sys.executable, "-c", WORKER, redis_server.url, namespace]
@@ -338,7 +338,7 @@ def test_counts_are_shared_and_other_values_are_not(two: tuple[Any, Any]) -> Non
 
 
 def test_who_adds_what_another_has_counted_is_told_so(two: tuple[Any, Any]) -> None:
-    """As soon as it has been heard of."""
+    """It is told as soon as it has been heard of."""
     one, other = two
     one.add("hits", 3)
     other.counts.value("hits")

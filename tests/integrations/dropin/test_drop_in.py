@@ -225,7 +225,7 @@ def two(redis_server: RedisServer) -> Callable[[str], tuple[Any, Any]]:
 
 @every_strategy
 def test_counts_converge(strategy: str, two: Callable[[str], tuple[Any, Any]]) -> None:
-    """What one has counted is soon missing from what the other says is left, and both refuse in the end."""
+    """The count of one is soon missing from the rest that the other tells, and both refuse in the end."""
     one, other = two(strategy)
     assert one.storage.check()
     assert other.storage.check()

@@ -315,7 +315,7 @@ def test_whatever_comes_from_outside_is_a_key(strategy: str, whom: str) -> None:
 
 
 def test_one_limit_written_in_two_ways_is_two() -> None:
-    """As in the library, whose keys say how it was written: 60 seconds are not a minute."""
+    """The library's keys tell how a limit was written: 60 seconds are not a minute."""
     asked = Asked(FIXED)
 
     assert 5 == asked.admitted_of(6, RateLimitItemPerMinute(5))
@@ -415,7 +415,7 @@ def test_storages_of_one_uri_count_together() -> None:
 
 
 def test_a_storage_of_memory_alone_is_alone() -> None:
-    """As the library's own `memory://` is: each limiter has its own."""
+    """Each limiter has its own, as with the library's `memory://`."""
     one, two = (limiter_at("reconverge+memory://", FIXED) for _ in range(2))
 
     assert [5, 5] == [sum(limiter.hit(ITEM, "ada") for _ in range(6)) for limiter in (one, two)]
@@ -601,13 +601,13 @@ ARGUMENTS_OF: dict[str, tuple[int, ...]] = {FIXED: (60,), MOVING: (5, 60), SLIDI
 
 
 def test_a_key_prefix_is_another_word_for_the_namespace_in_a_uri_too() -> None:
-    """As the library's own storages have it among their options."""
+    """The library's own storages have it among their options."""
     one = storage_at("reconverge+memory://prefixed?key_prefix=shop")
 
     assert one.book.agent is storage_at("reconverge+memory://prefixed?namespace=shop").book.agent
 
 
 def test_words_of_the_storage_are_among_those_that_a_uri_may_have() -> None:
-    """Whatever else is misspelt."""
+    """Other words may be misspelt beside them."""
     with pytest.raises(InvalidSetting, match=r"(?s)align.*in_doubt"):
         storage_at("reconverge+redis://localhost?alingn=clock")

@@ -156,7 +156,7 @@ def test_while_the_hub_is_away_small_quotas_refuse_what_they_know(
 def test_an_event_loop_is_not_held_up_by_a_storage_that_cannot_be_awaited(
     strategy: str, nodes: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As slowapi asks: memory decides, which is told of once, and its node holds rights of its own again."""
+    """Slowapi asks so: memory decides, which is logged once, and its node holds rights of its own again."""
     item, (limiter, _) = parse("30/day"), nodes(strategy)
     monkeypatch.setattr(Asking, "steps", _must_not_wait)
 
@@ -211,7 +211,7 @@ def test_in_doubt_a_storage_refuses_if_told_so(nodes: Any, monkeypatch: pytest.M
 
 
 def test_storages_that_ask_and_that_do_not_are_two_nodes(redis_server: RedisServer) -> None:
-    """What is left at the hub for the one, the other would refuse."""
+    """The part that is left at the hub for the one, the other would refuse."""
     url = f"reconverge+redis://127.0.0.1:{redis_server.port}/0"
     asks, again, refuses = (limiter_at(f"{url}?in_doubt={said}", FIXED) for said in ("ask:1s", "ask:1s", "refuse"))
 

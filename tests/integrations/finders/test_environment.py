@@ -103,7 +103,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
 def test_where_a_proxy_is_believed_an_address_is_asked_for(
     kind: type[Side], trusted: list[str], made: list[Any]
 ) -> None:
-    """What header fields say of it is read by one piece of code alone."""
+    """One piece of code alone reads the proxy's header fields."""
     side = kind({"limits": "1/minute", "key_func": by_ip}, {"trusted_proxies": trusted})
     wsgi_answer(side.app, environment_of("/") | {"test.user": None})
 
@@ -123,7 +123,7 @@ def test_a_function_around_one_of_ours_is_asked() -> None:
 
 @pytest.mark.parametrize("kind", [Side, FlaskSide])
 def test_a_key_function_that_fails_is_asked_once(kind: type[Side]) -> None:
-    """What was found by the environment is what the guard goes on with."""
+    """The guard goes on with the key that was found by the environment."""
     asked = list[int]()
 
     def fails() -> str:

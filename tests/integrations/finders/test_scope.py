@@ -56,7 +56,7 @@ async def _hello(_scope: Any, _receive: Any, send: Any) -> None:
 
 @pytest.mark.parametrize("more", [{"trusted_proxies": ["10.0.0.0/8"]}, {"trusted_proxies": ["unix"]}])
 def test_where_a_proxy_is_believed_an_address_is_asked_for(more: dict[str, Any], made: list[Any]) -> None:
-    """What header fields say of it is read by one piece of code alone."""
+    """One piece of code alone reads the proxy's header fields."""
     app = RateLimitMiddleware(_hello, "1/minute", agent=Agent("memory://"), **more)
     asyncio.run(asgi_answer(app, http_scope("/")))
 

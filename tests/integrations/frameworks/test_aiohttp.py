@@ -372,7 +372,10 @@ async def test_requests_without_a_key_are_treated_as_said() -> None:
 
 @in_a_loop
 async def test_a_function_that_fails_or_takes_its_time_is_no_failure_of_requests() -> None:
-    """What waits is awaited; with what breaks the request is counted by its address, or refused if that was chosen."""
+    """A slow function is awaited.
+
+    With a broken one the request is counted by its address, or refused if that was chosen.
+    """
 
     async def slowly(request: Any) -> str:
         await asyncio.sleep(0)

@@ -86,7 +86,7 @@ def test_rules_are_about_paths_and_methods(agent: Agent) -> None:
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:
-    """As HTTP has it."""
+    """HTTP has no body there."""
     app = RateLimitMiddleware(hello, "1/minute", agent=agent)
 
     assert b"" == ask_asgi(app, times=2, method="HEAD")[1].body
@@ -393,7 +393,7 @@ def test_a_route_that_does_not_know_its_prefix_is_told_apart_by_its_endpoint() -
 
 
 def test_litestar_takes_the_middleware(agent: Agent) -> None:
-    """As it takes any."""
+    """It takes it as any other."""
     from litestar import Litestar, get  # noqa: PLC0415
     from litestar.middleware import DefineMiddleware  # noqa: PLC0415
 
@@ -413,7 +413,7 @@ def test_litestar_takes_the_middleware(agent: Agent) -> None:
 
 
 def test_header_fields_of_one_name_are_one(agent: Agent) -> None:
-    """As HTTP joins them, whatever the case of the name that is asked for."""
+    """HTTP joins them; the name may be asked for in any case."""
     scope = http_scope("/")
     scope["headers"] = [(b"x-key", b"a"), (b"other", b"x"), (b"x-key", b"b")]
     request = AsgiRequest(scope, RateLimitMiddleware(hello, "1/day", agent=agent).guard.addresses)

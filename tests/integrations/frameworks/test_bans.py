@@ -124,7 +124,7 @@ def test_a_forwarding_header_of_a_stranger_bans_no_other_address(make_asking: Ca
 
 
 def test_a_banned_request_is_charged_to_no_limit_of_its_view(clock: ManualClock, agent: Agent) -> None:
-    """What another limit has charged is given back when the ban refuses."""
+    """The charge of another limit is given back when the ban refuses."""
     app = flask.Flask(__name__)
     limits = FlaskLimits(app=app, agent=agent)
     both = limits.limit("50/hour", name="wide")(limits.limit("2/minute", name="login", **BAN)(lambda: "here"))

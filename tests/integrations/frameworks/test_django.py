@@ -119,7 +119,7 @@ def remaining(response: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize("setting", [{}, {"HUB": "memory://"}, {"RULES": []}])
 def test_a_middleware_that_limits_nothing_is_an_error(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the other frameworks, when the server starts; a view with a limit, or ENABLED=False, is reason enough."""
+    """The error comes when the server starts; a view with a limit, or ENABLED=False, is reason enough."""
     with configured(**setting):
         WSGIHandler()
         monkeypatch.setattr(django_middleware, "LIMITED", WeakSet())
@@ -329,7 +329,7 @@ def test_views_are_limited_whatever_they_are(url: str, middleware: list[str], ge
 
 
 def test_a_view_that_refuses_costs_the_others_nothing(get: Get) -> None:
-    """What the middleware, or a limit of the class, has charged is given back."""
+    """The charge of the middleware, or of a limit of the class, is given back."""
     with configured(LIMITS="9/hour"):
         first = [get("/box/", method="post").status_code for _ in range(3)]
         shown = get("/box/")
@@ -589,7 +589,7 @@ def django_request() -> DjangoRequest:
     ids=["META", "headers", "user", "of a middleware", "GET"],
 )
 def test_what_djangos_requests_have_is_there(key: Callable[[Any], object], expected: str) -> None:
-    """As Django's users write it."""
+    """Django's users write key functions so."""
     assert expected == key(django_request())
 
 

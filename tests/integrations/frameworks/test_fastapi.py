@@ -47,7 +47,7 @@ def app(limits: Limits) -> FastAPI:
 
 @pytest.mark.parametrize("kind", ["async", "sync", "own response", "stream"])
 def test_endpoints_of_any_kind_are_limited(app: FastAPI, limits: Limits, kind: str) -> None:
-    """Whatever they return, each response has fields that parse, a refusal has problem details."""
+    """Each response has fields that parse, with any return value, and a refusal has problem details."""
     limited = [Depends(limits("2/minute"))]
     if kind == "async":
 
@@ -156,7 +156,7 @@ def test_the_outcome_is_the_value_of_the_dependency(app: FastAPI, limits: Limits
 
 
 def test_a_handler_of_the_application_may_answer_refusals(app: FastAPI, limits: Limits) -> None:
-    """As for any exception; the fields are there all the same."""
+    """Any exception may have one; the fields are there all the same."""
 
     @app.exception_handler(TooManyRequests)
     async def answer_refusal(_request: Request, error: TooManyRequests) -> JSONResponse:
@@ -173,7 +173,7 @@ def test_a_handler_of_the_application_may_answer_refusals(app: FastAPI, limits: 
 
 
 def test_limits_that_are_not_installed_limit_all_the_same(limits: Limits) -> None:
-    """What FastAPI makes the response of has the fields, refusals too; what depends on the response cannot be had."""
+    """FastAPI's own responses have the fields, refusals too; settling by the response is not possible."""
     app = FastAPI()
 
     @app.get("/", dependencies=[Depends(limits("1/minute"))])
@@ -341,7 +341,7 @@ def test_what_clients_write_is_no_part_of_where_an_application_is_mounted(agent:
 
 
 def test_limits_that_are_not_installed_are_charged_together_or_not_at_all(agent: Agent) -> None:
-    """What one dependency has charged is given back when the next one refuses."""
+    """The charge of one dependency is given back when the next one refuses."""
     limits, app = Limits(agent), FastAPI()
     wide, tight = limits("9/minute", name="wide"), limits("1/minute", name="tight")
 

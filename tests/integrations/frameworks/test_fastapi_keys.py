@@ -80,7 +80,7 @@ def test_each_user_of_a_dependency_has_a_quota(agent: Agent, key: Any, everywher
 
 
 def test_a_request_without_a_user_is_counted_by_its_address(agent: Agent) -> None:
-    """As with any other key function; what the dependency raises is answered as ever."""
+    """Any other key function does so; an error of the dependency is answered as ever."""
     limits = Limits(agent)
     app = serving(limits("2/minute", key_func=Depends(current_user)), limits)
 
@@ -127,7 +127,7 @@ def test_a_dependency_that_is_none_is_an_error(agent: Agent) -> None:
 def test_key_functions_that_know_starlettes_requests_find_their_keys(
     agent: Agent, installed: str, by: Any, differs: str
 ) -> None:
-    """As those of slowapi are written; two clients that differ there have a quota each."""
+    """Key functions of slowapi are written so; two clients that differ there have a quota each."""
     app = FastAPI()
     limits = Limits(agent)
     limited = [Depends(limits("1/minute", key_func=by))] if installed == "dependency" else []

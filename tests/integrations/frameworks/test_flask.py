@@ -72,7 +72,7 @@ def test_application_limits_are_for_everything_together(app: flask.Flask, agent:
 
 
 def test_all_limits_of_a_request_are_charged_or_none_is(app: flask.Flask, agent: Agent) -> None:
-    """What was charged before the view was called is given back when the view's own limit refuses."""
+    """A charge before the view is given back when the view's own limit refuses."""
     limits = Limits(app=app, agent=agent, application_limits="9/minute")
     add(app, "/", limits.limit("1/minute")(limits.limit("5/minute", name="wide")(hello)))
 
@@ -128,7 +128,7 @@ def test_blueprints_are_limited_as_one(app: flask.Flask, agent: Agent) -> None:
 
 
 def test_class_based_views_are_limited(app: flask.Flask, agent: Agent) -> None:
-    """As a whole by `decorators`, and method by method."""
+    """`decorators` limits them as a whole, and a limit of a method that alone."""
     limits = Limits(app=app, agent=agent)
 
     class Whole(flask.views.View):
@@ -235,7 +235,7 @@ def test_a_stream_with_its_request_says_what_it_has_used(app: flask.Flask, agent
 
 
 def test_a_stream_that_is_never_sent_is_settled(app: flask.Flask, agent: Agent) -> None:
-    """As another function that looks at responses fails after ours: by Flask's error page, which says what is left."""
+    """Another function that looks at responses fails after ours: Flask's error page tells what is left."""
     seen: list[int] = []
 
     @app.after_request
@@ -273,7 +273,7 @@ def test_a_view_that_fails_is_settled(app: flask.Flask, agent: Agent) -> None:
 
 
 def test_an_error_handler_may_answer_refusals(app: flask.Flask, agent: Agent) -> None:
-    """As for any status; when to come again is told all the same."""
+    """Any status may have one; Retry-After is told all the same."""
     limits = Limits(app=app, agent=agent)
     add(app, "/", limits.limit("1/minute")(hello))
     add(app, "/shed", limits.limit("1/minute", status=503)(lambda: "here"))
@@ -509,7 +509,7 @@ def test_the_words_of_flask_limiters_configuration_are_read(app: flask.Flask) ->
 
 
 def test_limits_can_be_switched_off_by_the_configuration(app: flask.Flask, agent: Agent) -> None:
-    """As tests of applications do."""
+    """Tests of applications do so."""
     app.config["RATELIMIT_ENABLED"] = False
     Limits(agent=agent, default_limits="1/day").init_app(app)
     add(app, "/")
@@ -518,7 +518,7 @@ def test_limits_can_be_switched_off_by_the_configuration(app: flask.Flask, agent
 
 
 def test_storage_uri_is_the_hub(app: flask.Flask) -> None:
-    """As in Flask-Limiter, whose users may keep the word; default limits of None are none."""
+    """Users of Flask-Limiter may keep the word; default limits of None are none."""
     limits = Limits(app=app, storage_uri="reconverge+memory://words", default_limits=None)
     add(app, "/", limits.limit("1/day")(hello))
 
@@ -551,7 +551,7 @@ def test_a_word_of_the_configuration_without_effect_is_an_error(app: flask.Flask
 def test_key_functions_that_know_flasks_requests_find_their_keys(
     app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As those that take the request from a global; what a request does not have is named with what it has."""
+    """Some take the request from a global; a missing attribute is named with those that there are."""
     limits: Any = Limits(lambda request: request.remote_addr, app=app, agent=agent)
     add(app, "/", limits.limit("1/day")(hello))
     add(app, "/wrong", limits.limit("1/day", key_func=lambda request: request.remote_adr)(lambda: "here"))

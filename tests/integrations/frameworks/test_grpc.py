@@ -279,7 +279,7 @@ def test_calls_of_all_kinds_are_answered_as_before_and_the_last_one_is_refused(s
 
 
 def test_a_refusal_tells_clients_of_any_language_when_to_try_again(serving: Serves) -> None:
-    """As the detail of a status that Google's libraries read, with the seconds of retry-after."""
+    """A detail of the status, which Google's libraries read, has the seconds of retry-after."""
     with serving("1/hour") as address:
         _, refused = [Answer(address, "unary_unary") for _ in range(2)]
 
@@ -410,7 +410,7 @@ def test_streams_that_end_with_a_message_keep_no_threads(serving: Serves) -> Non
 
 @BOTH
 def test_what_depends_on_the_end_of_a_call_is_settled_by_it(serving: Serves) -> None:
-    """As an HTTP status; of a success, an abort, and a failure."""
+    """The end of a success, an abort, and a failure is an HTTP status."""
     settled: list[int] = []
 
     def settle(response: Response) -> int:
@@ -469,7 +469,7 @@ def test_a_client_that_goes_away_ends_the_stream(serving: Serves) -> None:
     ],
 )
 def test_a_peer_has_an_address_or_none(peer: str, address: str | None) -> None:
-    """As gRPC writes them, in old versions and new ones."""
+    """GRPC of old versions and new ones writes them differently."""
     assert address == address_of(peer)
 
 

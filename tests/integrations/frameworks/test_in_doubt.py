@@ -157,7 +157,7 @@ def test_calls_that_come_at_once_and_fit_exactly_are_all_admitted_by_grpc(
 
 @pytest.mark.parametrize("get", [test_django.sync_get, test_django.async_get], ids=["wsgi", "asgi"])
 def test_what_another_worker_has_used_up_is_refused_by_django(get: Callable[..., Any], used_up: str) -> None:
-    """As the setting says, of all rules or of one; under WSGI and under ASGI."""
+    """The setting decides, of all rules or of one; under WSGI and under ASGI."""
     rule = {"LIMITS": "5/hour", "NAME": "requests"}
     found: list[int] = []
     for setting, of_rule in (({"IN_DOUBT": PATIENT}, {}), ({}, {"IN_DOUBT": PATIENT}), ({"IN_DOUBT": "refuse"}, {})):

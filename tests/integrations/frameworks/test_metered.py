@@ -254,7 +254,7 @@ def of_fastapi(shop: Shop, app: fastapi.FastAPI, **limits_of_tokens: Any) -> Non
 
 
 def test_fastapi_asks_its_limits_one_by_one(shop: Shop) -> None:
-    """What a later limit refuses is taken back from an earlier one, and counts as refused by both."""
+    """A request that a later limit refuses is taken back from an earlier one, and counts as refused by both."""
     app = fastapi.FastAPI()
     of_fastapi(shop, app)
     asyncio.run(over_http(shop, app, asked()))

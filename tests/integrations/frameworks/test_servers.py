@@ -158,7 +158,7 @@ def test_a_redis_that_is_killed_is_no_error(serve: StartServer, name: str, own_r
 def test_a_client_that_goes_away_is_charged_for_what_it_was_sent(
     serve: StartServer, name: str, own_redis: RedisServer
 ) -> None:
-    """What was reserved for the rest of the stream is back at the hub, though the response never ended."""
+    """The reservation for the rest of the stream is back at the hub, though the response never ended."""
     server = serve(name, limit="100/day", policy="balanced")
     connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/stream", headers={KEY: "ada"})

@@ -123,7 +123,7 @@ def test_an_error_page_begins_the_response_anew(agent: Agent) -> None:
 
 
 def test_what_the_server_offers_to_write_with_reaches_the_application(agent: Agent) -> None:
-    """What `start_response` returns is passed on."""
+    """The result of `start_response` is passed on."""
     seen: list[Any] = []
 
     def app(environment: Any, start_response: Any) -> Any:
@@ -195,7 +195,7 @@ def test_a_coroutine_function_is_refused_at_once(agent: Agent) -> None:
 
 
 def test_head_is_refused_without_a_body(agent: Agent) -> None:
-    """As HTTP has it."""
+    """HTTP has no body there."""
     app = RateLimitMiddleware(serving([b""]), "1/minute", agent=agent)
 
     assert b"" == wsgi_answer(app, environment_of("/", method="HEAD")).body

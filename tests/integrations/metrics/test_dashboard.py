@@ -89,7 +89,7 @@ def test_the_panels_can_be_drawn() -> None:
 
 @pytest.mark.parametrize("query", [*QUERIES, *(rule["expr"] for rule in RULES)])
 def test_brackets_match(query: str) -> None:
-    """What does not is no query."""
+    """A text without matching brackets is no query."""
     pairs = {")": "(", "]": "[", "}": "{"}
     opened: list[str] = []
     for character in query:

@@ -125,7 +125,7 @@ def test_a_key_near_its_end_and_what_is_beyond_are_told(redis_server: RedisServe
 
 
 def test_a_registry_notices_a_second_agent() -> None:
-    """As with any two things of one name: two agents need two registries."""
+    """Two agents need two registries, as any two things of one name."""
     registry = registry_of(Agent("memory://"))
 
     with pytest.raises(ValueError, match="Duplicated timeseries"):

@@ -97,7 +97,7 @@ def test_a_slot_lasts_until_the_body_has_ended() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, TimeoutError, asyncio.CancelledError])
 def test_an_application_that_fails_holds_nothing(error: type[BaseException]) -> None:
-    """Whatever it raises is raised, and no slot is left behind."""
+    """Its error is raised, and no slot is left behind."""
     layer, stack = stack_of(5)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

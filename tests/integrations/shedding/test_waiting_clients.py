@@ -215,7 +215,7 @@ def test_an_event_stream_keeps_nobody_out() -> None:
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_long_poll_keeps_nobody_out_if_it_says_that_it_waits(says_so: bool) -> None:
-    """What a handler awaits by itself may be a database, and counts as work unless it stands in `waiting`."""
+    """A handler may await a database, which counts as work unless it stands in `waiting`."""
     news = asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

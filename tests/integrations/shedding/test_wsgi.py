@@ -53,7 +53,7 @@ def test_a_slot_lasts_until_the_body_is_closed() -> None:
 
 
 def test_an_application_that_fails_holds_nothing() -> None:
-    """What it raises is raised, and no slot is left behind."""
+    """Its error is raised, and no slot is left behind."""
     layer = AdaptiveConcurrency(Fixed(1))
 
     def app(environment: Any, start_response: Any) -> list[bytes]:

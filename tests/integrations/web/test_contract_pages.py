@@ -100,7 +100,7 @@ def test_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(agent: Age
 def test_a_dependency_of_fastapi_holds_a_customer_that_the_node_meets_to_its_contract(
     agent: Agent, contracts: Contracts
 ) -> None:
-    """As the middleware does."""
+    """The middleware does so, too."""
     application, limits = fastapi.FastAPI(), FastApiLimits(agent)
     limits.install(application)
     limited = fastapi.Depends(limits(contracts, key_func=BY_CUSTOMER))

@@ -198,7 +198,7 @@ def test_a_dependency_by_contracts_has_no_setting_without_effect(agent: Agent, s
 
 
 def test_flask_holds_a_view_to_the_contract(agent: Agent) -> None:
-    """As a decorated view of an extension."""
+    """An extension decorates the view."""
     application = flask.Flask("portal")
     limits = Limits(app=application, agent=agent)
     view = limits.limit(Contracts(agent, DOCUMENT), key_func=BY_CUSTOMER, facts={"user": BY_USER})(lambda: "")

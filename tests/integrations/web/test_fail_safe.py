@@ -72,7 +72,7 @@ def by_key(request: Any) -> str:
 def test_a_key_function_that_raises_finds_no_key(
     guard: Guard, agent: Agent, missing: str, expected: list[bool], key: str | None
 ) -> None:
-    """What the rule says of requests without one is done; but that they are exempt, which a client would choose."""
+    """The rule for requests without one applies; but that they are exempt, which a client would choose."""
     rule = Rule(limits="2/hour", name="keyed", key_func=by_key, missing=missing)
 
     assert expected == answers(guard, rule, *[ask()] * 3)
@@ -128,7 +128,7 @@ def test_a_hundred_and_first_tier_is_the_strictest(guard: Guard) -> None:
 
 @pytest.mark.parametrize("said", [fail, lambda: -1, lambda: "many", lambda: 1.5, lambda: None, lambda: True])
 def test_a_cost_that_cannot_be_told_is_one(guard: Guard, said: Callable[..., Any]) -> None:
-    """As long as no higher one is known."""
+    """No higher one is known."""
     assert [True, True, False] == answers(guard, Rule(limits="2/hour", cost=said), *[ask()] * 3)
     assert 3 == sum(guard.stats().failures.values())
 
@@ -228,7 +228,7 @@ def test_a_method_without_a_price_costs_as_much_as_the_dearest(guard: Guard) -> 
 
 
 def test_a_rule_says_a_kind_that_is_no_method(guard: Guard) -> None:
-    """As its cost, or as what a function returns; one that the limit does not name is the dearest."""
+    """The kind is its cost, or the result of a function; one that the limit does not name is the dearest."""
     fixed = Rule(limits=Limit(8, 3600, costs=KINDS), name="fixed", cost="export")
     chosen = Rule(limits=Limit(8, 3600, costs=KINDS), name="chosen", cost=lambda request: request.path[1:])
 
@@ -250,7 +250,7 @@ def test_what_is_charged_by_kind_is_given_back_by_kind(guard: Guard, agent: Agen
 
 
 def test_an_estimate_by_kind_is_settled_in_plain_cost(guard: Guard, agent: Agent) -> None:
-    """What the application has spent is what is charged in the end."""
+    """The application's own figure is charged in the end."""
     rule = guard.declare(Rule(limits=Limit(100, 3600, costs={"POST": 20}), name="spent", settle=SPENT))
     outcome = guard.check(ask("POST"), [rule])
     before = agent.limiter("spent").usage(ADA).own

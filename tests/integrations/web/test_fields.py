@@ -161,7 +161,7 @@ def test_a_refusal_is_never_to_be_retried_at_once() -> None:
 
 @given(st.text())
 def test_any_text_is_a_string_without_a_line_break(text: str) -> None:
-    """Whatever stands in it, it parses as one String, and cannot end the field."""
+    """It parses as one String, with any content, and cannot end the field."""
     string = sf_string(text)
     item = Item()
     item.parse(string.encode("ascii"))

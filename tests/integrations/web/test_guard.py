@@ -59,7 +59,7 @@ def test_each_client_has_a_quota_of_its_own(guard: Guard) -> None:
 
 
 def test_all_limits_are_charged_or_none_is(guard: Guard, agent: Agent) -> None:
-    """What the first limit had charged it gives back when the second refuses."""
+    """The first limit gives its charge back when the second refuses."""
     rules = [Rule(limits="10/minute", name="wide"), Rule(limits="1/minute", name="tight", key_func=by_header("x-key"))]
 
     assert [True, False, False] == allowed(guard, rules, ADA, ADA, ADA)
@@ -226,7 +226,7 @@ def test_what_becomes_of_a_request_without_a_key_is_said(
 
 
 def test_without_an_address_all_count_together(guard: Guard) -> None:
-    """As behind a unix socket that is not trusted."""
+    """A unix socket that is not trusted tells none."""
     assert [True, False] == allowed(guard, ["1/minute"], PlainRequest(client=None), PlainRequest(client=None))
 
 
@@ -556,7 +556,7 @@ def test_a_coroutine_function_without_a_loop_is_a_failure_like_any(guard: Guard)
 
 
 def test_a_future_without_a_loop_is_a_failure_like_any(guard: Guard) -> None:
-    """Whatever has to be awaited, and not coroutines alone."""
+    """Any awaitable fails so, and not coroutines alone."""
 
     class Later:
         def __await__(self) -> Any:

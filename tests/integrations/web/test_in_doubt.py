@@ -93,7 +93,7 @@ def test_a_new_key_admits_its_quota_on_all_workers_together(redis_server: RedisS
 
 
 def test_by_default_a_request_asks_for_25_ms() -> None:
-    """As its rule says, or else the guard, or else the agent."""
+    """The rule, else the guard, else the agent sets another time."""
     agent = Agent("memory://")
     assert "ask:25ms" == agent.in_doubt
     said = [
@@ -140,7 +140,7 @@ def test_the_loop_goes_on_while_a_request_asks(
 def test_a_stopped_hub_holds_up_one_request_and_none_after(
     own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent], check: Callable[..., Outcome]
 ) -> None:
-    """Whatever keys the others are about."""
+    """The others are about any keys."""
     agent = make_agent(own_redis.url)
     guard = Guard(agent, in_doubt=BRIEF)
     rules = [guard.declare("5/hour"), guard.declare("50/day")]
@@ -162,7 +162,7 @@ def test_a_stopped_hub_holds_up_one_request_and_none_after(
 def test_all_limits_of_a_request_have_one_deadline(
     check: Callable[..., Outcome], in_doubt: str, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one has waited is missing from what the next may wait; when nothing is left, the others do not ask."""
+    """The wait for one is missing from that for the next; when nothing is left, the others do not ask."""
     agents = [Agent(f"redis://127.0.0.1:1/{number}") for number in range(3)]
     limiters = [agent.limit("requests", "5/hour") for agent in agents]
     left: list[float] = []
@@ -189,7 +189,7 @@ def test_all_limits_of_a_request_have_one_deadline(
 
 @BOTH
 def test_a_request_is_charged_to_all_its_limits_or_to_none(used_up: str, check: Callable[..., Outcome]) -> None:
-    """What the first has admitted is given back when the hub refuses by the second; also what can be settled."""
+    """The charge of the first is given back when the hub refuses by the second; also one that can be settled."""
     with Agent(used_up) as agent:
         guard = Guard(agent, in_doubt=PATIENT)
         rules = [

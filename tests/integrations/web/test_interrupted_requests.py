@@ -236,7 +236,10 @@ def test_a_storage_of_flask_limiter_answers_in_the_middle_of_a_request(strategy:
 
 
 def test_a_cache_of_django_counts_what_is_added_and_counted_in_the_middle(asked_by: AskedBy) -> None:
-    """As django-ratelimit does; whatever was answered without an error has been counted, or is told to be too much."""
+    """django-ratelimit does so.
+
+    An addition that was answered without an error is counted, or is told to be too much.
+    """
     cache = cache_at("memory://", namespace=f"interrupted-{next(numbers)}")
     keys = itertools.count()
     counts: list[int] = []

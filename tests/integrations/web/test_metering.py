@@ -105,7 +105,7 @@ def test_a_refused_request_costs_nothing_and_counts_as_refused(guard: Guard, met
 
 
 def test_a_request_that_a_later_check_refuses_is_taken_back(guard: Guard, meter: Meter) -> None:
-    """What an earlier check of the request charged is given back, once; the request was admitted by none."""
+    """The charge of an earlier check is given back, once; the request was admitted by none."""
     outcomes: list[Outcome] = []
     go_on(outcomes, ask(guard, Rule(limits="9/hour", name="fixed", cost=2)))
     go_on(outcomes, ask(guard, Rule(limits="9/hour", name="settled", cost=3, settle=SPENT)))
@@ -138,7 +138,7 @@ def test_a_limit_that_charges_nothing_is_not_counted(guard: Guard, meter: Meter,
 
 
 def test_a_limit_that_is_off_gives_nothing_back(guard: Guard, meter: Meter, agent: Agent) -> None:
-    """What it had charged before it was switched off stays charged when a request is taken back."""
+    """A charge from before it was switched off stays when a request is taken back."""
     declared = [guard.declare(Rule(limits="5/hour", name="off"))]
     guard.check(request_of(), declared)
     agent.limiter("off").switch("off")
@@ -201,7 +201,10 @@ PLANS: dict[str, Any] = {"free": {"limits": {"requests": "3/hour", "user": {"lim
 
 
 def test_contracts_are_counted_by_customer_and_by_the_names_of_their_limits(guard: Guard, meter: Meter) -> None:
-    """Whatever they count by; a former limit holds beside its successor, and is not counted beside it."""
+    """The names are the same with any facts.
+
+    A former limit holds beside its successor, and is not counted beside it.
+    """
     former = [{"name": "requests", "limit": "40/day", "until": "2090-01-01T00:00:00Z"}]
     document = {"plans": PLANS, "customers": {"acme": {"plan": "free", "former": former}}}
     contracts = Contracts(guard.agent, document, meter=meter)

@@ -67,7 +67,7 @@ def test_a_middleware_tells_of_methods_that_no_route_takes(
 
 
 def test_a_rule_about_all_paths_may_be_about_what_is_mounted(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
-    """What is behind a mount that shows no routes takes any method."""
+    """A mount that shows no routes takes any method."""
 
     async def mounted(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse("yes")(scope, receive, send)

@@ -200,7 +200,7 @@ def test_a_switch_is_obeyed_from_the_next_request_on(switch: Switch) -> None:
 
 @pytest.mark.parametrize("beside", ["", "; 9/hour"])
 def test_a_limit_that_has_changed_is_told_with_its_new_policy(beside: str) -> None:
-    """What was prepared of the former one is not sent any more, also of the second of two quotas."""
+    """The fields prepared of the former one are not sent any more, also of the second of two quotas."""
     before, after = [Limit.parse_all(f"{quota}/minute{beside}")[::-1] for quota in (5, 7)]
     pair = Pair({"limits": before, "name": "wide"}, {})
     pair.decided(ROOMY, on_a_loop=False)

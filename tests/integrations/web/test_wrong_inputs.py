@@ -222,7 +222,7 @@ def test_a_wrong_setting_is_an_error_that_says_what_to_write(what: str, agent: A
 
 @pytest.mark.parametrize(("word", "advice"), [("init_app", "limits.install"), ("exempt", "exempt_when")])
 def test_a_word_of_flask_is_told_in_fastapi(word: str, advice: str, agent: Agent) -> None:
-    """As an attribute that is not there, so that `hasattr` is false; of others Python's own words stand."""
+    """The attribute is not there, so that `hasattr` is false; for other words Python's own message stands."""
     limits = FASTAPI(agent)
 
     with pytest.raises(AttributeError, match=f"limits.{word} is for Flask; .*{advice}"):
@@ -245,7 +245,7 @@ def test_what_is_said_of_a_failure_names_the_function(caplog: pytest.LogCaptureF
 
 
 def test_a_limit_that_cannot_be_told_is_said_to_be_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """As long as the rule has given no limit that could stand in."""
+    """The rule has given no limit that could stand in."""
     guard = Guard(Agent())
     declared = guard.declare(Rule(limits=lambda: "nonsense", name="tier"))
     refused = guard.check(PlainRequest(), [declared]).refusal

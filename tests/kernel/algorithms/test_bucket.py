@@ -72,7 +72,7 @@ def test_a_bucket_never_drains_below_empty(algorithm: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0.5, 0.500_000_001, 0.9, 5.0])
 def test_time_that_passes_on_an_empty_bucket_is_not_saved_up(algorithm: str, seconds: float) -> None:
-    """What could have drained since the bucket ran dry is not taken off what is poured in later."""
+    """An empty bucket's idle time is not taken off what is poured in later."""
     node = Lone("10/s", algorithm=algorithm)
     node.admits(5)
     node.passes(seconds)
@@ -125,7 +125,7 @@ def test_asking_how_much_is_used_gives_nothing_away(algorithm: str) -> None:
 
 
 def test_a_bucket_that_is_reset_is_empty_from_that_moment_on(algorithm: str) -> None:
-    """What would have gone on draining is not taken off what is poured in after a reset."""
+    """The drain of the time before a reset is not taken off what is poured in after it."""
     node = Lone("10/s", algorithm=algorithm)
     node.admitted_of(10)
     node.limiter.reset("ada")

@@ -181,7 +181,7 @@ def test_a_node_that_knows_the_hubs_clock_badly_is_refilled_late() -> None:
 
 
 def test_a_line_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_again() -> None:
-    """What the hub says beyond an edge is beyond it for whoever hears it: the line from before drains, and no other."""
+    """The hub's answer beyond an edge is beyond it for every node: the line from before drains, and no other."""
     world = Distant()
     world.to_edge(-0.3)
     world.node.table.allow("ada")

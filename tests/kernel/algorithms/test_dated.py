@@ -149,7 +149,7 @@ def test_what_is_given_back_is_taken_from_what_was_charged(limit: Limit) -> None
 
 @each_limit
 def test_nothing_is_given_back_of_what_has_expired(limit: Limit) -> None:
-    """Whatever has been charged since."""
+    """Later charges do not change that."""
     node = Lone(limit)
     reservation = node.limiter.reserve("ada", 10)
     node.passes(60.0)
@@ -208,7 +208,7 @@ def test_a_log_remembers_no_more_than_fits_into_the_quota() -> None:
 
 
 def test_a_log_that_counts_refused_requests_remembers_the_latest_only() -> None:
-    """What is beyond the quota makes no difference, as it expires earlier than what has to."""
+    """A request beyond the quota makes no difference, as it expires earlier than those that have to."""
     node = Lone(REFUSED)
 
     for number in range(1000):
@@ -271,7 +271,7 @@ def test_other_algorithms_remember_no_dates() -> None:
 
 
 def test_within_a_slice_requests_are_simply_added_up() -> None:
-    """As in a fixed window: the fast path holds until the slice ends."""
+    """The fast path holds until the slice ends, as in a fixed window."""
     node = Lone(SLICES)
     node.admits()
     cell = node.limiter.table.cells["ada"]

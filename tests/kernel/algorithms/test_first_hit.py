@@ -149,7 +149,7 @@ def test_both_together_never_exceed_the_limit_when_they_open_windows_apart() -> 
 
 
 def test_the_hubs_next_window_begins_no_earlier_than_its_last_one_has_ended() -> None:
-    """Whatever a node says that had a window of its own meanwhile; it takes the later beginning for its own."""
+    """A node that had a window of its own meanwhile takes the later beginning for its own."""
     fleet = Fleet()
     fleet.bob.admitted_of(1)
     ended_us = fleet.now_us + WINDOW_US
@@ -271,7 +271,7 @@ def test_an_early_refund_goes_back_though_the_window_was_adopted_meanwhile() -> 
 
 
 def test_a_correction_between_two_windows_opens_one() -> None:
-    """What was used up is used up."""
+    """A correction upwards is use."""
     node = Lone(LIMIT)
     with node.limiter.reserve("ada", 10) as reservation:
         node.passes(100)
@@ -309,7 +309,7 @@ def test_who_crashed_between_two_windows_may_have_begun_the_next() -> None:
 
 
 def test_a_new_key_may_be_used_cold_in_a_window_of_ones_own() -> None:
-    """As far as the policy dares; and the hub's answer counts the charges of all of them."""
+    """The policy sets how far; and the hub's answer counts the charges of all of them."""
     world = World(replace(LIMIT, quota=10), BALANCED, nodes=2)
     ada, bob = world.nodes
     assert [10, 10] == [node.admitted_of(20) for node in world.nodes]

@@ -88,7 +88,7 @@ def test_an_unused_window_has_nothing_to_reset() -> None:
 
 @pytest.mark.parametrize(("cost", "admitted"), [(1, 10), (2, 5), (3, 3), (10, 1)])
 def test_costs_add_up_to_the_quota_at_most(cost: int, admitted: int) -> None:
-    """What does not fit whole is refused whole."""
+    """A cost that does not fit whole is refused whole."""
     node = Lone("10/minute", algorithm="fixed-window")
 
     assert admitted == node.admitted_of(11, cost=cost)

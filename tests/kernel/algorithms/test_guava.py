@@ -184,7 +184,7 @@ def test_the_next_request_after_a_change_pays_by_the_former_rate() -> None:
 
 
 def test_a_burst_that_grows_brings_no_permits() -> None:
-    """What can be stored goes from one to a hundred and back, time and again; only time fills it."""
+    """The room for permits goes from one to a hundred and back, time and again; only time fills it."""
     limiter, clock = lone(Limit(1, 1, algorithm="smooth-bursty", burst=1))
     clock.advance(1)
     for _ in range(5):

@@ -98,7 +98,7 @@ def test_a_correction_of_the_largest_quota_is_none(correct: Callable[[Limiter, R
 
 
 def test_parts_are_not_spent_beyond_it_either() -> None:
-    """What all parts come to is one cost; the block of a reservation ends well whatever was tried in it."""
+    """The parts add up to one cost; the block of a reservation ends well after any attempt in it."""
     node = Lone("10/minute")
     with node.limiter.reserve("ada", 5) as reservation:
         reservation.spend(QUOTA_MAX)

@@ -17,7 +17,7 @@ def test_it_is_what_a_limit_string_means() -> None:
 
 
 def test_the_worked_example_of_three_requests_a_minute() -> None:
-    """What is left of the minute before counts in full, and is not rounded down.
+    """The rest of the minute before counts in full, and is not rounded down.
 
     At 12:01:10 five sixths of two requests are in sight: with the one of 12:01:01 and this one that is more than three.
     """
@@ -94,7 +94,7 @@ def test_a_crowd_that_never_stops_is_admitted_at_the_pace_of_the_quota() -> None
     ],
 )
 def test_a_refusal_in_the_first_minute_names_a_moment_in_the_next(used: int, cost: int, wait_ns: int) -> None:
-    """What was used in this minute fades in the next one only, and the answer says exactly when enough of it has."""
+    """Use of this minute fades in the next one only, and the answer names the moment when enough of it has."""
     node = Lone("10/minute")
     node.admitted_of(used)
 
@@ -130,7 +130,7 @@ def test_everything_is_forgotten_after_two_windows() -> None:
 
 
 def test_a_window_without_requests_lies_between() -> None:
-    """What was used two windows ago is out of sight, though nobody asked in between."""
+    """The use of two windows ago is out of sight, though no request came in between."""
     node = Lone("10/minute")
     node.admitted_of(10)
 

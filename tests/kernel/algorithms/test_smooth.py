@@ -227,7 +227,7 @@ STEPS = st.lists(
 @settings(max_examples=tried(40, long=150))
 @given(limit=LIMITS, steps=STEPS)
 def test_every_wait_follows_from_the_integral(limit: Limit, steps: list[tuple[str, int, int]]) -> None:
-    """Whatever the pauses and costs: never early, and never more than a nanosecond for every request late."""
+    """With any pauses and costs: never early, and never more than a nanosecond late for every request."""
     clock = ManualClock()
     limiter = Agent("memory://", clock=clock).limit("limit", limit)
     explained = Explained(limit, clock.monotonic_ns())

@@ -186,7 +186,7 @@ def test_a_fixed_window_admits_twice_the_quota_within_a_hundred_milliseconds() -
     ids=str,
 )
 def test_nothing_that_slides_admits_twice_the_quota_across_an_edge(limit: Limit) -> None:
-    """What was used before the edge is not forgotten there."""
+    """Use before the edge is not forgotten there."""
     assert (10, 0) == before_and_after_an_edge(limit)
 
 

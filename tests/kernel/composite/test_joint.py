@@ -207,7 +207,7 @@ def test_threads_that_need_the_same_limits_in_another_order_all_come_through() -
 
 
 def test_in_the_middle_of_a_decision_about_one_of_them_none_is_charged() -> None:
-    """As a signal handler may ask."""
+    """A signal handler may ask then."""
     user, organisation = limiters("5/hour", "9/hour")
 
     def interrupted() -> None:

@@ -65,7 +65,7 @@ def test_two_quotas_of_one_name_are_a_mistake(limit: str | list[Limit]) -> None:
 
 
 def test_no_other_limit_can_have_the_name_of_a_quota() -> None:
-    """What separates the two parts of it is in no limit's name."""
+    """The separator of its two parts is in no limit's name."""
     with pytest.raises(InvalidLimit, match="'#'"):
         Agent("memory://").limit("api#2", "10/s")
 
@@ -109,7 +109,7 @@ def test_declaring_the_same_quotas_again_is_harmless() -> None:
 
 
 def test_the_algorithm_is_for_all_quotas_and_otherwise_follows_the_burst() -> None:
-    """As for a single one."""
+    """A single quota does the same."""
     assert ["sliding-window", "token-bucket"] == [
         each.algorithm for each in limiter_of("10/s; 9/m burst 20").quotas.values()
     ]
@@ -239,7 +239,7 @@ def test_the_answer_to_a_refusal_is_that_of_the_quota_to_wait_for_longest() -> N
 
 
 def test_the_answer_to_what_is_admitted_is_that_of_the_scarcest_quota() -> None:
-    """What a response header should say is what the client will run into."""
+    """A response header tells the quota that the client will run into."""
     api = limiter_of("10/10s; 8/hour; 100/day")
 
     answers = [api.hit("ada", 2), api.test("ada", 2)]
@@ -466,5 +466,5 @@ class Run:
 @settings(max_examples=tried(60, long=300))
 @given(limits=st.lists(QUOTAS, min_size=2, max_size=4), steps=st.lists(STEPS, min_size=15, max_size=50))
 def test_several_quotas_decide_as_one_who_keeps_each_of_them(limits: list[Limit], steps: list[Step]) -> None:
-    """Whatever the algorithms, all are charged or none; the moment that a refusal names is the first that admits."""
+    """All quotas of any algorithms are charged or none; the moment that a refusal names is the first that admits."""
     Run(limits).play(steps)

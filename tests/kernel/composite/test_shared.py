@@ -82,7 +82,7 @@ def test_a_refusal_names_whoever_may_admit_first(family: Family) -> None:
 
 
 def test_a_settlement_goes_where_the_estimate_was_charged(family: Family) -> None:
-    """What was borrowed comes back to all."""
+    """A borrowed charge comes back to all."""
     family.search.allow("ada", 3)
     borrowed = family.search.reserve("ada", 4)
 
@@ -101,7 +101,7 @@ def test_a_cost_may_be_borrowed_that_no_share_could_bear(family: Family) -> None
 
 
 def test_resets_and_refunds_concern_the_share(family: Family) -> None:
-    """What is for all is the parent's to reset."""
+    """The common part is the parent's to reset."""
     family.search.allow("ada", 3)
     family.search.allow("ada", 4)
     family.search.refund("ada", 1)
@@ -151,7 +151,7 @@ def test_what_cannot_be_a_share_is_refused(share: Limit, problem: str) -> None:
 
 
 def test_shares_are_set_aside_before_the_first_request() -> None:
-    """What is dealt out already cannot be guaranteed to somebody else."""
+    """A part that is dealt out already cannot be guaranteed to another limit."""
     family = Family()
     family.parent.allow("ada")
 

@@ -35,7 +35,7 @@ def remembering(*keys: str, kind: Any = Evicted, hash_key: bytes = HASH_KEY, lab
     ("length", "hashed"), [(0, 0x726FDB47DD0E0E31), (1, 0x74F839C593DC67FD), (15, 0xA129CA6149BE45E5)]
 )
 def test_the_hash_is_siphash(length: int, hashed: int) -> None:
-    """As in the reference vectors of its authors."""
+    """The authors' reference vectors say so."""
     words = int.from_bytes(HASH_KEY[:8], "little"), int.from_bytes(HASH_KEY[8:], "little")
 
     assert hashed == siphash(words, bytes(range(length)))
@@ -66,7 +66,7 @@ def test_a_key_evicted_late_in_a_generation_is_recalled_for_as_long() -> None:
 
 
 def test_forgetting_forgets_all() -> None:
-    """As after a fork."""
+    """A fork does it."""
     evicted = remembering("ada")
 
     evicted.forget()
@@ -117,7 +117,7 @@ def test_limits_mistake_different_keys() -> None:
     label=TEXTS,
 )
 def test_both_twins_remember_alike(steps: list[tuple[str, str, int]], hash_key: bytes, label: str) -> None:
-    """Whatever the keys are, and however time passes between them."""
+    """They agree with any keys, and any time between them."""
     both = [kind(hash_key, label, 1, FADE_NS) for kind in (Evicted, PythonEvicted)]
     now_ns = 0
     for number, (step, key, passes_ns) in enumerate(steps):

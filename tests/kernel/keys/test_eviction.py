@@ -113,7 +113,7 @@ def test_newcomers_find_room_while_made_up_keys_keep_coming() -> None:
 
 
 def test_room_is_made_ahead_of_need() -> None:
-    """As soon as a tenth of the table is left, keys leave until a quarter of it is free."""
+    """When a tenth of the table is left, keys leave until a quarter of it is free."""
     fleet = Crowded(keys_max=100)
     fleet.fills_up(but=10)
     fleet.goes_on(3.0)
@@ -251,7 +251,7 @@ def test_the_hub_keeps_what_a_forgotten_key_has_used(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_lifetime_totals_are_exact_however_often_keys_come_and_go(algorithm: str) -> None:
-    """What was charged is known to the hub to the last request."""
+    """The hub knows the charges to the last request."""
     warmup = 60.0 if algorithm == "smooth-warming-up" else None
     fleet = Crowded(Limit(50, 20.0, algorithm=algorithm, warmup=warmup), keys_max=4)
     admitted = 0
@@ -323,7 +323,7 @@ def test_a_key_whose_last_report_was_not_answered_stays() -> None:
 
 
 def test_a_key_that_is_used_while_its_last_report_is_under_way_stays() -> None:
-    """What was reported is the hub's from there on, what came after is reported as any use; nothing counts twice."""
+    """The reported part is the hub's from there on, later use is reported as any; nothing counts twice."""
     fleet = Crowded(LIMIT, NAIVE, keys_max=2)
     for key in ("ada", "bob"):
         fleet.admitted_of(4, key)

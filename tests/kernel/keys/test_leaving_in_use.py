@@ -38,7 +38,7 @@ def full_of(spec: Limit | str, keys: int, *, made_up: int, algorithm: str | None
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_newcomers_are_admitted_beside_made_up_keys(algorithm: str) -> None:
-    """As many keys as there is room for and more were asked once each, of a hundred, and nothing has faded."""
+    """More keys than there is room for were asked once each, of a hundred, and nothing has faded."""
     node = full_of("100/minute", 1000, made_up=1001, algorithm=algorithm)
 
     assert 10 == sum(node.admits(key=f"newcomer {number}") for number in range(10))
@@ -99,7 +99,7 @@ def test_a_key_that_comes_back_goes_on_from_what_it_had_used(algorithm: str, use
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_a_key_that_has_used_more_than_half_stays(algorithm: str) -> None:
-    """What a newcomer can be mistaken for is bounded so."""
+    """This bounds the use that a newcomer can be mistaken for."""
     node = Lone("10/minute", algorithm=algorithm, keys_max=1)
     node.admitted_of(6)
     node.admits(key="bob")
@@ -133,7 +133,7 @@ def test_what_is_remembered_fades_as_it_would_have(algorithm: str, passes_s: flo
 
 @pytest.mark.parametrize("algorithm", REMEMBERED)
 def test_a_key_that_was_reset_has_its_whole_quota_though_it_leaves_and_comes_back(algorithm: str) -> None:
-    """What was remembered before is not held against it."""
+    """The use remembered from before is not held against it."""
     node = Lone("10/minute", algorithm=algorithm, keys_max=2)
     node.admitted_of(5)
     for key in ("bob", "cyd", "dan"):
@@ -189,7 +189,7 @@ STEPS = st.lists(
 def test_no_sequence_of_evictions_gives_a_key_a_second_quota(
     algorithm: str, steps: list[tuple[str, int, int]], quota: int, keys_max: int, several: Any
 ) -> None:
-    """Whatever a full node admits, a node with room for all keys that knows the same requests admits as well."""
+    """A node with room for all keys that knows the same requests admits all that a full node admits."""
     clock = ManualClock(NOON_S)
     small, exact = (Agent("memory://", clock=clock, max_keys=most, policy="strict") for most in (keys_max, 1000))
     limits = [Limit(quota, 10.0, algorithm=algorithm), Limit(3 * quota, 60.0, algorithm=algorithm)][: 1 + several]

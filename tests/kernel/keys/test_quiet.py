@@ -249,7 +249,7 @@ def test_quiet_keys_leave_when_their_window_is_over() -> None:
     ("name", "value"), [("dirty", True), ("urgent", True), ("room", 5), ("waiters", 1), ("lows", object())]
 )
 def test_a_key_with_something_to_say_is_not_quiet(name: str, value: Any) -> None:
-    """What asks for an exchange, or has room that would be used in silence, or is waited for, keeps its object."""
+    """A key keeps its object that asks for an exchange, has room that would be used in silence, or is waited for."""
     fleet = Fleet()
     for key in ("ada", "bob"):
         cell = look_up(fleet.table, key, fleet.clock.monotonic_ns())

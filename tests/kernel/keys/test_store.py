@@ -271,7 +271,7 @@ def test_a_flood_of_colliding_keys_loses_none() -> None:
 
 @pytest.mark.usefixtures("compiled_kernel")
 def test_a_hash_that_fails_is_not_swallowed_when_a_key_is_kept() -> None:
-    """Whatever went wrong there is raised, and nothing was kept."""
+    """Its error is raised, and nothing was kept."""
 
     def failing(key: str) -> int:
         raise LookupError(key)
@@ -313,7 +313,7 @@ def test_every_kind_of_string_is_the_key_that_it_is(key: str) -> None:
 
 
 def test_a_string_that_equals_everything_is_counted_under_its_characters() -> None:
-    """What a subclass of str says of equality and hash is not asked."""
+    """The equality and the hash of a subclass of str are not asked."""
     node = Lone("10/minute")
     node.admits(3, key="ada")
 

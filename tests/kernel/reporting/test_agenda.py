@@ -142,7 +142,7 @@ def test_nothing_is_promised_to_a_cell_that_was_dropped() -> None:
 
 
 def test_a_cell_without_a_place_can_be_promised_something() -> None:
-    """As the one in which keys beyond the cap are counted."""
+    """The cell of the keys beyond the cap is such a one."""
     promising = Promising(2)
     cell = new_cell(promising.node.kernel.tables[promising.cells[0].table.name], "of all others", promising.now_ns)
     promising.promise(promising.cells[0], 2)

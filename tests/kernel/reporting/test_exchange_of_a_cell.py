@@ -60,7 +60,7 @@ def test_a_bucket_reports_what_was_poured_in_and_what_is_left_of_it() -> None:
 
 
 def test_demand_counts_what_was_refused_too() -> None:
-    """What is asked for decides who needs what; the largest cost refused is asked for by name."""
+    """Demand decides which node needs how much; the largest cost refused is asked for by name."""
     world = busy(MINUTE)
     (node,) = world.nodes
     line = node.line()
@@ -75,7 +75,7 @@ def test_demand_counts_what_was_refused_too() -> None:
 
 
 def test_a_node_lowers_its_line_before_it_says_so() -> None:
-    """What it has given back is not used while the message is on its way, nor when that is lost."""
+    """The returned part is not used while the message is on its way, nor when that is lost."""
     world = busy(MINUTE, nodes=2)
     node, other = world.nodes
     granted = node.line()
@@ -183,7 +183,7 @@ def test_the_lowest_capacity_of_all_nodes_holds_for_all() -> None:
 
 
 def test_what_others_used_is_known_from_the_answer() -> None:
-    """As much as they had told the hub, and what this node used itself up to now."""
+    """The sum is the others' reports to the hub, and this node's own use up to now."""
     world = busy(MINUTE, nodes=2)
     node, other = world.nodes
     other.admitted_of(10)
@@ -231,7 +231,7 @@ def test_what_others_poured_into_a_bucket_drains() -> None:
 
 @pytest.mark.parametrize("algorithm", METERED)
 def test_a_refusal_never_leaves_as_much_as_was_asked_for(algorithm: str) -> None:
-    """Whatever the fleet has left: a node may not have it yet."""
+    """The fleet may have as much left: this node may not have it yet."""
     world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)

@@ -84,7 +84,7 @@ def test_what_has_expired_is_reported_no_more(limit: Limit) -> None:
 
 @each_limit
 def test_all_nodes_see_what_all_have_in_use(limit: Limit) -> None:
-    """As the others have said last, and its own as it is."""
+    """The others' use is as they last reported it, and its own as it is."""
     world = busy(limit, nodes=3)
     for node in world.nodes:
         node.admitted_of(4)
@@ -160,7 +160,7 @@ def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_th
 
 
 def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
-    """What the hub goes on counting under the old name is the others' use, and owed no more by this node."""
+    """The hub's count under the old name is the others' use, and owed no more by this node."""
     world = World(SLICES, STRICT, lease_ns=LEASE_NS)
     node = who_used_all(world)
     Limiter(node.table).reserve("ada", 0).settle(250)
@@ -265,7 +265,7 @@ def test_nodes_that_leave_again_and_again_do_not_make_it_count_for_ever(limit: L
 
 
 def test_use_that_is_renewed_after_the_last_report_counts_when_the_node_vanishes() -> None:
-    """What it reported has expired by the end of its lease, but not what it charged in place of that."""
+    """Its reported use has expired by the end of its lease, but not the charges in place of that."""
     world = World(Limit(100, 2, algorithm="sliding-log"), STRICT, nodes=2)
     node, heir = world.nodes
     who_used_all(world)
@@ -308,7 +308,7 @@ def hubs_slice(world: World) -> int:
 
 
 def test_a_node_leaves_no_slice_before_the_hub_does() -> None:
-    """What expires with it may be granted to others then, who may still charge the slice before."""
+    """The use that expires with it may be granted to others then, who may still charge the slice before."""
     world = World(SLICES, STRICT, lease_ns=600 * SECOND_NS)
     a_round_trip(world, out_s=0.5, back_s=0.0, merged_at_s=9.5)
 
@@ -514,7 +514,7 @@ def test_a_reset_is_heard_of_by_all_nodes(limit: Limit) -> None:
 @each_limit
 @pytest.mark.parametrize("jump_s", [-3600.0, -33.0, 33.0, 3600.0])
 def test_a_jump_of_the_hubs_clock_makes_nothing_younger_or_older(limit: Limit, jump_s: float) -> None:
-    """What was charged ten seconds ago was charged ten seconds ago, whatever the hub calls that."""
+    """A charge of ten seconds ago stays one, with any clock of the hub."""
     world = busy(limit)
     (node,) = world.nodes
     node.admitted_of(5)

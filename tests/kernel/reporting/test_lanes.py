@@ -222,7 +222,7 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
 
 @given(steps=STEPS)
 def test_both_kernels_take_cells_in_one_order(steps: list[tuple[int, int]]) -> None:
-    """Whatever comes and goes; each cell once, and each limit's in the order in which they came."""
+    """Each cell comes once, and each limit's in the order in which they came."""
     crowd = Crowd(3)
     ours, theirs = crowd.shard.dirty, Lanes()
     came, went = 0, list[Cell]()
@@ -356,7 +356,7 @@ def test_a_cell_that_is_taken_while_another_comes_is_not_lost() -> None:
 
 
 def test_two_cells_that_come_at_once_are_both_kept() -> None:
-    """Whatever instruction of the first one's coming the other one interrupts, and whether their limit has a lane."""
+    """One may interrupt any instruction of the other's coming, with a lane for their limit or without."""
     crowd = Crowd()
     before, one, other = (Cell(key, crowd.tables[0], crowd.shard, crowd.now_ns) for key in ("ada", "bob", "cyd"))
     for waiting in ([], [before]):

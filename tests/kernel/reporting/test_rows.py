@@ -57,7 +57,7 @@ def test_a_batch_travels_alike_whoever_writes_it(algorithm: str, scale: int, ask
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @given(asked=ASKED)
 def test_an_answer_is_heard_alike_however_it_came(algorithm: str, wide: bool, asked: list[tuple[str, int]]) -> None:
-    """As a tuple or as rows: afterwards both nodes say the same."""
+    """It came as a tuple or as rows: afterwards both nodes report the same."""
     said: list[tuple[CellReport, ...]] = []
     for as_rows in (False, True):
         node, batch = batch_of(algorithm, asked, 1)

@@ -85,7 +85,7 @@ def test_a_node_without_a_hub_is_never_in_doubt(algorithm: str) -> None:
 
 @pytest.mark.parametrize(("policy", "allowed"), [(STRICT, False), (BALANCED, True)])
 def test_a_key_that_the_hub_has_not_answered_about_is_in_doubt(algorithm: str, policy: Policy, allowed: bool) -> None:
-    """Whatever the policy dares."""
+    """No policy changes that."""
     table = Fleet(algorithm, policy=policy).tables[0]
 
     answer = table.hit("ada")
@@ -175,7 +175,7 @@ def test_where_others_use_ends_unheard_only_what_this_node_has_used_itself_is_ce
 
 
 def test_nothing_is_certain_of_a_refusal_after_the_hub_has_lost_its_data(algorithm: str) -> None:
-    """What was used up there may be free; nodes are granted it when all can have spoken."""
+    """Room that was used up there may be free; nodes are granted it when all can have reported."""
     fleet = Fleet(algorithm)
     fleet.meets()
     fleet.uses_up()

@@ -45,7 +45,7 @@ def rate(node: Talker) -> Fraction:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_lowered_quota_lowers_every_line_and_an_answer_on_the_way_does_not_raise_it(algorithm: str) -> None:
-    """What the hub granted by the larger quota counts as the same part of the smaller one; so does the overdraft."""
+    """The hub's grant of the larger quota counts as the same part of the smaller one; so does the overdraft."""
     world = fleet_of(Limit(100, 10, algorithm=algorithm))
     cells = [node.table.cells["ada"] for node in world.nodes]
     for node in world.nodes:

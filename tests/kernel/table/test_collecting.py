@@ -100,7 +100,7 @@ CALLS: Final[dict[str, Callable[[Quiet, str], object]]] = {
 @pytest.mark.parametrize("interruption", INTERRUPTIONS)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_collection_at_any_allocation_changes_nothing_under_the_kernel(call: str, interruption: str) -> None:
-    """Whatever a callback of the collector does to a key, the call that it interrupts ends as it should."""
+    """A callback of the collector may do anything to a key: the call that it interrupts ends as it should."""
     quiet = Quiet()
     current = quiet.keys[0]
     with collecting(lambda: INTERRUPTIONS[interruption](quiet, current)) as done:

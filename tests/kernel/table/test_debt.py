@@ -109,7 +109,7 @@ def test_a_debt_that_is_made_at_once_is_waited_for_as_its_algorithm_says(counted
 
 
 def test_a_single_slice_forgets_a_debt_with_its_window() -> None:
-    """As the fixed window does that it is."""
+    """The fixed window, which it is, does so."""
     node = Lone(Limit(100, 60, algorithm="sliding-slices", slices=1))
     node.limiter.reserve("ada", 1).settle(1000)
 
@@ -134,7 +134,7 @@ def test_a_debt_of_half_a_quota_takes_half_of_the_next_window(counted: str) -> N
 
 @pytest.mark.parametrize("counted", ["sliding-slices", "token-bucket"])
 def test_in_the_long_run_a_key_in_debt_gets_no_more_than_its_quota(counted: str) -> None:
-    """What is admitted within ten windows, and what was settled at their beginning, is ten quotas in all."""
+    """The admissions of ten windows, and the settlement at their beginning, are ten quotas in all."""
     debtor = Debtor(counted)
     debtor.spends(1, 730)
 
@@ -337,7 +337,7 @@ def test_the_moment_that_ends_a_debt_is_named_exactly(
 
 
 def test_no_debt_gets_deeper_than_it_may(algorithm: str) -> None:
-    """What is beyond it is charged to the lifetime numbers alone."""
+    """The part beyond it is charged to the lifetime numbers alone."""
     debtor = Debtor(algorithm, max_debt=30)
     first, second = (debtor.limiter.reserve("ada", 50) for _ in range(2))
 
@@ -436,7 +436,7 @@ def test_a_refund_never_leaves_more_than_the_quota(algorithm: str) -> None:
 
 
 def test_a_refund_reaches_back_into_the_window_before() -> None:
-    """As far as that still counts: half of forty given back is twenty, half a window later."""
+    """A refund reaches as far as the charge still counts: half of forty given back is twenty, half a window later."""
     debtor = Debtor("sliding-window")
     debtor.limiter.allow("ada", 80)
     debtor.clock.advance(90)
@@ -453,7 +453,7 @@ def test_a_refund_reaches_back_into_the_window_before() -> None:
 
 @pytest.mark.parametrize(("on_abandon", "kept"), [("keep", 80), ("return", 0)])
 def test_an_abandoned_reservation_keeps_its_estimate_or_gives_it_back(on_abandon: str, kept: int) -> None:
-    """As it was told; also when its block ends in an exception, and in `async with`."""
+    """Its argument decides; also when its block ends in an exception, and in `async with`."""
 
     async def work(limiter: Limiter) -> None:
         async with limiter.reserve("ada", 80, on_abandon=on_abandon):  # type: ignore[arg-type]
@@ -480,7 +480,7 @@ def test_a_reservation_that_was_settled_is_not_abandoned() -> None:
 
 
 def test_only_one_that_keeps_its_estimate_can_be_settled_afterwards() -> None:
-    """What was given back is over."""
+    """A returned estimate is over."""
     keeping, returning = Debtor("sliding-window"), Debtor("sliding-window")
     with keeping.limiter.reserve("ada", 80) as kept, returning.limiter.reserve("ada", 80, on_abandon="return") as given:
         pass

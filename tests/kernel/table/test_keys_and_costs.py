@@ -69,7 +69,7 @@ def limiter(request: pytest.FixtureRequest) -> Limiter:
 def test_any_string_of_up_to_256_bytes_is_a_key(
     any_limiter: Limiter, ask: Callable[[Limiter, str], object], key: str
 ) -> None:
-    """Whatever is in it, as long as it does not begin with NUL; nothing is raised."""
+    """It may have any content that does not begin with NUL; nothing is raised."""
     ask(any_limiter, key)
 
 
@@ -128,7 +128,7 @@ def test_a_string_in_disguise_is_the_string_that_it_is() -> None:
 
 
 def test_a_disguise_is_not_kept() -> None:
-    """What the node remembers is a plain string, which cannot change its mind."""
+    """The node remembers a plain string, which cannot change its mind."""
     node = Lone("10/minute")
 
     node.admits(key=Shouting("ada"))

@@ -78,7 +78,7 @@ def calmed(view: View) -> View:
 
 @given(view=VIEWS)
 def test_strict_is_its_line(view: View) -> None:
-    """Whatever else is known."""
+    """No other fact matters."""
     assert view.line == STRICT.reach(view)
 
 
@@ -221,7 +221,7 @@ def test_available_dares_no_more_than_balanced_on_a_hot_key(view: View) -> None:
 
 @given(view=VIEWS)
 def test_naive_believes_the_last_answer(view: View) -> None:
-    """Whatever has happened since."""
+    """Later events do not change that."""
     assert floor(view.capacity - view.heard) == NAIVE.reach(view)
 
 
@@ -311,7 +311,7 @@ def test_strict_has_no_cold_allowance() -> None:
 
 
 def test_numbers_of_ones_own_change_no_policy_of_another() -> None:
-    """What is chosen is a copy."""
+    """The chosen policy is a copy."""
     choose("balanced", max_overshoot=0.5, cold_allowance=0.0)
 
     assert (0.1, 1.0) == (POLICIES["balanced"].max_overshoot, POLICIES["balanced"].cold_allowance)

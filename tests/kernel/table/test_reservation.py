@@ -116,7 +116,7 @@ def test_a_failure_in_the_block_is_not_swallowed(node: Lone) -> None:
 
 @pytest.mark.parametrize("actual", [-1, 1.5, True, "1", None, -HUGE], ids=named)
 def test_a_settlement_is_a_cost_like_any_other(node: Lone, actual: int) -> None:
-    """What is no cost is a mistake, and the reservation can still be settled afterwards."""
+    """A value that is no cost is a mistake, and the reservation can still be settled afterwards."""
     reservation = node.limiter.reserve("ada", 80)
     with pytest.raises(InvalidCost):
         reservation.settle(actual)
@@ -362,7 +362,7 @@ def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
 @settings(max_examples=tried(50, long=200))
 @given(schedule=SCHEDULES)
 def test_windows_count_the_true_costs(algorithm: str, schedule: list[Act]) -> None:
-    """Whatever is settled when, what counts is what one would count who had known the truth from the start.
+    """Windows count as one that had known the true costs from the start. Of slices that is so without a debt.
 
     Of slices that is so without a debt.
     """

@@ -79,7 +79,7 @@ def test_a_bucket_is_soft_by_a_share_of_its_burst() -> None:
 
 
 def test_a_limit_that_is_not_soft_flags_nothing() -> None:
-    """Whatever it answers."""
+    """No answer of it does."""
     limiter = soft_limiter()
 
     assert {False} == {limiter.hit("ada").over_quota for _ in range(12)}

@@ -73,7 +73,7 @@ def test_a_key_is_in_one_of_the_tables(algorithm: str) -> None:
 
 
 def test_a_look_and_a_correction_leave_the_key_where_it_is() -> None:
-    """What was used is told and given back by whichever table is asked, and no plan changes with that."""
+    """Either table tells the use and gives it back, and no plan changes with that."""
     free, pro = lone_tiers("fixed-window", "5/hour", "50/hour")
     admitted(pro, 20)
     free.refund("ada", 4)
@@ -282,7 +282,7 @@ def test_a_table_with_many_keys_is_looked_through() -> None:
 
 
 def test_nothing_is_listed_of_a_key_that_has_left() -> None:
-    """What tells where a key is grows with the keys that there are, and no further."""
+    """The index of places grows with the keys that there are, and no further."""
     free, pro = lone_tiers("fixed-window", "5/hour", "50/hour")
     for number in range(10):
         free.allow(f"c{number}")

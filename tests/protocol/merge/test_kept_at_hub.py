@@ -126,7 +126,7 @@ def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -> None:
-    """As what it has too little of would be granted again with the same exchange, and the next, and the next."""
+    """A returned line would be granted again with the same exchange, and the next, and the next."""
     quota = 8 * TIGHT
     world = world_of(algorithm, quota=quota)
     ada = world.nodes[0]
@@ -142,7 +142,7 @@ def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_limit_of_five_requests_of_any_cost_admits_five(algorithm: str, rounds: int) -> None:
-    """What is scarce is counted in requests: 1000 an hour are five of cost 200, and no node keeps a part of one."""
+    """A scarce limit is counted in requests: 1000 an hour are five of cost 200, and no node keeps a part of one."""
     world = world_of(algorithm, quota=1000)
     admitted = 0
     for _ in range(rounds):
@@ -369,7 +369,7 @@ def test_what_was_granted_is_void_once_the_key_is_reset_here() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_reset_elsewhere_makes_nothing_of_what_is_granted_here(algorithm: str) -> None:
-    """What was granted before the reset may be used after it, so the hub keeps it aside."""
+    """The hub keeps a grant from before the reset aside, as it may be used after it."""
     world = world_of(algorithm)
     ada, bob, *_ = world.nodes
     waits(ada, 1, 1, 1)
@@ -384,7 +384,7 @@ def test_a_reset_elsewhere_makes_nothing_of_what_is_granted_here(algorithm: str)
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_larger_costs_do_not_keep_smaller_ones_out(algorithm: str) -> None:
-    """What is too little for the one is granted to the others."""
+    """A rest that is too little for the one is granted to the others."""
     world = world_of(algorithm)
     ada, bob, *_ = world.nodes
     assert 3 == asks(world, bob, 1, 1, 1)
@@ -422,7 +422,7 @@ def test_no_base_line_remains_of_a_small_quota(algorithm: str) -> None:
 
 
 def test_parts_of_a_request_that_drain_of_several_nodes_are_of_use_to_one() -> None:
-    """As they are in one central bucket."""
+    """One central bucket would do so."""
     world = world_of("token-bucket")
     assert [1, 1, 1, 2] == [
         asks(world, node, *[1] * count) for node, count in zip(world.nodes, (1, 1, 1, 2), strict=True)

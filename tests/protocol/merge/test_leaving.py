@@ -65,7 +65,7 @@ def test_a_node_with_much_to_say_leaves_with_the_last_of_it() -> None:
 
 
 def test_a_node_that_has_left_does_not_use_its_lines_any_more() -> None:
-    """Whatever is asked of it afterwards."""
+    """No later request changes that."""
     pair = Pair()
     leaves(pair)
 

@@ -107,7 +107,7 @@ def test_what_was_refused_waits_if_nothing_else_does() -> None:
 
 
 def test_a_report_that_is_lost_leaves_no_mark_among_what_was_asked_for() -> None:
-    """What is said again is what waits."""
+    """The next report repeats what waits."""
     world = world_of()
     node = world.nodes[0]
     waits(node, 2)

@@ -181,7 +181,7 @@ def test_what_was_used_before_the_edge_is_found_again_behind_it() -> None:
 
 
 def test_lifetime_numbers_go_on_under_the_same_account() -> None:
-    """What was never confirmed is told, what was is not told again."""
+    """Unconfirmed numbers are reported, confirmed ones are not reported again."""
     pair = Pair()
     pair.node.admitted_of(7)
     pair.lease_ends()
@@ -206,7 +206,7 @@ def test_the_fleet_refuses_nothing_for_ever_after_a_lapse() -> None:
 
 
 def test_a_bucket_keeps_its_fill() -> None:
-    """What it counts twice drains before long."""
+    """The part that it counts twice drains before long."""
     world = World(Limit(500, HOUR_S, algorithm="gcra"), STRICT)
     (node,) = world.nodes
     node.exchanges_with(world.hub)

@@ -82,7 +82,7 @@ def test_windows_begin_with_first_hits(hub_us: int, told: int, known: int, asked
     )
 )
 def test_no_two_windows_of_a_cell_begin_within_one_windows_length(steps: list[tuple[int, int | None, bool]]) -> None:
-    """Whatever nodes tell; and each of them lasts as long as it should."""
+    """Nodes may report any; and each window lasts as long as it should."""
     hub_us, known = 1_000_000, -1
     opened: list[int] = []
     for pause_us, offset_us, asked in steps:

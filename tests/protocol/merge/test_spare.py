@@ -80,7 +80,7 @@ def test_what_was_granted_beyond_what_was_asked_for_goes_back(algorithm: str) ->
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_node_with_spare_rights_keeps_them(algorithm: str) -> None:
-    """As all limits did, and do that are not kept at the hub."""
+    """Limits that are not kept at the hub do so."""
     world = kept_at_hub(algorithm, quota=30)
     for node in world.nodes:
         node.table.leave_spare_at_hub(leave=False)

@@ -52,7 +52,7 @@ class TestEmbeddedHub(HubContract, ReaderContract):
         await redis.close()
 
     def test_a_console_of_another_user_of_the_server_sees_snapshots(self) -> None:
-        """As at the Redis that it is; a port that is missing here would have each console show one process alone."""
+        """It is a Redis like any; a port that is missing here would have each console show one process alone."""
         hub = self.make_hub(ManualClock(0.0))
         other = self.join(hub)
         assert isinstance(hub, SnapshotBoard)

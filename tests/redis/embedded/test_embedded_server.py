@@ -123,7 +123,7 @@ def test_the_server_ends_with_its_last_user(directory: Path, end: Callable[[User
 
 
 def test_the_directory_may_go_once_nobody_uses_the_server(directory: Path) -> None:
-    """What stays of a name are a log and two locks; the next process that uses the name makes its directory anew."""
+    """A log and two locks stay of a name; the next process that uses the name makes its directory anew."""
     with User() as ada:
         ada.says("report 30")
     eventually(lambda: not _processes(directory), "the server is gone")
@@ -207,7 +207,7 @@ def test_a_server_that_was_only_stopped_goes_on(directory: Path) -> None:
 
 
 def test_a_keeper_that_was_killed_takes_its_server_along(directory: Path) -> None:
-    """What it leaves in the directory deceives nobody: the next exchange starts another."""
+    """Its remains in the directory deceive no process: the next exchange starts another."""
     with User() as ada:
         before = ada.says("hello")
         _kill(_keepers(directory))
@@ -347,7 +347,7 @@ def test_without_any_server_the_extra_that_brings_one_is_named(monkeypatch: pyte
 
 
 def test_agents_of_two_processes_share_a_limit(directory: Path) -> None:
-    """As it is used: one line of code, and nothing to install or to start."""
+    """One line of code is enough, and nothing to install or to start."""
     code = (
         "import sys; from reconverge import Agent\n"
         "with Agent('embedded://shared', policy='strict', sync_interval=0.02) as agent:\n"

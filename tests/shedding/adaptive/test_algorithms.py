@@ -36,7 +36,7 @@ class TestAll:
     def test_the_limit_stays_between_its_ends(
         self, kind: type[Aimd | Vegas | Gradient2], windows: list[Sample]
     ) -> None:
-        """Whatever is measured, a limit is from its least to its most."""
+        """A limit is from its least to its most, with any measurements."""
         algorithm = kind(initial=10, min_limit=3, max_limit=50)
 
         for each in windows:
@@ -99,7 +99,7 @@ class TestAimd:
     """Additive increase, multiplicative decrease."""
 
     def test_it_adds_one_and_takes_a_tenth(self) -> None:
-        """As published: one more after a window without drops, nine tenths after one with."""
+        """The publication has it so: one more after a window without drops, nine tenths after one with."""
         assert 21 == after(Aimd(initial=20), window(50, 20))
         assert 90 == after(Aimd(initial=100), window(50, 100, dropped=True))
 
@@ -122,7 +122,7 @@ class TestVegas:
         [(50, 112), (51, 112), (52.5, 102), (53, 102), (53.2, 100), (56, 100), (59, 98), (500, 98)],
     )
     def test_it_goes_by_the_length_of_the_queue(self, round_trip: float, limit: int) -> None:
-        """As published, at 100: +12 up to a queue of 2, +2 below 6, nothing up to 12, and -2 beyond."""
+        """The publication has, at 100: +12 up to a queue of 2, +2 below 6, nothing up to 12, and -2 beyond."""
         assert limit == after(Vegas(initial=100), window(50, 1), window(round_trip, 100))
 
 
@@ -130,14 +130,14 @@ class TestGradient2:
     """By the ratio of round trips."""
 
     def test_a_gradient_of_one_adds_a_fifth_of_the_queue(self) -> None:
-        """As published: with room for 4 and a smoothing of 0.2, five windows without a queue add 4."""
+        """The publication has it so: with room for 4 and a smoothing of 0.2, five windows without a queue add 4."""
         algorithm = Gradient2(initial=100)
         after(algorithm, *[window(50, 100)] * 5)
 
         assert 104 == round(algorithm._exact, 9)
 
     def test_the_gradient_is_one_half_at_least(self) -> None:
-        """As published: however long round trips are, a window takes a tenth of the limit at most."""
+        """The publication has it so: however long round trips are, a window takes a tenth of the limit at most."""
         assert 90 == after(Gradient2(initial=100), window(50, 1), window(50_000, 100))
 
     @given(limit=st.integers(min_value=5, max_value=1000))

@@ -50,7 +50,7 @@ def in_threads(work: Callable[[int], None], numbers: Iterable[int]) -> None:
 def test_no_more_run_than_the_limit(
     limit: int, guarantees: tuple[float, ...] | None, steps: list[tuple[bool, int, int]]
 ) -> None:
-    """Whatever starts and ends, of whichever class, the sum of what runs is what is counted, and within the limit."""
+    """The sum of running requests, of all classes, is the count, and within the limit."""
     slots = Slots(limit, 3, guarantees)
     now_ns = 0
     for start, rank, passed in steps:
@@ -87,7 +87,7 @@ def test_a_class_that_sends_nothing_wastes_no_slot() -> None:
 
 
 def test_a_class_that_begins_gets_what_is_freed() -> None:
-    """What the first class was refused is left free for it when requests of the second end."""
+    """The slots that the first class was refused are left free for it when requests of the second end."""
     slots = Slots(10, 2)
     taken(slots, 1, 10)
     taken(slots, 0, 1)

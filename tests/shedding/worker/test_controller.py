@@ -31,7 +31,7 @@ def stepped(controller: Controller, pressure: float, steps: int, **more: float) 
     )
 )
 def test_the_fraction_is_between_nothing_and_its_most(steps: list[tuple[float, float, float]]) -> None:
-    """Whatever is measured, no numbers included, the rejected fraction is a number from 0 to its ceiling."""
+    """The rejected fraction is from 0 to its ceiling, with any measurements, NaN included."""
     controller = Controller()
 
     for pressure, elapsed_s, ceiling in steps:
@@ -75,7 +75,7 @@ def test_there_is_no_wind_up() -> None:
 
 
 def test_a_ceiling_does_not_wind_up_either() -> None:
-    """What a lower ceiling has kept back is not there when the pressure falls and the flood is forgotten."""
+    """The part that a lower ceiling has kept back is not there when the pressure falls and the flood is forgotten."""
     controller = Controller()
     stepped(controller, 10.0, 1000, rejected_max=0.3)
 

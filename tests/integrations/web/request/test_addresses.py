@@ -66,7 +66,7 @@ def test_what_is_too_long_for_an_address_is_not_remembered() -> None:
     ],
 )
 def test_proxies_are_believed_from_the_last_to_the_first_that_is_not_trusted(said: str | None, expected: str) -> None:
-    """What stands before that is what the client has made up; what cannot be read is not guessed at."""
+    """The client has made up all that stands before that; an unreadable part is not guessed at."""
     assert expected == client(said)
 
 
@@ -148,14 +148,14 @@ def test_nothing_that_is_said_breaks_it(said: str, header: str) -> None:
 
 @given(st.text(alphabet='abcfor=",;:[]. 123\\'))
 def test_whoever_a_trusted_proxy_names_cannot_be_replaced(forged: str) -> None:
-    """Whatever a client writes before what the proxy adds, it is taken for the one that was added, or the proxy."""
+    """The request is taken for the address that the proxy adds, or the proxy, with anything written before it."""
     assert client(f"{forged}, for={CLIENT}", header="Forwarded") in {CLIENT, PROXY}
     assert CLIENT == client(f"{forged}, {CLIENT}")
 
 
 @pytest.mark.parametrize("trusted", ["::ffff:10.0.0.0/104", "::ffff:10.0.0.1"])
 def test_a_network_of_ipv4_may_be_written_as_ipv6_has_it(trusted: str) -> None:
-    """As a socket for both tells of its peers."""
+    """A socket for both tells its peers so."""
     assert CLIENT == client(CLIENT, trusted=trusted)
     assert CLIENT == client(CLIENT, trusted=trusted, peer=f"::ffff:{PROXY}")
 

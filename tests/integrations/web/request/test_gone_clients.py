@@ -44,7 +44,7 @@ class Shop:
 def test_a_client_that_has_reset_its_connection_is_served_nothing_that_its_address_would_count(
     key: Any, missing: str
 ) -> None:
-    """Whatever the rule says of requests without a key: no response could reach that client."""
+    """The rule for requests without a key does not matter: no response could reach that client."""
     shop = Shop(missing=missing, **({} if key is None else {"key_func": key}))
     shop.ask(ADA)
     before = shop.served

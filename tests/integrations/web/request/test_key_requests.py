@@ -73,7 +73,7 @@ def test_what_aiohttps_requests_have_is_there(agent: Agent, key: Callable[[Any],
 def test_the_log_names_the_function_that_has_failed_where_requests_are_refused_for_it(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As it does where they go on: the limit's name alone does not say what to mend."""
+    """The limit's name alone does not tell what to mend, here and where requests go on."""
 
     def of_tenant(_request: object) -> str:
         raise KeyError("X-Tenant")

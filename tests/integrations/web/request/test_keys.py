@@ -95,7 +95,7 @@ def test_together_is_a_coroutine_function_if_a_part_is() -> None:
 
 
 def test_a_function_of_nothing_is_asked_without_the_request() -> None:
-    """As Flask's users write them; what takes more is refused at once."""
+    """Flask's users write them so; a function with more parameters is refused at once."""
     assert "ada" == asks(lambda: "ada")(PlainRequest())
     assert "GET" == asks(lambda request: request.method)(PlainRequest())
     with pytest.raises(InvalidSetting, match="takes more than the request"):
@@ -206,7 +206,7 @@ PARTS = st.lists(st.text(alphabet="a|%7C25", min_size=1, max_size=3), min_size=1
 @example(["a|a"], ["a", "a"])
 @example(["a%7Ca"], ["a|a"])
 def test_different_parts_make_different_keys(one: list[str], other: list[str]) -> None:
-    """Whatever stands in them."""
+    """The parts may have any content."""
     assert (one == other) == (joined(one) == joined(other))
 
 

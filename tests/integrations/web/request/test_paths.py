@@ -372,7 +372,7 @@ class RestOfWerkzeug(BaseConverter):
 
 @pytest.mark.parametrize("rule", ["/rest/{x}", "/rest/{name:rest}"])
 def test_a_type_of_the_applications_own_may_have_slashes_in_starlette(rule: str) -> None:
-    """What the type is called says nothing of its values: the expression does that it compares them with."""
+    """The expression that it matches values with tells that, and not the name of the type."""
     register_url_convertor("rest", Rest())
     guard = Guard("memory://")
     inner = Starlette(routes=[Route("/rest/{name:rest}", endpoint), Route("/items/{id:int}", endpoint)])
@@ -384,7 +384,7 @@ def test_a_type_of_the_applications_own_may_have_slashes_in_starlette(rule: str)
 
 @pytest.mark.parametrize("rule", ["/rest/{x}", "/rest/<rest:name>"])
 def test_a_type_of_the_applications_own_may_have_slashes_in_flask(rule: str) -> None:
-    """As in Starlette."""
+    """Flask does as Starlette."""
     inner = flask.Flask("typed")
     inner.url_map.converters["rest"] = RestOfWerkzeug
     inner.add_url_rule("/rest/<rest:name>", "rest", lambda name: name)
@@ -483,7 +483,7 @@ get_wsgi_application()
     ],
 )
 def test_django_tells_it_when_the_server_starts(paths: list[str], near: str | None) -> None:
-    """What an expression says that is no plain path, and a prefix of the server, may be right."""
+    """An expression that is no plain path, and a prefix of the server, may be right."""
     script = DJANGO.replace("PATHS,", f"{paths!r},")
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
@@ -526,7 +526,7 @@ print(*(client.get(f"/{part}/{name}").status_code for part in ["rest", "odd"] fo
     ],
 )
 def test_a_type_of_the_applications_own_may_have_slashes_in_django(path: str, statuses: str) -> None:
-    """As in Starlette; an expression in a route is such a type, too."""
+    """An expression in a route is such a type, too."""
     script = DJANGO_TYPES.replace("PATH]", f"{path!r}]")
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
