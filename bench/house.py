@@ -29,7 +29,7 @@ from typing import Final
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
-DOCSTRINGS: Final = (*PACKAGES, Path("bench"))
+DOCSTRINGS: Final = (*PACKAGES, Path("bench"), Path("tests"))
 NOT_YET: Final = tuple(f"agent/reconverge/{room}/" for room in ("contracts", "limiter", "published"))
 """Rooms whose docstrings are still to be written."""
 NO_SENTENCE: Final = ("See", "What", "Have", "Whatever")

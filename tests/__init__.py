@@ -1,1 +1,1 @@
-"""What is claimed, and shown to be so."""
+"""Claims, each shown to be true."""

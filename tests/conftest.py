@@ -1,4 +1,4 @@
-"""What every test can ask for."""
+"""The fixtures of every test."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(file: str) -> int:
-    """What comes before what: by the place in the list, or after all of it."""
+    """Returns the place of a file: that in the list, or after all of it."""
     if file in LONGEST:
         return LONGEST.index(file)
     if file in EASILY_DISTURBED:
@@ -141,7 +141,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_configure() -> None:
-    """Have programs that tests start react to Ctrl-C, also where the tests themselves are told to ignore it.
+    """Lets programs that tests start react to Ctrl-C, also where the tests themselves are told to ignore it.
 
     `nohup make test &` in a script ignores SIGINT, and every program that is started inherits that.
     """

@@ -17,7 +17,7 @@ from tests.support.programs.churn import ACTIVITIES
 from tests.support.twin import PATHS, ROOT
 
 RESIDENT_MAX = 4 * 1024**2
-"""What the allocator and the collector may have in hand; a kilobyte lost in every round would be a quarter of it."""
+"""The allocator and the collector may have so much in hand; a kilobyte lost in every round would be a quarter of it."""
 
 
 @pytest.mark.parametrize("activity", ACTIVITIES)

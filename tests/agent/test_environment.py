@@ -23,7 +23,7 @@ agents[0].limit("login", "10/minute").allow("ada")
 
 
 def logged_by(program: str, **environment: str) -> list[str]:
-    """What a program wrote to stderr, line by line, without any configuration of logging."""
+    """Runs a program and returns the lines of its stderr, without any configuration of logging."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -42,7 +42,6 @@ def limiters(agent: Agent) -> list[Limiter]:
 
 
 def forget(agent: Agent, identity: str = IDENTITY, wait: float = 20.0) -> Forgotten:
-    """Have an agent forget an identity, as a program without a loop does."""
     return asyncio.run(agent.forget(identity, wait=wait))
 
 

@@ -34,7 +34,7 @@ from tests.support.waiting import eventually, eventually_in_loop
 
 
 async def _introduce(agent: Agent, key: str = "ada") -> int:
-    """As `introduce`, in the loop that exchanges."""
+    """Does as `introduce`, in the loop that exchanges."""
     login = agent.limit("login", NEVER_FULL)
     admitted = admitted_of(login, 1, key)
     await eventually_in_loop(lambda: heard(login, key), f"the hub's answer for {key}")
@@ -359,10 +359,10 @@ class DeafHub:
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
+        """Does nothing."""
 
     def net(self, limit: str) -> int:
-        """What it knows to have been admitted."""
+        """Returns the admissions that it knows of."""
         return asyncio.run(self.totals()).get(limit, Totals(0, 0)).net
 
 

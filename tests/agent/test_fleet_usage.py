@@ -22,7 +22,7 @@ HOURLY = "100/hour"
 
 
 def ask(agent: Agent, key: str = "ada", limit: str = "login") -> FleetUsage:
-    """What the agent says of the whole fleet, asked from an event loop of its own."""
+    """Asks the agent about the whole fleet, from an event loop of its own."""
     return asyncio.run(agent.fleet_usage(agent.limiter(limit), key))
 
 

@@ -35,7 +35,6 @@ SHARD = SyncerStats(
 
 
 def snapshot(*shards: SyncerStats, keys: int = 0, running: bool = True) -> AgentStats:
-    """What an agent says of itself."""
     return AgentStats("redis://", running, "pure", keys, {}, shards, 0)
 
 

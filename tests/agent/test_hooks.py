@@ -209,7 +209,6 @@ def test_a_forked_child_looks_for_itself() -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture, *events: Refused, **settings: object) -> list[logging.LogRecord]:
-    """What a logger is told about refusals."""
     caplog.set_level(logging.INFO)
     hooks = LogHooks(**settings)  # type: ignore[arg-type]  # whatever the test says
     for event in events:

@@ -25,7 +25,7 @@ CYCLES = 50
 
 @pytest.fixture
 def nothing_left_over() -> Iterator[None]:
-    """What other tests have left to the garbage collector is not counted here, and what this one leaves is."""
+    """Counts nothing that other tests have left to the garbage collector, and all that this one leaves."""
     gc.collect()
     yield
     gc.collect()

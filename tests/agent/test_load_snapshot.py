@@ -29,7 +29,7 @@ from tests.support.waiting import eventually
 
 
 def told(name: str, load: LoadSnapshot | None) -> StackLoad | None:
-    """What is said of the stack of that name; other tests may have left stacks of other names."""
+    """Returns the load of the stack of that name; other tests may have left stacks of other names."""
     return next((each for each in (load.stacks if load is not None else ()) if each.name == name), None)
 
 
@@ -68,10 +68,10 @@ class Odd:
         self._readings = readings
 
     def enter(self, arrival: Arrival) -> None:
-        """See `Layer.enter`."""
+        """Does nothing."""
 
     def enter_anyway(self, arrival: Arrival) -> None:
-        """See `Layer.enter_anyway`."""
+        """Does nothing."""
 
     def readings(self) -> Mapping[str, float]:
         told: dict[str, Any] = {name: each() if callable(each) else each for name, each in self._readings.items()}

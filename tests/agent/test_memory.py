@@ -268,7 +268,7 @@ def test_64_threads_on_limits_that_share_one_parent_admit_what_it_may(restless: 
 
 
 def _all_at_once(decide: Callable[[int, int], Answer], *, attempts: int) -> tuple[Counter[Answer], int]:
-    """Have 64 threads decide at the same time; returns their answers, and how often another thread came to decide."""
+    """Lets 64 threads decide at the same time; returns their answers, and how often another thread came to decide."""
     barrier = threading.Barrier(THREADS)
     journal: list[tuple[int, Answer]] = []
 

@@ -56,7 +56,6 @@ def _declared_twice(first: str, second: str, **settings: Any) -> None:
 
 
 def _wrong(value: object) -> Any:
-    """What a type checker would have caught."""
     return cast("Any", value)
 
 

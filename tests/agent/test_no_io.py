@@ -44,8 +44,6 @@ class BrokenSockets:
         self.uses: dict[int, int] = {}
 
     def instead_of(self, _original: object) -> Callable[..., Any]:
-        """What fails in place of a function."""
-
         def fail(*_arguments: object, **_named: object) -> Any:
             thread_id = threading.get_ident()
             self.uses[thread_id] = self.uses.get(thread_id, 0) + 1

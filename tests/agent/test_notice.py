@@ -29,7 +29,6 @@ print(agents[0].stats().kernel)
 
 
 def said_by(program: str, **environment: str) -> tuple[list[str], list[str]]:
-    """What a program printed, and what it logged, line by line."""
     kept = {name: value for name, value in os.environ.items() if name != "RECONVERGE_NO_EXTENSIONS"}
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -70,7 +70,6 @@ class Exchanging:
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged about the hub, in two words each."""
     ours = [record.getMessage() for record in caplog.records if getattr(record, "hub", "") == HUB]
     return [next(word for word in OUTAGE if word in message) for message in ours]
 

@@ -196,7 +196,7 @@ class Board:
         self._url = url
 
     def watch(self) -> None:
-        """Have a console be open."""
+        """Keeps a console open."""
 
         async def run() -> None:
             hub = RedisHub(self._url, HubSettings("shop", 5.0))

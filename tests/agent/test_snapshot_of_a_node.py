@@ -32,7 +32,6 @@ def agent(clock: ManualClock) -> Agent:
 
 
 def limit_of(agent: Agent, name: str = "login") -> LimitSnapshot:
-    """What an agent's snapshot says of a limit."""
     return next(each for each in agent.snapshot().limits if each.name == name)
 
 

@@ -105,5 +105,5 @@ def good_story() -> Story:
 
 
 def kinds(case: Case) -> set[str]:
-    """What the judge finds wrong."""
+    """Returns the kinds of violations that the judge finds."""
     return {violation.kind for violation in violations(case)}

@@ -32,7 +32,6 @@ def recorder(tmp_path: Path) -> Recorder:
 
 
 def decide(recorder: Recorder, key: str) -> None:
-    """Have a decision written down."""
     recorder.decided("ours", ADMITTED, key=key, cost=2, t_ns=10, took_ns=5, wall_ns=7_400_000_000)
 
 

@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     result = CliRunner().invoke(app, ["contracts", *map(str, words)])
     if isinstance(result.exception, ReconvergeError):
         return Said(2, result.stdout, str(result.exception))

@@ -55,12 +55,11 @@ def at(redis_server: RedisServer) -> tuple[str, ...]:
 
 
 def run(*words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     return said_by("contracts", *words)
 
 
 def contract_of(identity: str, at: tuple[str, ...]) -> Any:
-    """What is said of a customer."""
     return json.loads(run("get", identity, *at).stdout)["contract"]
 
 

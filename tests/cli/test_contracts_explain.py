@@ -64,12 +64,10 @@ def node(at: tuple[str, ...], redis_server: RedisServer) -> Iterator[Contracts]:
 
 
 def explain(*words: object) -> Said:
-    """What is said of a customer."""
     return said_by("contracts", "explain", *words)
 
 
 def used(*words: object) -> dict[str, int]:
-    """What the hub has of each limit."""
     return {each["name"]: each["used"] for each in json.loads(explain(*words, "--json").stdout)["limits"]}
 
 

@@ -37,7 +37,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 
 
 def figures(result: Result) -> dict[str, object]:
-    """What was printed as JSON."""
     assert result.exit_code == 0, result.output
     printed: dict[str, object] = json.loads(result.stdout)
     return printed
@@ -127,7 +126,7 @@ def test_nothing_else_is_left_in_the_directory(shown: tuple[Path, Result]) -> No
 
 
 def shown_without(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
-    """What a short demonstration prints, in an empty directory, where that room of the commands finds no package."""
+    """Runs a short demonstration in an empty directory, where that room of the commands finds no package."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "PHASE_S", 3.0)
     monkeypatch.setattr(f"reconverge.cli.{room}.find_spec", lambda _name: None)

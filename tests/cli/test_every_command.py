@@ -61,13 +61,12 @@ def options_of(command: Any) -> dict[str, Any]:
 
 
 def examples_in(text: str) -> list[str]:
-    """What can be copied out of a help text."""
     return [line.strip().removeprefix("$ ") for line in text.splitlines() if line.strip().startswith("$ reconverge ")]
 
 
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
-    """What `-h` prints of every command, on a terminal of eighty columns."""
+    """Returns the output of `-h` for every command, on a terminal of eighty columns."""
     from typer.testing import CliRunner  # noqa: PLC0415  # beside the processes of the other tests
 
     runner = CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
@@ -163,7 +162,7 @@ def test_statuses_are_those_that_are_written_down(status: int, words: tuple[str,
 
 
 def on_a_terminal(*words: str, **environment: str) -> str:
-    """What a command prints where its output is a terminal."""
+    """Runs a command with a terminal for its output."""
     ours, theirs = pty.openpty()
     kept = {name: each for name, each in os.environ.items() if not name.startswith(("RECONVERGE_", "NO_COLOR"))}
     process = subprocess.Popen(

@@ -46,7 +46,7 @@ def own_data(redis_server: RedisServer) -> None:
 
 
 def run(server: RedisServer, *words: str) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     result = CliRunner().invoke(app, ["forget", *words, "--hub", server.url, "--namespace", "shop"])
     if isinstance(result.exception, ReconvergeError):
         return Said(2, result.stdout, str(result.exception))

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 
 def run(*words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     result = CliRunner().invoke(app, ["hub", *map(str, words)])
     if isinstance(result.exception, ReconvergeError):
         return Said(2, result.stdout, str(result.exception))

@@ -1,4 +1,4 @@
-"""What `demo` and `replay` time is what an application calls, and is printed as that."""
+"""Goal: `demo` and `replay` time the call of an application, and print that."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def slowed(call: object, took_ns: list[int]) -> object:
 
 
 def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> History:
-    """What a node of the fleet, alone and in this process, tells of twenty requests."""
+    """Runs a node of the fleet, alone and in this process, with twenty requests."""
     monkeypatch.setattr("reconverge.cli.replay.worker.signal.signal", lambda *_: signal.SIG_DFL)
     # A node is silent about outages; this process goes on after it.
     monkeypatch.setattr(logging.getLogger("reconverge"), "setLevel", lambda _: None)

@@ -25,7 +25,7 @@ DAY_S = 86_400
 
 
 def run(server: RedisServer, *words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     where = ["--hub", server.url, "--namespace", "shop"]
     result = CliRunner().invoke(app, ["usage", str(words[0]), *where, *map(str, words[1:])])
     if isinstance(result.exception, ReconvergeError):
@@ -57,7 +57,6 @@ def used(redis_server: RedisServer) -> RedisServer:
 
 
 def yesterday() -> str:
-    """As the commands name it."""
     return period_name(period_at("day", SystemClock.wall_ns() / 1e9 - DAY_S))
 
 
@@ -128,7 +127,7 @@ def test_export_writes_each_event_once(form: str, used: RedisServer, tmp_path: P
 
 
 def lead(server: RedisServer, exporter: str, keep_s: float) -> None:
-    """Have another exporter lead that is not heard of again."""
+    """Makes another exporter lead that is not heard of again."""
     hub = RedisHub(server.url, HubSettings("shop", 30.0))
     assert on(hub, lambda: hub.usage.lead_export("hour", exporter, keep_s)).leads
 

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `reconverge` says in a process of its own."""
+    """Runs `reconverge` in a process of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
     return subprocess.run(
         [sys.executable, "-m", "reconverge.cli", *words],

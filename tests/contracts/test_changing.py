@@ -24,7 +24,7 @@ def holding(document: Document, identity: str = "ada", now_s: float = NOW_S) -> 
 
 
 def changed(said: Any, *, now_s: float = NOW_S, before: Document | None = None) -> Document:
-    """What holds after that was said of ada, on the plan `free` before."""
+    """Puts ada on that contract, from the plan `free`."""
     return with_customer(before or checked(shop(ada="free")), "ada", said, now_s=now_s)
 
 

@@ -209,7 +209,6 @@ class Cut(MemoryHub):
     """Makes whatever is too long look as if it were not."""
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
-        """As much as may be."""
         page = await super().get_page(digest, bytes_max=bytes_max)
         return None if page is None else page[:bytes_max]
 

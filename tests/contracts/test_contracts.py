@@ -49,7 +49,6 @@ def contracts_of(
 
 
 def changed(contracts: Contracts, **customers: Any) -> None:
-    """Have customers be on other plans."""
     contracts.replace({"plans": PLANS, "unknown": "free", "customers": customers})
 
 

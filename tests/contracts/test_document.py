@@ -69,7 +69,7 @@ def changed(path: str, value: Any) -> Table:
 
 
 def mistake(said: object) -> InvalidContracts:
-    """What is wrong with a document."""
+    """Returns the mistake in a document."""
     with pytest.raises(InvalidContracts) as caught:
         checked(said)
     return caught.value

@@ -24,7 +24,6 @@ OFF = PlanLimit(Limit.parse(EVERYTHING), switch=Switching("off"))
 
 
 def imported(directory: Path, text: str, customer: str | None = None) -> Imported:
-    """What a file becomes."""
     path = directory / "envoy.yaml"
     path.write_text(text)
     return imported_from_envoy(Source(path), customer)

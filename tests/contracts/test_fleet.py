@@ -48,7 +48,7 @@ def publish(url: str) -> None:
 
 
 def set_by_command(url: str, plan: str) -> None:
-    """As an operator does on a terminal."""
+    """Sets a plan as an operator does on a terminal."""
     words = ["contracts", "set", "acme", plan, "--hub", url, "--namespace", "shop", "--author", "grace"]
     said = CliRunner().invoke(app, words, env={"RECONVERGE_SETTINGS_SECRET": SECRET})
 
@@ -56,7 +56,7 @@ def set_by_command(url: str, plan: str) -> None:
 
 
 def set_over_http(url: str, plan: str) -> None:
-    """As a console does."""
+    """Sets a plan as a console does."""
 
     async def setting() -> None:
         hub = RedisHub(url, HubSettings("shop", 5.0))

@@ -41,7 +41,7 @@ KEY_SECRET = "of the keys, and long enough"  # noqa: S105  # a test's own
 
 
 def publish(url: str, document: dict[str, Any]) -> None:
-    """Have a document be that of the namespace `shop`."""
+    """Publishes a document to the namespace `shop`."""
 
     async def publishing() -> None:
         hub = RedisHub(url, HubSettings("shop", 5.0))
@@ -106,18 +106,17 @@ def pair(make_agent: MakeAgent, hub: Hub, document: dict[str, Any], **settings: 
 
 
 def by_reader(hub: Hub, document: dict[str, Any], customer: str, **facts: str) -> Explanation:
-    """What a program says that is no node."""
+    """Explains as a program that is no node."""
     explainer = HubExplainer(hub, "hub", namespace="shop", document=checked(document), clock=SystemClock())
     return asyncio.run(explainer.explain(customer, **facts))
 
 
 def by_node(contracts: Contracts, customer: str, **facts: str) -> Explanation:
-    """What a node says of the fleet."""
     return asyncio.run(contracts.explain_fleet(customer, **facts))
 
 
 def figures(explanation: Explanation) -> list[tuple[object, ...]]:
-    """What stands still while time goes on."""
+    """Returns the figures that stand still while time goes on."""
     return [_figures(each) for each in explanation.limits]
 
 

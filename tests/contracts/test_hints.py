@@ -109,7 +109,6 @@ class HintingNode:
 
     @property
     def thread(self) -> _Listening:
-        """What listens now."""
         assert self.listener._thread is not None
         return self.listener._thread
 

@@ -52,7 +52,7 @@ def jobs_of(contracts: Contracts, customer: str) -> Limiter:
 
 
 def taken(contracts: Contracts, customer: str, times: int) -> list[Slot]:
-    """As many of so many slots as there were."""
+    """Acquires so many slots, and returns those that there were."""
     slots = [jobs_of(contracts, customer).slot(customer).acquire() for _ in range(times)]
     return [slot for slot in slots if slot]
 

@@ -91,12 +91,10 @@ def node(hub: OddHub, clock: ManualClock) -> DecidingNode:
 
 
 def publish(hub: MemoryHub, clock: ManualClock, said: dict[str, Any]) -> None:
-    """Have a document be that of the fleet."""
     asyncio.run(book_at(hub, clock).replace(said, author="root"))
 
 
 def set_plan(hub: MemoryHub, clock: ManualClock, customer: str, said: Any) -> None:
-    """Have a customer be on another plan."""
     asyncio.run(book_at(hub, clock).set_customer(customer, said, author="root"))
 
 
@@ -449,7 +447,6 @@ def test_a_page_with_many_own_limits_has_room_and_is_fetched_no_more_often(
 
 
 def heaviest_page(node: DecidingNode) -> int:
-    """What the heaviest page takes that a node holds."""
     return max(page.weight for page in node.demand.held.values())
 
 

@@ -52,7 +52,7 @@ DOCUMENTS = {
 
 
 def joined(parts: Divided) -> Document:
-    """What the pages say."""
+    """Reads the document back from its pages."""
     return Pages().of_payloads(parts.pages, parts.outline)
 
 

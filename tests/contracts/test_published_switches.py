@@ -26,7 +26,6 @@ PLANS: dict[str, Any] = {
 
 
 def obeying(agent: Agent, **limits: LimitOverride) -> None:
-    """Have an agent obey these settings."""
     agent._apply(
         FleetSettings("shop", 1, 0, 1000, limits={name.replace("_", "/"): each for name, each in limits.items()})
     )

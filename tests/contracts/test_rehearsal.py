@@ -38,7 +38,6 @@ def request(second: float, customer: str = "ada", **more: Any) -> Request:
 def rehearsed(
     current: Document | None, candidate: Document, requests: Iterable[Request], shape: Shape | None = None
 ) -> Outcome:
-    """What comes of a change."""
     rehearsal = Rehearsal(current, candidate, shape or Shape())
     for each in requests:
         rehearsal.see(each)

@@ -30,7 +30,7 @@ BEYOND = {
     "a quota of nothing": put("plans.free.limits.api", "0/s"),
     "a cost that never fits": put("plans.free.limits.users.costs.GET", 1000),
 }
-"""What is wrong only beside other fields, or inside a limit string."""
+"""Documents that are wrong only beside other fields, or inside a limit string."""
 FINE = (
     "'0/s'",
     "'1000000000001/s'",

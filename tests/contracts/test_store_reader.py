@@ -63,17 +63,16 @@ def node(hub: MemoryHub, clock: ManualClock) -> Node:
 
 
 def published(hub: MemoryHub, said: dict[str, Any], clock: ManualClock, **how: Any) -> int:
-    """Have a document be that of the fleet; returns its version."""
+    """Publishes a document to the fleet; returns its version."""
     return asyncio.run(book_at(hub, clock, **how).replace(said, author="root"))
 
 
 def put_index(hub: MemoryHub, payload: bytes) -> None:
-    """Have that be read in place of the index, as any node with the hub's password could."""
+    """Puts a payload in place of the index, as any node with the hub's password could."""
     hub._index = payload, 1 << 62
 
 
 def index_at(hub: MemoryHub) -> bytes:
-    """As it is there."""
     assert hub._index is not None
     return hub._index[0]
 
@@ -377,7 +376,6 @@ def test_a_file_that_cannot_be_written_stops_nothing(hub: MemoryHub, clock: Manu
 
 
 def follow(agent: Agent, told: list[int]) -> ContractsReader:
-    """Have it follow the contracts of its hub."""
     return agent.follow(
         lambda clock, interval_ns: ContractsReader(
             Verifier(INDEX, "shop", Secrets(SECRET)),

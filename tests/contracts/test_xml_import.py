@@ -23,7 +23,6 @@ CONTRACT = f"<Contract>\n<Identifier>User1235</Identifier>\n{HOURLY}{DAILY}</Con
 
 
 def imported(directory: Path, written: str | bytes) -> Imported:
-    """What a file becomes."""
     path = directory / "contract.xml"
     path.write_bytes(written.encode() if isinstance(written, str) else written)
     return imported_from_xml(path)

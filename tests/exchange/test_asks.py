@@ -80,7 +80,7 @@ def shard_of(agent: Agent, key: str) -> int:
 
 
 def writes_of_this_thread(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What is written to sockets on the calling thread from now on."""
+    """Lists the writes to sockets on the calling thread from now on."""
     written: list[bytes] = []
     caller, original = threading.get_ident(), socket.socket.send
 

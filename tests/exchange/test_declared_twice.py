@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said of limits that several nodes declare."""
+    """Returns the warnings about limits that several nodes declare."""
     return [
         each.getMessage() for each in caplog.records if "another node of this namespace declares" in each.getMessage()
     ]

@@ -106,7 +106,7 @@ class Driven(Node):
         self.exchanges.take_over()
 
     def faults(self) -> list[str]:
-        """What an interruption has left behind, after all has been said."""
+        """Lists the faults that an interruption has left behind, after all has been reported."""
         kernel, shard = self.kernel, self.kernel.shards[0]
         cells = [cell for table in kernel.tables.values() for cell in table.all_cells()]
         found = [f"{table.name} is locked" for table in kernel.tables.values() if table.lock.locked()]
@@ -126,7 +126,7 @@ class Driven(Node):
         return found
 
     def books(self) -> dict[str, Totals]:
-        """What this node has charged and given back, by limit."""
+        """Returns this node's charges and refunds, by limit."""
         tallies = {name: table.tallies[0] for name, table in self.kernel.tables.items()}
         return {name: Totals(tally.charged, tally.refunded) for name, tally in tallies.items()}
 
@@ -151,7 +151,7 @@ class World:
                 node.exchange(3)
 
     def use(self, known: str, new: str) -> Counter[tuple[str, str]]:
-        """Have a key that both nodes know and have used since, and one that only the first node knows.
+        """Uses a key that both nodes know and have used since, and one that only the first node knows.
 
         Returns what was admitted, by key and limit.
         """
@@ -170,7 +170,7 @@ class World:
         return used
 
     def use_up(self, *keys: str) -> Counter[tuple[str, str]]:
-        """What both nodes get of each key and limit, asking for all that there is as they exchange."""
+        """Returns the grants of both nodes for each key and limit, which ask for all that there is as they exchange."""
         admitted: Counter[tuple[str, str]] = Counter()
         for _ in range(6):
             for node in (self.one, self.other):
@@ -181,7 +181,7 @@ class World:
 
 
 class Story(NamedTuple):
-    """What the first node goes through while it is interrupted."""
+    """The acts of the first node while it is interrupted."""
 
     begins: Callable[[World], object]
     goes_on: Callable[[World], object]

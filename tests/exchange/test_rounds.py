@@ -57,7 +57,7 @@ class Busy:
         self.keys = {self.busy: [f"key {number}" for number in range(KEYS)]}
 
     def also_uses(self, table: Table, keys: int) -> None:
-        """Have so many keys of another limit be used as well."""
+        """Uses so many keys of another limit as well."""
         self.keys[table] = [f"other {number}" for number in range(keys)]
 
     def uses_all(self) -> None:

@@ -360,7 +360,7 @@ def with_keys(number: int) -> tuple[World, Talker, list[str]]:
 
 
 def told_at_once(world: World, node: Talker) -> list[list[str]]:
-    """What is told while there is no pause, batch by batch."""
+    """Returns the batches that are sent without a pause."""
     told: list[list[str]] = []
     while not node.due_in_ns:
         told.append([cell.key for cell in node.says().cells])

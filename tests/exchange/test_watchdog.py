@@ -38,7 +38,7 @@ class BlockingHub:
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
+        """Does nothing."""
 
 
 def _said(agent: Agent, hub: MemoryHub) -> bool:

@@ -1,1 +1,1 @@
-"""What every hub promises, and what a node makes of a hub that breaks a promise."""
+"""Promises of every hub, and a node's answer to a hub that breaks one."""

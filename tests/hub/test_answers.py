@@ -50,7 +50,7 @@ def odd_wishes() -> list[Any]:
 
 
 def odd_lent() -> list[Any]:
-    """What cannot become of one loan."""
+    """Returns replies that cannot be those to one loan."""
     return [
         *(LENT._replace(held=(value,)) for value in (*ODD_VALUES.values(), -2, 2**53 + 1)),
         *(LENT._replace(held=value) for value in (None, 7, [5], (), (5, 5))),
@@ -62,7 +62,7 @@ def odd_lent() -> list[Any]:
 
 
 def odd_totals() -> list[Any]:
-    """What cannot be totals."""
+    """Returns values that cannot be totals."""
     odd: list[Any] = [None, 1.5, "1", True, -1]
     pairs = [Totals(1, value) for value in odd]
     return [*({"login": pair} for pair in pairs), {"login": None}, {"login": (1, 2, 3)}, {7: Totals(1, 0)}, None, 7, ()]
@@ -126,7 +126,7 @@ class _Home:
         return said
 
     async def close(self) -> None:
-        """See `Region.close`."""
+        """Does nothing."""
 
 
 class _Wide(MemoryHub):

@@ -36,7 +36,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def _real_answer() -> bytes:
-    """What a hub answers to two cells."""
+    """Returns a hub's answer about two cells."""
     hub = MemoryHub(clock=ManualClock(START_S), new_name=lambda: "abcdef")
     voice = Scene(hub, ManualClock(START_S), join=lambda known: known).voice()
     answer = hub.merge(voice.batch(voice.cell("ada", need=30), voice.cell("bob", current=3)))

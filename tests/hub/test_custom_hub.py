@@ -79,7 +79,7 @@ def run(installed: Path, *arguments: str, directory: Path | None = None) -> subp
 
 
 def environment(installed: Path) -> dict[str, str]:
-    """What a process needs in order to see the package, and what this one sees."""
+    """Returns an environment in which a process sees the package, and all that this one sees."""
     seen = [str(installed), str(EXAMPLE.parent.parent), *filter(None, sys.path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(seen))}
 

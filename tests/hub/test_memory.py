@@ -49,7 +49,7 @@ class Watched:
         self._inside = self.most = 0
 
     def merge(self, batch: Batch, **words: Any) -> Answer:
-        """As the shard does."""
+        """Merges as the shard does, slowly."""
         self._inside += 1
         self.most = max(self.most, self._inside)
         threading.Event().wait(0.02)

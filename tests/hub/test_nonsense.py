@@ -89,7 +89,7 @@ class Driven:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What an answer can change."""
+        """Returns the state that an answer can change."""
         cell = self.node.table.cells["ada"]
         return (
             *(self.shard.offset_ns, self.shard.lag_ns, self.shard.lease_until_ns, self.shard.acked_ns),

@@ -31,7 +31,7 @@ OWN_NAMES: Final = {
     "forgotten and FORGOTTEN or cell_active": "nodes",
     "cell_reset_us": "reset_us",
 }
-"""What the script packs under another name than that of the field."""
+"""The fields that the script packs under another name."""
 
 
 def widths(row: Struct) -> list[int]:

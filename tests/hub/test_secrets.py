@@ -38,7 +38,7 @@ TELLTALES = {
     "no such command": f"-ERR unknown command 'AUTH', with args beginning with: '{USER}' '{SECRET}'",
     "wrong type": f"-WRONGTYPE {SECRET}",
 }
-"""What servers say that repeat what they do not understand."""
+"""Errors of servers that repeat a text that they do not understand."""
 
 
 SEVERAL = [

@@ -19,7 +19,7 @@ from reconverge_sync.redis.hub import RedisHub
 
 SETTINGS = HubSettings("shop", 1.0)
 NO_SWITCHES = ["enabled", "required", "ture", "y", "t", "2", "%20true", "true%20", "none", "None", "on,off", "%00"]
-"""What is no word for yes or no."""
+"""Words that mean neither yes nor no."""
 WITHOUT_VALUES = [
     ("redis://ada:hunter2@host", "db="),
     ("redis://ada:hunter2@host", "db"),

@@ -32,7 +32,7 @@ def used_up(limit: Limit, policy: Policy = STRICT) -> World:
 
 
 def refused(node: Talker) -> tuple[float, float]:
-    """What the decision says, and what the response should, in seconds."""
+    """Returns the wait of the decision, and that of the response, in seconds."""
     decision = node.table.hit("ada")
     assert not decision.allowed
     return decision.retry_after, for_any_node(node.table, decision, "ada", 1).retry_after

@@ -131,11 +131,10 @@ class Scene:
         return ask.allowed
 
     def exchanges(self, node: int = 0) -> None:
-        """Have a node exchange."""
         self.nodes[node].exchanges_with(self.hub)
 
     def results(self, node: int = 0) -> dict[Result, int]:
-        """What became of a node's asks, without what has not happened."""
+        """Returns the results of a node's asks, without those that have not occurred."""
         return {result: count for result, count in self.asking[node].stats.results.items() if count}
 
     def nothing_waits(self) -> bool:

@@ -53,7 +53,7 @@ class Scene:
         return sum(self.limiter.allow(key) for _ in range(times))
 
     def ban(self, key: str = "ada") -> None:
-        """Have a key be banned: by five requests that are admitted, and three that are not."""
+        """Bans a key by five requests that are admitted, and three that are not."""
         assert self.tries(8, key) == 5
 
     def counts(self) -> tuple[int, int, int]:
@@ -352,7 +352,7 @@ def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene)
     note = bans.note
 
     class Interrupted(set[str]):
-        """What was found free; another thread bans a key just before it is added."""
+        """A set of free keys; another thread bans a key just before it is added."""
 
         def add(self, key: str) -> None:
             for _ in range(3):
@@ -521,13 +521,12 @@ class Fleet:
             self.clock.advance_ns(INTERVAL_NS)
 
     def meet(self) -> None:
-        """Have all nodes know the key and each other."""
         for limiter in self.limiters:
             limiter.allow("ada", 0)
         self.passes(2)
 
     def ban_at(self, number: int, *connected: int) -> None:
-        """Have one node refuse until it bans."""
+        """Uses one node until it bans."""
         limiter = self.limiters[number]
         for _ in range(100):
             if not limiter.test("ada").allowed and limiter.test("ada").binding == "login/ban":

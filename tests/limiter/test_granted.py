@@ -65,7 +65,7 @@ class Burst(Scene):
 
 
 def asks_again_and_is_admitted(scene: Scene, ask: Ask) -> None:
-    """What was granted is spent, so the request goes on waiting, and the next answer admits it."""
+    """Asks again as its grant is spent, and is admitted by the next answer."""
     ask.goes_on()
     assert ask.waits
 

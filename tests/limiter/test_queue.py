@@ -18,7 +18,7 @@ class Silence:
     due_ns = 0
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
+        """Does nothing."""
 
 
 # How much somebody wants who comes; or, when negative, which of those who wait leaves.

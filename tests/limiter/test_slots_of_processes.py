@@ -60,7 +60,7 @@ class Gauge:
 
     @property
     def read(self) -> tuple[int, int, int]:
-        """What runs, the most that ever did, and how many began."""
+        """Returns the number that runs, the most that ever did, and how many began."""
         with self._lock:
             return self._running.value, self._peak.value, self._taken.value
 
@@ -75,7 +75,7 @@ def _rendering(url: str, lease_s: float) -> tuple[Agent, Limiter]:
 
 
 def _takes_many(url: str, gauge: Gauge, number: int) -> None:
-    """What one process does: some threads wait for their slots, the others come again."""
+    """Runs in one process: some threads wait for their slots, the others come again."""
     agent, render = _rendering(url, 30.0)
     pause = threading.Event()
 
@@ -98,7 +98,7 @@ def _takes_many(url: str, gauge: Gauge, number: int) -> None:
 
 
 def _holds_all(url: str, told: Any) -> None:
-    """What a process does that is to be killed: it takes all slots, and has work in progress for ever."""
+    """Runs in a process that is to be killed: it takes all slots, and has work in progress for ever."""
     _agent, render = _rendering(url, LEASE_S)
     held = [render.slot("ada", timeout=60.0).acquire() for _ in range(LIMIT)]
     told.value = sum(map(bool, held))
@@ -159,7 +159,8 @@ class Truth:
         self._lock = threading.Lock()
         self._running: dict[Slot, HeardHub | None] = {}
         self._apart: set[Slot] = set()
-        """What counts apart: the lease of its node has ended since it began, though it may have another one by now."""
+        """The slots that count apart: the lease of their node has ended since they began, though it may have another
+        one by now."""
         self.most = 0
         """How much was in progress on leases that held."""
         self.ended = 0

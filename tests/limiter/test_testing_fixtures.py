@@ -18,7 +18,7 @@ from reconverge.testing import ManualClock
 
 RUNS_S_MAX = 120.0
 PLAIN = ("-p", "no:cacheprovider", "-p", "no:asyncio")
-"""What a project says that has no plug-in of its own."""
+"""The options of a project that has no plug-in of its own."""
 IMPORTED = Agent("memory://")
 LOGIN = IMPORTED.limit("login", "2/minute")
 """As an application has them that makes its agent at import."""

@@ -24,7 +24,6 @@ def member(name: str, now_ns: int = 0) -> Election:
 
 
 def claimed(election: Election) -> Claim:
-    """What it says when it is its turn."""
     claim = election.tick(election.due_ns())
     assert claim is not None
     return claim

@@ -55,12 +55,12 @@ class Table:
 
 
 def batch(sequence: int = 1, incarnation: str = "") -> Batch:
-    """What a node says that has charged seven."""
+    """Returns the batch of a node that has charged seven."""
     return Batch("node", "account", 0, sequence, incarnation, 100_000, 30 * 10**6, False, (LIMIT,), ())
 
 
 def asking(node: str, sequence: int = 1) -> Batch:
-    """What a node says that has never heard of anybody, and needs all of a limit that is not strict."""
+    """Returns the batch of a node that knows no hub, and needs all of a limit that is not strict."""
     limit = LIMIT._replace(name="browse", algorithm="token-bucket", overshoot_milli=100)
     cell = CellReport(0, "key", 0, 0, 0, 0, 0, 0, 100_000, 0, 100, 100_000, 100, 0)
     return batch(sequence)._replace(node=node, account=node, limits=(limit,), cells=(cell,))

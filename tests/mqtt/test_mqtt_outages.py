@@ -36,7 +36,6 @@ class Pair:
         self.admitted = 0
 
     def admit(self) -> int:
-        """Have each admit a little."""
         self.admitted += sum(limiter.allow("ada") for limiter in self._limiters for _ in range(5))
         return self.admitted
 
@@ -102,7 +101,7 @@ def test_members_that_are_restored_from_an_image_go_on_as_others_and_all_is_coun
 
 
 def _restore(agent: Agent) -> None:
-    """Have the wall clock seem to go forward at once."""
+    """Makes the wall clock seem to go forward at once."""
     wall_ns = count(0, JUMP_NS + 1)
     agent._lifecycle.exchanges.watch_for_restorations = Restorations(
         wall_ns=lambda: min(next(wall_ns), JUMP_NS + 1), since_start_ns=int, boot_id=str
@@ -135,8 +134,6 @@ def test_a_stranger_with_a_members_name_is_an_outage_like_any_other(own_mosquitt
 
 
 def _problem(url: str, timeout_s: float = 3.0) -> HubUnavailable:
-    """What goes wrong there."""
-
     async def tried() -> HubUnavailable:
         hub = MqttHub(url, HubSettings("shop", timeout_s))
         try:

@@ -195,7 +195,7 @@ def test_a_successor_of_the_version_before_takes_over_the_ledger_alone(mosquitto
 
 
 def make_old(hub: ImpatientHub) -> None:
-    """Have a member know only the messages of the version before: it counts all others as of no use."""
+    """Makes a member know only the messages of the version before: it counts all others as of no use."""
     for server in hub.membership().servers:
         hear = server.hear
 

@@ -74,13 +74,13 @@ class Topic:
         return topic
 
     async def subscribe(self, topics: Sequence[str]) -> None:
-        """See `Wire.subscribe`."""
+        """Does nothing."""
 
     def unsubscribe(self, topics: Sequence[str]) -> None:
-        """See `Wire.unsubscribe`."""
+        """Does nothing."""
 
     async def echoed(self) -> None:
-        """See `Wire.echoed`."""
+        """Does nothing."""
 
 
 async def swap(index: PostedIndex, payload: bytes, over: bytes | None) -> bool:

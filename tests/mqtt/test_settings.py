@@ -48,7 +48,6 @@ def agents(url: str, number: int, namespace: str) -> Iterator[list[Agent]]:
 
 
 def publish(url: str, payload: bytes, namespace: str) -> None:
-    """Have all nodes read that from now on."""
     post_to(MqttHub(url, HubSettings(namespace, 20.0)), payload)
 
 

@@ -58,7 +58,6 @@ def results(compiled_kernel: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def rows_of(directory: Path) -> list[Row]:
-    """What was found."""
     return [row for part in kept(directory) for row in part.rows]
 
 

@@ -56,7 +56,6 @@ class Environment:
         self.pip("install", "--no-compile", "setuptools>=77")
 
     def pip(self, *arguments: str, **environment: str) -> None:
-        """Have pip do something."""
         command = [sys.executable, "-m", "pip", "--python", str(self.place / "bin" / "python")]
         command += ["--disable-pip-version-check", "--quiet"]
         self._run([*command, *arguments], environment)

@@ -70,8 +70,8 @@ DOCUMENTS = sorted(
     and (path.parent != ROOT / "changes" or path.stem == "README")
     and path.parent != ROOT / ".github"
 )
-"""What is read where it lies; a fragment of the changelog is read there, and tested with it in `test_releases.py`. The
-template for pull requests is tested in `test_repository.py`."""
+"""Documents that are read where they lie; a fragment of the changelog is read there, and tested with it in
+`test_releases.py`. The template for pull requests is tested in `test_repository.py`."""
 SOURCES = sorted(
     path for path in FILES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ("agent", "sync")
 )
@@ -106,7 +106,7 @@ def run_block(code: str, namespace: dict[str, Any], where: str) -> None:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Whatever an example has left running is stopped."""
+    """Stops all that an example has left running."""
     yield
     stop_all()
     logging.getLogger("reconverge").handlers.clear()
@@ -138,7 +138,7 @@ def docstrings() -> list[tuple[str, str]]:
 
 
 def examples_in(docstring: str) -> list[str]:
-    """What is indented after an empty line and not under a heading, as `Args:` is."""
+    """Returns the blocks indented after an empty line, but for those under a heading, such as `Args:`."""
     return [
         textwrap.dedent(block)
         for before, block in re.findall(r"(?:\A|\n)([^\n]*)\n\n((?: {4}[^\n]*\n?)+)", docstring)
@@ -147,7 +147,7 @@ def examples_in(docstring: str) -> list[str]:
 
 
 class Stage:
-    """What the examples in docstrings may take for granted."""
+    """The names that the examples in docstrings may take for granted."""
 
     def __init__(self) -> None:
         agent = Agent("memory://")
@@ -196,7 +196,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def names_in(path: Path) -> set[str]:
-    """What a module defines: functions, classes and their methods, and names that something is assigned to."""
+    """Returns the names that a module defines: functions, classes and their methods, and assigned names."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -302,7 +302,6 @@ def table_after(text: str, heading: str) -> list[list[str]]:
 
 
 def code_in(text: str) -> list[str]:
-    """What stands in backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 

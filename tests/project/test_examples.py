@@ -41,12 +41,12 @@ def run(example: str, directory: Path, hub: str | None = None, *arguments: str) 
 
 
 def said_at(hub: str) -> str:
-    """What a process says of its hub on stderr: once that there is none, or nothing."""
+    """Returns a process's first lines on stderr: once that there is none, or nothing."""
     return "" if hub != "none" else f"{NO_HUB % HUB}\n"
 
 
 def complaints(stderr: str) -> str:
-    """What a process said on stderr, except that the hub was late and answers again, as it may on a busy machine."""
+    """Returns the lines on stderr, except that the hub was late and answers again, as it may on a busy machine."""
     lines = stderr.splitlines(keepends=True)
     late = re.compile(r"reconverge: the hub \S+ (is unavailable \(timeout: |answers again$)", re.MULTILINE)
     return "".join(line for line in lines if not late.match(line))

@@ -80,9 +80,9 @@ PARTS: Final = [
     "\n",
     "\x00",
 ]
-"""What has a meaning to some reader."""
+"""Texts that have a meaning to some reader."""
 AROUND: Final = [("", '!"'), ('a="', '"')]
-"""What stands before and after it."""
+"""The texts before and after it."""
 TOKEN: Final = "a-token-of-sixteen-bytes"  # noqa: S105  # a test's own
 GUARD: Final = Guard(Agent("memory://"), trusted_proxies=["10.0.0.0/8"])
 BY_KEY: Final = [
@@ -104,7 +104,7 @@ def asked(text: str = "", *, field: str = "", query: str = "", path: str = "/") 
 
 
 def body_of(text: str) -> Any:
-    """What the API reads as the body of a request."""
+    """Reads a text as the body of a request to the API."""
 
     async def receive() -> Any:
         return {"type": "http.request", "body": text.encode("utf-8", "replace"), "more_body": False}
@@ -152,7 +152,7 @@ class Asking(PlainRequest):
 
 
 def by_fields(text: str) -> None:
-    """As many header fields as the text has characters, of which several rules ask for one."""
+    """Reads as many header fields as the text has characters, of which several rules ask for one."""
     scope = {"headers": [(b"a", b"b")] * len(text), "path": "/"}
     request = AsgiRequest(scope, GUARD.addresses)
     details = SimpleNamespace(method="/a/b", invocation_metadata=[("a", "b")] * len(text))
@@ -163,18 +163,18 @@ def by_fields(text: str) -> None:
 
 
 def forwarded(header: str) -> Callable[[str], object]:
-    """What reads the field with which a trusted proxy says where a request comes from."""
+    """Returns a reader of the field with which a trusted proxy names the client."""
     addresses = Addresses(["10.0.0.0/8"], header=header)
     return lambda text: addresses.client("10.0.0.1", lambda _name: text)
 
 
 def said_by_server(name: str) -> Callable[[str], object]:
-    """What reads a response field of a metered server."""
+    """Returns a reader of a response field of a metered server."""
     return lambda text: heard(429, {name: text}, now=0.0)
 
 
 def in_message(kind: str) -> Callable[[str], object]:
-    """What reads a message of a broker, of which the beginning is good."""
+    """Returns a reader of a message of a broker, of which the beginning is good."""
     good = poison.good()[kind]
     return lambda text: poison.READERS[kind](good + text.encode("utf-8", "replace"))
 

@@ -1,4 +1,4 @@
-"""What is installed is whole, and asks for no more than it needs."""
+"""Goal: an installed package is whole, and asks for no more than it needs."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _hub_entries() -> list[EntryPoint]:
 
 
 def _data_files(package: Path) -> Iterator[str]:
-    """What is in the package besides Python and what is compiled, by its path there."""
+    """Yields the package's files besides Python and compiled ones, by their path there."""
     for path in sorted(package.rglob("*")):
         if path.is_file() and path.suffix not in {".py", ".pyc", ".so", ".c", ".h"}:
             yield str(path.relative_to(package))

@@ -22,18 +22,16 @@ ANEW = "run make pictures, and look at docs/pictures"
 
 @pytest.fixture(scope="module")
 def partitioned() -> partition.Figures:
-    """What the fleets admit."""
     return partition.figures()
 
 
 @pytest.fixture(scope="module")
 def measured() -> cost.Costs:
-    """What the benchmark has found."""
     return cost.costs(pictures.RESULTS)
 
 
 def caption(picture: str) -> str:
-    """What the README says for a picture to readers who do not see it, on one line."""
+    """Returns the README's text for a picture, on one line."""
     (said,) = re.findall(rf"!\[([^\]]*)\]\(docs/pictures/{picture}\)", README)
     return " ".join(said.split())
 

@@ -47,7 +47,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands() -> dict[str, str]:
-    """What the reader of the quickstart types, line by line, and what the page says that is answered."""
+    """Returns the commands of the quickstart, line by line, and the answers on the page."""
     typed: dict[str, str] = {}
     for line in "".join(blocks(QUICKSTART, "console")).splitlines():
         if line.startswith("$ "):
@@ -82,7 +82,7 @@ class Clone:
             (place / ".tools").symlink_to(ROOT / ".tools")
 
     def environment(self) -> dict[str, str]:
-        """As in a shell with `.venv` activated; pip finds all that is needed there, and looks nowhere else."""
+        """Returns the environment of a shell with `.venv` activated; pip finds all that is needed there."""
         ours = ("PYTHON", "RECONVERGE", "COV", "PIP_", "MAKE", "MFLAGS")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return kept | {
@@ -134,7 +134,7 @@ def _ran(command: list[str], place: Path, environment: dict[str, str] | None = N
 
 
 def _bring_changes(place: Path) -> None:
-    """What is not committed yet is tried, too: files that differ from the last commit, and new ones."""
+    """Copies uncommitted changes: files that differ from the last commit, and new ones."""
     for what in (["diff", "--name-only", "-z", "HEAD"], ["ls-files", "-z", "--others", "--exclude-standard"]):
         for name in filter(None, _ran(["git", *what], ROOT).split("\0")):
             if not (ROOT / name).is_file():

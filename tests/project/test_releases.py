@@ -60,7 +60,7 @@ def test_the_version_is_the_declared_one() -> None:
 
 
 def metadata(place: Path, address: str) -> Message:
-    """What an installer is told of the project, with that address of the repository."""
+    """Returns the project's metadata for installers, with that address of the repository."""
     for name in ("README.md", "setup.py", "LICENSE"):
         (place / name).write_text((ROOT / name).read_text())
     declared = (ROOT / "pyproject.toml").read_text()

@@ -39,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Parsed(HTMLParser):
-    """What one page has and asks for."""
+    """One page: its anchors, links and loaded files."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What users' type checkers are told about the public API. Never run, only checked.
+"""The types of the public API, as users' type checkers see them. Never run, only checked.
 
 Where a line is marked with `type: ignore`, the checker has to object: a mark that is not needed is an error, too.
 """
@@ -43,7 +43,7 @@ from reconverge.published.settings_reader import FleetSettingsStats
 
 
 class OwnAgent(Agent):
-    """What an application makes of an agent stays what it is."""
+    """An application's own kind of agent stays one."""
 
 
 class OwnHub:
@@ -60,11 +60,11 @@ class OwnHub:
         return {}
 
     async def close(self) -> None:
-        """See `Hub.close`."""
+        """Does nothing."""
 
 
 class HalfAHub:
-    """What lacks a part is no hub."""
+    """An object that lacks a part is no hub."""
 
     async def exchange(self, batch: Batch) -> Answer:
         raise HubUnavailable("refused", f"{len(batch.cells)} cells")
@@ -300,7 +300,7 @@ def mistakes(agent: Agent) -> None:
 
 
 def ports() -> None:
-    """What can be handed in is a protocol: whatever has the parts will do."""
+    """Hands in any objects that have the parts of a protocol."""
     clock: Clock = ManualClock()
     clock = SystemClock()
     hub: Hub = OwnHub()
@@ -311,7 +311,7 @@ def ports() -> None:
 
 
 def in_applications(agent: Agent, request: Request) -> None:
-    """What applications are limited by keeps its types."""
+    """Limits an application by keys of known types."""
     guard = Guard(agent, dialect=["ietf-11", "x-ratelimit"], trusted_proxies=("10.0.0.0/8",))
     declared = guard.declare(Rule(limits="5/minute", key_func=together(by_ip, by_header("x-key")), cost=lambda: 2))
     outcome = guard.check(request, [declared])

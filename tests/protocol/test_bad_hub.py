@@ -120,7 +120,7 @@ class _Board(OddHub):
     posted: object = None
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
+        """Does nothing."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         return self.posted  # type: ignore[return-value]

@@ -52,13 +52,11 @@ class Calm:
             self.clock.advance(INTERVAL_S)
 
     async def says(self, node: Voice) -> CellAnswer:
-        """What that node hears when it needs something."""
+        """Returns the answer to a node that needs something."""
         return await node.reports(of=MINE, need=30)
 
 
 def _told(opened: Opened, story: Callable[[Calm], Awaitable[None]]) -> None:
-    """Have it happen to a calm cell."""
-
     async def tell() -> None:
         """From the beginning."""
         clock = ManualClock(START_S)

@@ -47,7 +47,6 @@ def server() -> Iterator[RedisServer]:
 
 
 def spent_by(server: RedisServer, shape: Shape) -> Spent:
-    """What a fleet of that shape has had the Redis do."""
     with Fleet(server.port, shape) as fleet:
         return asyncio.run(fleet.run())
 

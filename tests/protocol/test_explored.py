@@ -71,7 +71,7 @@ def limit_of(kind: str, quota: int, window_s: float) -> Limit:
 
 
 def lived(limit: Limit, policy: Policy, story: tuple[str, ...], *, asking: int | None = None) -> list[str]:
-    """What was wrong when all of this had happened, and when node `asking` has asked for all long afterwards."""
+    """Returns the problems when all of this has happened, and node `asking` has asked for all long afterwards."""
     actions = actions_of(limit)
     world = SmallWorld(limit, policy)
     for name in story:

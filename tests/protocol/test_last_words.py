@@ -62,7 +62,7 @@ class SlowHub(MemoryHub):
 
 
 class Interrupted(Exception):
-    """What a handler of a signal raises."""
+    """The exception of a handler of a signal."""
 
 
 def test_last_words_whose_waiting_was_interrupted_are_said_by_one_loop() -> None:

@@ -104,7 +104,7 @@ TOY = ToyCalendar(WINDOW_US * 1000)
 
 
 COUNTED = {"gcra": "token-bucket", "sliding-slices": "sliding-log"}
-"""What is counted alike is one cell."""
+"""Algorithms that are counted alike are one cell."""
 DEPARTED_IN_LUA = "-"
 AMOUNT = st.integers(0, 120)
 
@@ -157,7 +157,7 @@ SCARCE_WISHES = st.builds(Wish, limit=st.sampled_from(SCARCE), **SCARCE_SAID)
 
 
 class Lending(NamedTuple):
-    """What a lender does with the cells that are on the list: lends to some, and for how long."""
+    """A lender's act with the cells that are on the list: it lends to some, and for how long."""
 
     lender: str
     late: int
@@ -220,7 +220,7 @@ class Nodes:
         self.vouchers = 0
 
     def batch_of(self, step: Step, sequence: int, hub_us: int) -> Batch:
-        """What the step's node sends at that moment."""
+        """Returns the batch of the step's node at that moment."""
         return Batch(
             node=f"node{step.node}.{self.generations[step.node]}",
             account=f"node{step.node}",
@@ -297,7 +297,7 @@ def _epoch(limit: LimitReport, wish: Wish, granted: CellAnswer | None, hub_us: i
 
 @contextmanager
 def _reading_at_most(entries: int) -> Iterator[None]:
-    """Have scans of one batch read so many entries of other nodes, in both twins.
+    """Lets scans of one batch read so many entries of other nodes, in both twins.
 
     The server forgets by its own clock, and the test's says when anything is over: on a machine that is held up for
     seconds the first would be ahead. So it keeps everything for an hour more.
@@ -428,7 +428,7 @@ def _loans(lending: Lending, cells: list[str], hub_us: int) -> list[Loan]:
 
 
 def _in_lua(cell: str) -> str:
-    """What a Redis calls the cell: kinds have numbers there, and variants come last."""
+    """Returns a Redis's name of the cell: kinds have numbers there, and variants come last."""
     name, counted, window_us, key = cell.rsplit(":", 3)
     kind = {"fixed-window": 0, "sliding-window": 1, "token-bucket": 2, "sliding-log": 3}[counted]
     return f"c{SCHEMA_VERSION}:{name}:{kind}:{window_us}:{key}"

@@ -23,7 +23,7 @@ from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEY = "ada"
 BITS = 1e-6
-"""What the central bucket's arithmetic in floating point may be off by."""
+"""The error of the central bucket's arithmetic in floating point."""
 DRAINED = 40
 """A rest lasts for so many seconds, in which a quarter of the bucket drains."""
 

@@ -66,7 +66,7 @@ PARTS = st.sampled_from([0.1, 0.5, 0.5, 1.0, 1.0])
 
 
 def part_of(cell: Cell, line: int) -> Fraction:
-    """What part of its capacity a line is on a node; nodes may differ in that while a quota changes."""
+    """Returns a line as a part of its capacity on a node; nodes may differ in that while a quota changes."""
     return Fraction(line, cell.table.capacity)
 
 
@@ -191,7 +191,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(node=NODES, part=PARTS, key=st.sampled_from(KEYS), times=st.integers(1, 60))
     def is_told_of_another_quota_before_an_answer(self, node: int, part: float, key: str, times: int) -> None:
-        """What the hub grants by the quota from before comes after the change."""
+        """Delivers the hub's grant by the quota from before after the change."""
         chosen = self._node(node)
         if chosen.flight is None and self._may_speak(chosen):
             self._ask(chosen, key, 1, times)
@@ -472,7 +472,7 @@ class Protocol(RuleBasedStateMachine):
 
     @invariant()
     def the_hub_calls_no_more_free_than_one_central_limiter_has(self) -> None:
-        """What it may still grant is not in use anywhere, beyond what all may dare."""
+        """Compares the hub's free part with that of one central limiter, beyond the policy's overdraft."""
         # A key that is new to a node is admitted before the hub hears of it, if its policy dares that.
         if self.watched is not None and self.policy.max_overshoot < inf and self.policy.cold_allowance == 0:
             bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX, waits=self.waits)
@@ -480,7 +480,7 @@ class Protocol(RuleBasedStateMachine):
 
     @invariant()
     def lines_sum_to_the_capacity_at_most(self) -> None:
-        """What nodes may fill by themselves never exceeds the limit in total."""
+        """Adds up the lines of all nodes, which never exceed the limit in total."""
         if not hasattr(self, "truth"):
             return
         now_ns = self.clock.monotonic_ns()

@@ -119,7 +119,7 @@ class Several(Protocol):
 
     @invariant()
     def lines_sum_to_the_capacity_at_most(self) -> None:
-        """What nodes may fill by themselves never exceeds any quota in total."""
+        """Adds up the lines of all nodes, which never exceed any quota in total."""
         for _ in self._each():
             super().lines_sum_to_the_capacity_at_most()
 
@@ -131,7 +131,7 @@ class Several(Protocol):
 
     @invariant()
     def all_quotas_have_counted_the_same(self) -> None:
-        """What a node has charged in its life to one of them, it has charged to all."""
+        """Compares the lifetime charges of a node: those to one quota are those to all."""
         for node in self.nodes if hasattr(self, "truths") else ():
             tables = self._joint(node).tables
             for table in tables:

@@ -160,7 +160,7 @@ class SlotsOnPlans(SlotMachine):
 
     @rule(number=NODES, everywhere=st.booleans(), asked=st.booleans())
     def a_plan_changes(self, number: int, everywhere: bool, asked: bool) -> None:
-        """What waits goes on waiting where it has asked; the next request asks on the other plan."""
+        """Changes a plan: waiting requests go on waiting where they have asked; the next asks on the other plan."""
         key = self.world.keys[0]
         for node in self.world.nodes if everywhere else [self._node(number)]:
             self.on_smaller ^= {(node.index, key)}

@@ -55,7 +55,7 @@ class Wire:
         return await self.hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
+        """Does nothing."""
 
 
 class Patient(Member):

@@ -232,7 +232,7 @@ def other() -> Iterator[OtherTwin]:
 
 
 def compare(other: OtherTwin, world: Data, steps: list[Step]) -> None:
-    """Have both live through the steps. Raises AssertionError where they first differ, and says in what."""
+    """Runs the steps in both. Raises AssertionError where they first differ, with the difference."""
     here, there = _both(other, world, steps, whole_at=-1)
     if here != there:
         place = next(number for number, (one, two) in enumerate(zip(here, there, strict=True)) if one != two)

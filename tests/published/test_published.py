@@ -67,7 +67,6 @@ class Shop:
             asyncio.run(agent._lifecycle.exchanges.carry_out())
 
     def publish(self, version: int = 1, **said: Any) -> None:
-        """Have that be published."""
         post(self.hub, sealed(orders(version, issued=self.now_s, **said)))
 
     @property
@@ -336,7 +335,7 @@ class Gone(MemoryHub):
     away = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """As in memory, unless it is away."""
+        """Exchanges as in memory, unless the hub is away."""
         if self.away:
             raise HubUnavailable("refused", "nobody there")
         return await super().exchange(batch)
@@ -480,7 +479,7 @@ class Stuck(MemoryHub):
     released = False
 
     async def exchange(self, batch: Batch) -> Answer:
-        """As in memory, but for the last shard."""
+        """Exchanges as in memory, but for the last shard."""
         while batch.shard == 2 and not self.released:  # noqa: ASYNC110  # it is released from another thread
             await asyncio.sleep(0.005)
         return await super().exchange(batch)

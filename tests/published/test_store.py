@@ -155,7 +155,6 @@ class Cut(MemoryHub):
     """Makes whatever is too long look as if it were not."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """As much as may be."""
         read = await super().read(bytes_max=bytes_max)
         return None if read is None else read[:bytes_max]
 

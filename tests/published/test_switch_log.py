@@ -44,12 +44,11 @@ def send(hub: Any, settings: FleetSettings, author: str = "grace", *, secrets: S
 
 
 def log(hub: object, namespace: str = "shop", *, secrets: Secrets = SECRETS) -> list[Turned] | None:
-    """What the log says."""
     return asyncio.run(read_log(hub, namespace, secrets))
 
 
 def put(hub: ContractStore, payload: bytes, namespace: str = "shop") -> None:
-    """Have that lie where the log of a namespace does."""
+    """Puts a payload where the log of a namespace lies."""
     asyncio.run(hub.put_page(switch_log._place(namespace), payload, keep_s=60))
 
 

@@ -24,7 +24,7 @@ from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
 Fault = Callable[[RedisServer, redis.Redis], AbstractContextManager[None]]
-"""What is wrong with a server for a while; the client is a connection that was there before, and stays."""
+"""Breaks a server for a while; the client is a connection that was there before, and stays."""
 
 
 def _configured(name: str, value: str, healed: str) -> Fault:
@@ -175,7 +175,7 @@ def test_a_cluster_that_has_not_been_set_up_yet(caplog: pytest.LogCaptureFixture
 
 
 def _goes_through(server: RedisServer, url: str, kind: str, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
-    """Have an agent live through a fault of that kind."""
+    """Lets an agent live through a fault of that kind."""
     caplog.set_level(logging.WARNING, "reconverge")
     agent = Agent(url, namespace="shop", sync_interval=0.02, exchange_timeout=0.5)
     login = agent.limit("login", "1000000/day")
@@ -227,7 +227,7 @@ def _cut(admin: redis.Redis) -> None:
 
 
 def _known(url: str) -> Totals:
-    """What the hub knows, asked by somebody who may."""
+    """Returns the hub's totals, asked with the right to."""
 
     async def ask() -> Totals:
         hub = RedisHub(url, HubSettings("shop", 5.0))

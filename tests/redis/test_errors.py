@@ -141,8 +141,6 @@ def test_a_server_that_hangs_up_may_have_applied_it() -> None:
 
 
 def _problem_of(hub: RedisHub) -> HubUnavailable:
-    """What an exchange with that hub raises."""
-
     async def ask() -> None:
         scene = Scene(hub, SystemClock(), join=lambda known: known)
         try:

@@ -97,7 +97,7 @@ def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
 
 
 def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], *, heal: bool = True) -> int:
-    """Have agents asked until enough was lost, and stop them, on a sound network by default.
+    """Asks agents until enough was lost, and stops them, on a sound network by default. Returns their admissions.
 
     Returns what they admitted.
     """
@@ -124,8 +124,6 @@ def _load(relay: Relay, make_hub: Callable[[], Hub], losses: Callable[[], int], 
 
 
 def _known(hub: Hub) -> Totals:
-    """What the hub knows, asked directly."""
-
     async def ask() -> Totals:
         totals = await hub.totals()
         await hub.close()

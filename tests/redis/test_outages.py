@@ -209,7 +209,7 @@ def _failures(agent: Agent) -> dict[str, int]:
 
 
 def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged about the hub, in two words each."""
+    """Returns the log about the hub, in two words each."""
     words = ("is unavailable", "answers again")
     return [next(word for word in words if word in record.getMessage()) for record in caplog.records]
 

@@ -32,7 +32,7 @@ def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
 
 
 def read(url: str, *keys: str) -> list[KeyReading]:
-    """What a hub object of its own tells of keys, after a node has reported 30 of `ada`."""
+    """Reads keys with a hub object of its own, after a node has reported 30 of `ada`."""
 
     async def ask() -> list[KeyReading]:
         hub = RedisHub(url, SETTINGS, clock=ManualClock(START_S))

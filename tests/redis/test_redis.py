@@ -51,7 +51,7 @@ class TestRedisHub(HubContract, ReaderContract):
         return RedisHub(f"redis://127.0.0.1:{free_port()}/0", SETTINGS)
 
     async def lose_data(self, hub: Hub) -> None:
-        """What an operator's mistake does, or a restart without persistence."""
+        """Flushes the server, as an operator's mistake does, or a restart without persistence."""
         self.server.command("FLUSHALL")
 
     def open_hub(self, url: str, settings: HubSettings) -> Hub:

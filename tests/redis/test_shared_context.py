@@ -22,7 +22,6 @@ from tests.support.fixtures.servers import TLSRedis
 
 
 def options(authority: Path, **more: Any) -> dict[str, Any]:
-    """As a URL says it."""
     return {"ssl_cert_reqs": "required", "ssl_check_hostname": True, "ssl_ca_certs": str(authority), **more}
 
 

@@ -82,8 +82,6 @@ def test_a_certificate_file_that_does_not_exist_is_unavailable(tls_redis: TLSRed
 
 
 def _problem_of(url: str, *, timeout_s: float = 5.0) -> HubUnavailable | None:
-    """What an exchange with that hub raises, if anything."""
-
     async def ask() -> HubUnavailable | None:
         hub = RedisHub(url, HubSettings("shop", timeout_s))
         try:

@@ -30,7 +30,7 @@ BUILT = Path(__file__).parents[2] / ".tools" / "valkey-server"
 
 @pytest.fixture(scope="module", autouse=True)
 def servers_are_valkey() -> Iterator[None]:
-    """Have the servers of this module be Valkey; where merges are decided about, its absence is a failure."""
+    """Makes the servers of this module Valkey; where merges are decided about, its absence is a failure."""
     program = str(BUILT) if BUILT.exists() else shutil.which("valkey-server") or ""
     if not program:
         missing = "there is no valkey-server; run .ci/valkey, or install one"
@@ -53,7 +53,7 @@ def as_valkey(url: str) -> str:
 
 
 class TestValkeyHub(OnRedis):
-    """What Redis keeps, Valkey does."""
+    """Promises of the hub on Redis, with Valkey."""
 
     seeds = range(2)
 
@@ -65,7 +65,7 @@ class TestValkeyHub(OnRedis):
 
 
 class TestSnapshotsOnValkey(SnapshotsOnRedis):
-    """What a console reads of nodes."""
+    """Snapshots of nodes for a console, with Valkey."""
 
     @pytest.fixture(autouse=True)
     def _server(self, valkey: RedisServer) -> None:

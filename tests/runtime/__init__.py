@@ -1,1 +1,1 @@
-"""What the runtime gives all parts: pauses, owners, and what the log says how often."""
+"""The runtime: pauses, owners, and how often the log repeats a fact."""

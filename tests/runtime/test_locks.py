@@ -229,7 +229,7 @@ class TestForks:
         """They live on in the child, and let go of what they hold."""
 
         class GreenLock:
-            """As gevent's."""
+            """A lock of gevent."""
 
         lock, before = GreenLock(), len(locks._known)
 

@@ -27,7 +27,6 @@ class Connection:
 
 
 async def asked(owned: Owned[int]) -> list[int]:
-    """What one loop gets that asks twice."""
     return [owned.get(), owned.get()]
 
 
@@ -37,7 +36,6 @@ def numbers() -> Callable[[], int]:
 
 
 def in_a_fork(claim: Callable[[], bool]) -> bool:
-    """What a forked child finds."""
     pid = os.fork()
     if not pid:
         os._exit(0 if claim() else 1)

@@ -119,7 +119,7 @@ def test_a_partitioned_node_goes_on_with_what_it_did(make_agent: MakeAgent, own_
 
 
 class TestRemembered:
-    """What a node admits without its hub."""
+    """Claims about the admissions of a node without its hub."""
 
     def test_as_much_as_in_the_fullest_of_the_last_windows(self) -> None:
         """After windows with three and with five, a window without the hub has room for five."""

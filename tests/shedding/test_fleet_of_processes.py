@@ -18,7 +18,7 @@ NODES = 4
 
 @dataclass(frozen=True)
 class Asked:
-    """What came of so many requests at one process."""
+    """The result of so many requests at one process."""
 
     admitted: int
     state: str
@@ -37,7 +37,6 @@ def fleet(url: str, capacity: str) -> Iterator[list[Process]]:
 
 
 def ask(nodes: list[Process], name: str, number: int) -> list[Asked]:
-    """Have all of them ask at the same time."""
     for node in nodes:
         node.hears(f"{name} {number}")
     found = []

@@ -55,8 +55,6 @@ class Doorman:
 
 
 class Held:
-    """What a doorman holds for one request."""
-
     def __init__(self, doorman: Doorman) -> None:
         self._doorman = doorman
         doorman.held += 1

@@ -91,12 +91,12 @@ class Side:
         return worker
 
     def take_away(self) -> None:
-        """Have the other side go the general way."""
+        """Makes the other side go the general way."""
         if not self.straight:
             self.stack._straight = None
 
     def entered(self, key: str, name: str) -> Any:
-        """Whatever can be seen of an admission, or the error that it ended with."""
+        """Returns all that can be seen of an admission, or the error that it ended with."""
         try:
             admission = self.stack.enter(key, name)
         except InvalidKey as error:
@@ -108,7 +108,7 @@ class Side:
         return seen, refusal_as_seen(admission.refusal), [*map(refusal_as_seen, admission.would_refuse)], tickets
 
     def held(self) -> Any:
-        """What the layers hold and have counted."""
+        """Returns the slots that the layers hold, and their counts."""
         numbers = [getattr(layer, "in_flight", None) for layer in self.layers]
         busy = [getattr(getattr(layer, "signal", None), "busy", None) for layer in self.layers]
         limiters = [layer.limiter for layer in self.layers if isinstance(layer, RequestRate)]

@@ -51,7 +51,6 @@ def once(fleet: Fleet, arrivals: Sequence[Arrival], *faults: str, policy: Policy
 
 
 def decided(fleet: Fleet, arrivals: Sequence[Arrival], *faults: str, policy: Policy = STRICT) -> list[Decided]:
-    """What became of those requests."""
     return once(fleet, arrivals, *faults, policy=policy)._decided[0]
 
 

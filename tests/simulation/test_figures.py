@@ -22,7 +22,7 @@ PROMISED = {
     "bound_pct",
     "bound_violations",
 }
-"""What `reconverge simulate --json` says of every policy."""
+"""The figures of `reconverge simulate --json` for every policy."""
 
 
 def judged(

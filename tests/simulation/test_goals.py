@@ -36,7 +36,7 @@ def everybody(**figures: float) -> dict[str, Figures]:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, *planted: Chapter) -> None:
-    """Have these chapters instead of the real ones, which take minutes."""
+    """Puts these chapters in place of the real ones, which take minutes."""
     monkeypatch.setattr(goals, "chapters", lambda: list(planted))
 
 

@@ -64,7 +64,7 @@ def outcome(cell: Cell, figures: Figures, of_limit_pct: float, asking: Figures |
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a grid of three small cells, of which the last is held out."""
+    """Plants a grid of three small cells, of which the last is held out."""
     monkeypatch.setattr(grid, "draw_cell", lambda number: replace(TINY, number=number, held_out=number == 2))
 
 

@@ -11,7 +11,7 @@ from reconverge.simulation.figures import commit_of
 
 
 def git(place: Path, *arguments: str) -> str:
-    """What git says there, as somebody who may commit."""
+    """Runs git there, as a user that may commit."""
     identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"]
     command = ["git", "-C", str(place), *identity, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

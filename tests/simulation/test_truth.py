@@ -1,4 +1,4 @@
-"""What an all-knowing observer says of a run, compared with what comes out by hand."""
+"""Goal: an all-knowing observer judges a run as a count by hand does."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_who_declares_nothing_cannot_break_it() -> None:
 
 
 def ideal(limit: Limit, *asked: tuple[int, int]) -> tuple[dict[tuple[str, int], int], int]:
-    """What it admits of costs at moments, though the nodes have refused everything."""
+    """Returns its admissions of costs at moments, though the nodes have refused everything."""
     return ideal_admissions(limit, [request(cost, moment, allowed=False) for cost, moment in asked], settle_after_ns=0)
 
 

@@ -1,1 +1,1 @@
-"""What tests are written in: servers, fleets, programs. The only part that `chaos` and `bench` may import."""
+"""The vocabulary of tests: servers, fleets, programs. The only part that `chaos` and `bench` may import."""

@@ -15,7 +15,7 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.node import Node, Truth
 
 TWISTS = ("plain", "plain", "calendar", "first-hit", "initial", "interval", "initial and interval")
-"""What can be unusual about a limit."""
+"""The unusual parts of a limit."""
 
 
 class ToyCalendar:
@@ -48,7 +48,7 @@ def twisted(limit: Limit, twist: str) -> Limit:
 
 
 def follow_calendar(node: Node, limit: Limit, twist: str) -> None:
-    """Have the node's limit follow the toy calendar, if that is the twist and the algorithm has windows of the kind."""
+    """Puts the node's limit on the toy calendar, if that is the twist and the algorithm has windows of the kind."""
     if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
         table = node.kernel.tables["limit"]
         table.calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
@@ -162,7 +162,7 @@ class FirstHitTruth(Truth):
         self.refunded += cost
 
     def excess(self) -> float:
-        """See `Truth.excess`; the worst of all windows."""
+        """Returns the excess in the worst of all windows."""
         totals: defaultdict[int, int] = defaultdict(int)
         places = fleet_windows(self._by_window, self.limit.window_ns // 1000, of_hub=self._of_hub)
         for opened, cost in self._by_window.items():

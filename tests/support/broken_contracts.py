@@ -169,7 +169,7 @@ class Broken:
     name: str
     written: bytes
     field: str = ""
-    """What is wrong, or above what is wrong; empty if it is the file as a whole."""
+    """The wrong field, or one above it; empty if it is the file as a whole."""
 
 
 def put(path: str, value: Any) -> Table:

@@ -31,7 +31,7 @@ def make_certificates(directory: Path, *, addresses: Sequence[str] = ("127.0.0.1
 
 
 def tls_options(certificates: Certificates) -> tuple[str, ...]:
-    """What makes a redis-server speak TLS beside its port."""
+    """Returns the options that make a redis-server speak TLS beside its port."""
     files = {
         "tls-cert-file": certificates.server,
         "tls-key-file": certificates.server,

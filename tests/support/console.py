@@ -25,7 +25,6 @@ class Browser:
 
     @property
     def cookies(self) -> httpx.Cookies:
-        """What servers have set."""
         return self._client.cookies
 
     def send(self, method: str, path: str, **details: Any) -> httpx.Response:

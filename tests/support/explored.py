@@ -23,7 +23,7 @@ from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node, Truth
 
 KEY, OTHERS = "ada", ("bob", "cyd")
 DEAR = 3
-"""What a dear request costs."""
+"""The cost of a dear request."""
 BITS = 1e-6
 LATE_MAX = 3
 
@@ -300,7 +300,10 @@ class SmallWorld:
 
     @property
     def expected(self) -> int:
-        """What one node may use at once when nothing counts; a new key begins without a part of that."""
+        """Returns the cost that one node may use at once when nothing counts.
+
+        A new key begins without a part of that.
+        """
         return self.limit.capacity // self.limit.unit - self.limit.withheld
 
     def recovers(self, index: int) -> int:

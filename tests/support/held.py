@@ -1,4 +1,4 @@
-"""What is in progress, as an all-knowing observer counts it."""
+"""An all-knowing observer's count of work in progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Held:
 
 
 class SlotTruth(Truth):
-    """What is in progress, but for what counts apart."""
+    """Counts work in progress, but for that which counts apart."""
 
     held: list[Held]
 

@@ -11,7 +11,7 @@ from reconverge.hooks import Hooks
 
 @contextmanager
 def hooked(agent: Agent, *hooks: Hooks) -> Iterator[None]:
-    """Have `hooks` told what happens within the block."""
+    """Reports the events within the block to `hooks`."""
     for each in hooks:
         agent.add_hooks(each)
     thread = agent._hook_dispatcher._thread

@@ -13,7 +13,7 @@ from tests.support.opcodes import begin_tracing, trace_opcodes
 
 
 class Interruption(Exception):
-    """What a signal handler raises, such as that of a soft time limit."""
+    """The exception of a signal handler, such as that of a soft time limit."""
 
 
 def throw() -> None:
@@ -33,7 +33,7 @@ class Interruptor:
 
     @contextlib.contextmanager
     def interrupts(self) -> Iterator[None]:
-        """What the block does is interrupted once; the exception that interrupts it, if any, ends there."""
+        """Interrupts the block once; the exception that interrupts it, if any, ends there."""
         with contextlib.suppress(Interruption):
             begin_tracing(self._trace)
             try:

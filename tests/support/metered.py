@@ -55,7 +55,7 @@ class MeteredNode:
 
 
 def on(hub: UsageHub, work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns, in a loop of its own, after which the hub's connections are let go of."""
+    """Runs `work` in a loop of its own, after which the hub's connections are let go of."""
 
     async def run() -> T:
         try:
@@ -83,7 +83,7 @@ class LosingLedger:
     def __init__(self, ledger: UsageLedger) -> None:
         self._ledger = ledger
         self.faults: list[str] = []
-        """What happens to the next batches: "lost", "unanswered", "twice", "late"; then nothing."""
+        """The faults of the next batches: "lost", "unanswered", "twice", "late"; then none."""
         self._late: list[UsageBatch] = []
 
     @property
@@ -107,13 +107,13 @@ class LosingLedger:
         return answer
 
     async def deliver_late(self) -> None:
-        """Have what was late arrive now."""
+        """Delivers late batches now."""
         late, self._late = self._late, []
         for batch in late:
             await self._ledger.record(batch)
 
     def forget_late(self) -> None:
-        """What was late never arrives."""
+        """Drops late batches for ever."""
         self._late = []
 
     def __getattr__(self, name: str) -> Any:
@@ -176,7 +176,6 @@ def batch_of(
     answered: int = 0,
     leaving: Sequence[Period] | None = None,
 ) -> UsageBatch:
-    """What an account says."""
     return UsageBatch(account, shard, sequence, answered, tuple(rows), Retention(), leaving)
 
 
@@ -186,7 +185,7 @@ def row_of(cost: int, *, identity: str = "acme", limit: str = "api", route: str 
 
 
 def costs_by_identity(events: Iterable[UsageEvent]) -> Counter[str]:
-    """What events sum to."""
+    """Sums events up."""
     sums: Counter[str] = Counter()
     for event in events:
         sums[event.key.identity] += event.counts.cost

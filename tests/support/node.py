@@ -45,7 +45,7 @@ class Node:
         self.name = f"n{self.number}"
         self._names = count(1)
         self.charged = 0
-        """What this node has admitted in its life."""
+        """This node's admissions in its life."""
         self.refunded = 0
         self.asked: list[tuple[str, int, list[Cell]]] = []
         """Requests that wait for the hub's word: the key, the cost, and where they wait."""
@@ -74,7 +74,7 @@ class Node:
         return self.kernel.declare(name, limit, policy)
 
     def asks(self, table: Table, key: str, cost: int) -> None:
-        """Have a request wait for the hub's word."""
+        """Makes a request wait for the hub's word."""
         cells: list[Cell] = []
         table.asks = True
         gate_of(table).queue_up(key, table.costs_of(cost), cells)
@@ -106,7 +106,7 @@ class Node:
         return batch
 
     def reaches(self, hub: MemoryHub) -> None:
-        """What is on its way arrives at the hub, which answers."""
+        """Delivers the batch on its way to the hub, which answers."""
         if self.flight is not None and self.flight.answer is None:
             self.flight.answer = hub.merge(self.flight.batch)
 
@@ -118,7 +118,7 @@ class Node:
             self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:
-        """Whatever is on its way will not be answered any more, though it may still arrive."""
+        """Gives the batch on its way up: it will not be answered any more, though it may still arrive."""
         if self.flight is None:
             return None
         flight, self.flight = self.flight, None
@@ -126,7 +126,7 @@ class Node:
         return flight.batch
 
     def exchanges_with(self, hub: MemoryHub, rounds: int = 1) -> None:
-        """Have so many complete exchanges, without a moment passing."""
+        """Exchanges so many times, without a moment passing."""
         for _ in range(rounds):
             self.sends()
             self.reaches(hub)
@@ -143,7 +143,7 @@ class Node:
 
 
 class Truth:
-    """What all nodes together have admitted of one key, as an all-knowing observer counts it."""
+    """The admissions of all nodes of one key, as an all-knowing observer counts them."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         self.limit = limit

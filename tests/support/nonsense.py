@@ -12,7 +12,7 @@ from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, Batch, CellAnsw
 from reconverge_sync.memory import MemoryHub
 
 Nonsense = Callable[[Answer], Any]
-"""What is said in place of an answer; that has at least one cell."""
+"""Replaces an answer, which has at least one cell."""
 
 
 class _Sly:
@@ -67,7 +67,7 @@ ODD_VALUES: Final[dict[str, Any]] = {
     "2**80": 2**80,
     "-2**62": -(2**62),
 }
-"""What no number of an answer can be."""
+"""Values that no number of an answer can be."""
 AMOUNTS: Final = tuple(name for name in CellAnswer._fields if name not in ("epoch", "current", "previous"))
 """The fields of a cell answer that are never negative."""
 
@@ -167,7 +167,7 @@ LIES: Final[dict[str, Nonsense]] = {
         )
     ),
 }
-"""What is wrong and could be true, by name: a node has to believe it, and to find back once the truth is told."""
+"""Lies that could be true, by name: a node has to believe each, and to find back once the truth is told."""
 
 
 class OddHub(MemoryHub):

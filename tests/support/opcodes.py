@@ -24,13 +24,13 @@ class Ended(BaseException):
 
 
 def begin_tracing(trace: TraceFunction) -> None:
-    """As `sys.settrace` does, for a function that wants to hear of instructions."""
+    """Traces as `sys.settrace` does, for a function that wants to hear of instructions."""
     sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of them only if it had been asked to before
     sys.settrace(trace)
 
 
 def trace_opcodes(frame: FrameType, trace: TraceFunction) -> None:
-    """Have `trace` be called before each instruction of a frame."""
+    """Calls `trace` before each instruction of a frame."""
     frame.f_trace = trace  # first: Python 3.13 heeds the next line only in a frame that is traced
     frame.f_trace_opcodes = True
 

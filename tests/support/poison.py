@@ -30,13 +30,13 @@ MERGED = Answer(1_740_000_000_000_000, "known", Status.MERGED, ())
 
 
 def batch(node: str = "node1.0", sequence: int = 1, **more: Any) -> Batch:
-    """What an honest node may say."""
+    """Returns an honest node's batch."""
     told = Batch(node, node[:5], 0, sequence, "", 100_000, 30_000_000, False, (LIMIT,), (CELL,))
     return told._replace(**more)
 
 
 def ledger() -> Shard:
-    """What an honest member may hand over."""
+    """Returns an honest member's ledger."""
     made = Shard()
     made.merge(batch(), hub_us=1_740_000_000_000_000, candidate="known")
     return made
@@ -113,7 +113,7 @@ def _with_schema(version: int) -> bytes:
 
 
 def corpus(random: Random) -> Iterator[tuple[str, bytes]]:
-    """What is sent, under what it is called in its topic."""
+    """Yields the messages, each with the kind of its topic."""
     yield from (spoilt for spoilt in spoilt_letters(random) if not is_good(*spoilt))
 
 

@@ -36,12 +36,12 @@ def login(
     max_overshoot: float | None = None,
     sync_interval: float | None = None,
 ) -> dict[str, LimitOverride]:
-    """What is said of the limit `login`, and of no other."""
+    """Returns settings for the limit `login`, and for no other."""
     return {"login": LimitOverride(limit, max_overshoot, sync_interval, switch)}
 
 
 def sealed(said: FleetSettings, secret: str = SECRET) -> bytes:
-    """As they travel."""
+    """Seals settings as they travel."""
     return seal(said, Secrets(secret))
 
 
@@ -52,7 +52,6 @@ def sealed_now(version: int = 1, *, lifetime: int = HOUR_S, secret: str = SECRET
 
 
 def post(hub: SettingsStore, payload: bytes, *, keep_s: float = HOUR_S) -> None:
-    """Have that be read from now on."""
     asyncio.run(hub.post(payload, keep_s=keep_s))
 
 
@@ -74,7 +73,7 @@ def post_to(hub: BulletinHub, payload: bytes, *, keep_s: float = HOUR_S) -> None
 
 
 def known_by(agent: Agent) -> FleetSettingsStats:
-    """What an agent says of published settings."""
+    """Returns an agent's statistics of published settings."""
     stats = agent.stats().orders
     assert stats is not None
     return stats

@@ -69,7 +69,6 @@ class RedisCluster(Servers):
         return all("cluster_state:ok" in info and f"cluster_slots_ok:{SLOTS}" in info for info in infos)
 
     def flush(self) -> None:
-        """Have every master forget everything."""
         for server in self.servers[: self.masters]:
             server.command("FLUSHALL")
 
@@ -175,7 +174,7 @@ def _number(info: str, name: str) -> int:
 
 
 def bulk_strings(reply: str) -> list[str]:
-    """What an array of strings without line ends holds, as it travelled."""
+    """Returns the items of an array of strings without line ends, as it travelled."""
     return reply.split("\r\n")[2::2]
 
 

@@ -43,7 +43,7 @@ class Sentinel(Server):
 
 
 class RedisService(Servers):
-    """What `SERVICE` is for three Sentinels. `tls` are options by which all of them speak TLS; `options` are others.
+    """Serves `SERVICE` with three Sentinels.
 
     The master stays the same unless it is silent for `down_after_ms`.
     """

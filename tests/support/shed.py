@@ -40,7 +40,7 @@ class AdaptiveGate:
         self.limits.append((now_ns / SECOND_NS, self.layer.limit))
 
     def waits(self, connections: int) -> None:
-        """See `Gate.waits`."""
+        """Does nothing."""
 
 
 class WorkerGate:
@@ -55,7 +55,7 @@ class WorkerGate:
         return None if isinstance(self.layer.enter(Arrival("ada", rank, now_ns)), Refusal) else self
 
     def leave(self, token: object, now_ns: int) -> None:
-        """See `Gate.leave`."""
+        """Does nothing."""
 
     def measure(self, lag_ns: int, now_ns: int) -> None:
         self.signal.heard(lag_ns)

@@ -69,7 +69,7 @@ def fresh_environment() -> dict[str, str]:
 
 
 def turns(random: SystemRandom) -> Iterator[list[str]]:
-    """What to run, one after the other, without end."""
+    """Yields the commands to run, one after the other, without end."""
     while True:
         for test, mode in zip(RANDOM_TESTS, (*MODES, *MODES), strict=False):
             yield _pytest(test, random.randrange(SEED_MAX))
@@ -77,7 +77,7 @@ def turns(random: SystemRandom) -> Iterator[list[str]]:
 
 
 def failures(arguments: Sequence[str], output: str) -> list[Found]:
-    """What failed in a turn, by what it printed."""
+    """Lists the failures of a turn, by its output."""
     if "pytest" in arguments:
         seed = next(int(word.partition("=")[2]) for word in arguments if word.startswith("--hypothesis-seed"))
         return [{"what": test, "seed": seed} for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)]

@@ -31,7 +31,7 @@ ATTRIBUTES = [
 LOOKED_AT = 4
 """The cells of nodes with a hub are looked at after so many steps."""
 LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "line", "base", "capacity", "place", "waiters")
-"""What counts of a cell that is never reported; the compiled kernel need not remember more of it."""
+"""The fields that count of a cell that is never reported; the compiled kernel need not remember more of it."""
 
 
 def everything(world: World) -> Data:
@@ -106,7 +106,7 @@ def told(value: Any) -> Any:
 
 
 def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
-    """What comes of each step, with a digest of everything known after it; after `whole_at` and at last all of it."""
+    """Traces each step, with a digest of everything known after it; after `whole_at` and at last all of it."""
     world = World(data)
     trace: list[Any] = []
     try:
@@ -123,7 +123,7 @@ def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
 
 
 def _counts(world: World) -> Data:
-    """What can be known of nodes without looking at their cells."""
+    """Returns the counts of nodes that are known without looking at their cells."""
     return {
         f"{number} {table.name}": [table.admitted, table.refused, table.overflowed, len(table.cells)]
         for number, kernel in enumerate(world.kernels)

@@ -19,7 +19,7 @@ from tests.support.node import INTERVAL_NS, START_S, Node
 
 Data = dict[str, Any]
 Step = list[Any]
-"""What to do, and with what: `["allow", node, key, cost, times]`."""
+"""A method and its arguments: `["allow", node, key, cost, times]`."""
 NODES = 2
 WAITERS_MAX = 8
 JUMP_MAX_S = 40 * 86_400.0
@@ -151,7 +151,7 @@ class World:
         self._limiter(node).reset(key)
 
     def changes(self, node: int, times: float, burst_times: float) -> None:
-        """Have the first quota of a limiter be so many times what was declared, and its burst, if it has one."""
+        """Multiplies the first declared quota of a limiter, and its burst, if it has one."""
         limiter = self._limiter(node)
         first, *others = limiter.own_limits
         quota = max(1, min(int(self.limits[0].quota * times), QUOTA_MAX))
@@ -159,7 +159,6 @@ class World:
         limiter.change([replace(first, quota=quota, burst=burst), *others])
 
     def warm(self, node: int, keys: list[Any]) -> None:
-        """Have the hub asked."""
         self._limiter(node).warm(keys)
 
     def refund(self, node: int, key: Any, cost: Any) -> None:
@@ -198,7 +197,7 @@ class World:
         return self.turn(-1)
 
     def turn(self, number: int) -> Any:
-        """Have somebody who waits try again: how long he goes on sleeping, or the answer."""
+        """Lets a waiter try again; returns how long it goes on sleeping, or the answer."""
         if not self.waiters:
             return None
         waiter = self.waiters[number % len(self.waiters)]
@@ -283,7 +282,7 @@ class World:
         return again
 
     def late_ones_arrive(self) -> None:
-        """What was given up on turns up."""
+        """Delivers batches that were given up on."""
         for batch in self.late:
             self.hub.merge(batch)
 

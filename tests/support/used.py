@@ -13,7 +13,7 @@ _accounts = count()
 async def recorded(
     hub: MemoryHub, period: Period, used: tuple[str, str], cost: int, requests: int, refused: int = 0
 ) -> None:
-    """Have a customer have used a limit in a period, as an account of its own says."""
+    """Records a customer's use of a limit in a period, by an account of its own."""
     identity, limit = used
     shard = shard_of(identity, hub.usage.shards)
     rows = [UsageRow(period, UsageKey(identity, limit, "/"), Counts(cost, requests, refused))]

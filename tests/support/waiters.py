@@ -61,7 +61,6 @@ class Scene:
 
     @property
     def charges(self) -> list[int]:
-        """What was charged in all, by quota."""
         for table in self.limiter.tables:
             for cell in table.all_cells():
                 measure(cell)
@@ -69,7 +68,6 @@ class Scene:
 
     @property
     def charged(self) -> int:
-        """What was charged in all, to all quotas together."""
         return sum(self.charges)
 
     async def passes(self, seconds: float, steps: int = 1) -> None:

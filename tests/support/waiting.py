@@ -41,7 +41,7 @@ def exit_code_of(child: int) -> int:
 
 
 async def eventually_in_loop(condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S) -> None:
-    """As `eventually`, and the running loop goes on meanwhile."""
+    """Waits as `eventually`, and the running loop goes on meanwhile."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110  # what is waited for may happen in any thread or process

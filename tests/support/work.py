@@ -20,7 +20,7 @@ SHORT: Final = frozenset({"startswith", "endswith", "append", "isascii", "encode
 SEARCHING: Final = frozenset({"search", "sub", "subn", "split", "findall", "finditer", "scanner"})
 """Those of expressions that look through a text; how far the others go is counted by `regex_steps`."""
 SLACK: Final = 400
-"""What differs from one call to the next: caches that are filled, say."""
+"""The work that differs from one call to the next: caches that are filled, say."""
 FASTER: Final = 2.6
 """From 2n to 4n work may grow so many times as much as from n to 2n: twice if it is linear, four times if square."""
 

@@ -12,7 +12,7 @@ BOOKS = 40
 
 
 def estimates(count: int) -> list[int]:
-    """What so many books, each with a secret of its own, estimate of so many addresses that come twice."""
+    """Returns the estimates of so many books, each with a secret of its own, for so many addresses that come twice."""
     found = []
     for _ in range(BOOKS):
         book = AddressBook()

@@ -59,7 +59,6 @@ class World:
         return rows
 
     async def used(self) -> dict[UsageKey, Counts]:
-        """What the hub has of this month."""
         return await rows_of(self.hub.usage, MONTH)
 
 

@@ -277,7 +277,7 @@ class TestReceivers:
         return delivered
 
     def in_any_order(self, events: list[UsageEvent], take: Callable[[UsageEvent], None]) -> None:
-        """Have each taken twice."""
+        """Lets each be taken twice."""
         twice = events * 2
         Random(11).shuffle(twice)
         for event in twice:
@@ -317,7 +317,7 @@ class TestReceivers:
 
 
 class TestEvents:
-    """What an event is called, and what it says."""
+    """The id and the content of an event."""
 
     def test_an_id_follows_from_what_is_counted(self) -> None:
         """Each part of it makes another id; what was counted does not."""

@@ -87,7 +87,7 @@ def sketch_of(ranks: dict[int, int]) -> bytes:
 
 
 class UsageContract:
-    """What every ledger promises."""
+    """Promises of every ledger."""
 
     merges_addresses: ClassVar[bool] = True
 

@@ -30,7 +30,7 @@ AFTERWARDS = 2 * 24
 NODES = 3
 IDENTITIES = [f"customer {number}" for number in range(12)]
 DURABLE = ("--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
-"""What a process has written is there after its crash; only one of the machine loses the last second."""
+"""A process's writes are there after its crash; only one of the machine loses the last second."""
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +57,9 @@ class Month:
         self.charged: Counter[str] = Counter()
         """By identity."""
         self.untold: list[Counter[str]] = [Counter() for _ in range(NODES)]
-        """What each node has charged and not reported."""
+        """The charges that each node has not reported."""
         self.killed = 0
-        """What killed nodes had not reported."""
+        """The charges that killed nodes had not reported."""
         self.meter = OpenMeter(TYPE, "cost")
 
     def _node(self) -> MeteredNode:

@@ -42,7 +42,7 @@ class Killed(BaseException):
 
 
 def start_mortal(run: Callable[[], None], *, name: str) -> None:
-    """See `start_thread`; the thread may be killed."""
+    """Starts a thread that may be killed."""
 
     def until_killed() -> None:
         with contextlib.suppress(Killed):
@@ -61,7 +61,7 @@ class Message:
 
 
 class Stage:
-    """What the threads of one process do: they wait for an answer, or they rest, or they have ended."""
+    """The threads of one process: they wait for an answer, or they rest, or they have ended."""
 
     def __init__(self) -> None:
         self.moved = threading.Condition()
@@ -143,7 +143,7 @@ class SlowLedger:
         self._stage = stage
 
     async def record(self, batch: UsageBatch) -> Recorded:
-        """See `UsageLedger.record`. It blocks the thread, which has nothing else to do."""
+        """Blocks the thread, which has nothing else to do."""
         message = Message(batch)
         with self._stage.moved:
             self._stage.waiting.append(message)
@@ -195,14 +195,13 @@ class Process:
         self.stage.settle()
 
     def do(self, event: str) -> None:
-        """Have it happen; the hub has never more than was charged."""
+        """Lets an event happen; the hub never has more than was charged."""
         getattr(self, event)()
         self.stage.settle()
         for number, cost in self.counted().items():
             assert cost <= self.charged[number]
 
     def counted(self) -> Counter[int]:
-        """What the hub has, by process."""
         found = asyncio.run(totals(self.hub.ledger, period_at(MONTH, NOVEMBER)))
         return Counter({int(key.identity): counts.cost for key, counts in found.items()})
 
@@ -221,7 +220,6 @@ class Process:
         return possible.get(event, True)
 
     def charge(self) -> None:
-        """See EVENTS, as of the others."""
         self.meter.add(str(self.number), "api")
         self.charged[self.number] += 1
 
@@ -307,7 +305,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def tell_all(stage: Stage, order: tuple[str, ...], check: Callable[[Process], None]) -> list[str]:
-    """Have all of it happen, and then the end; returns what could have happened next."""
+    """Lets all of it happen, and then the end; returns the events that could have been next."""
     process = Process(stage)
     try:
         for event in order:

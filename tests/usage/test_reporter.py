@@ -27,7 +27,6 @@ PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "metered.py"
 
 
 def counted(server: RedisServer) -> int:
-    """What the namespace `shop` has been charged this month."""
     hub = RedisHub(server.url, HubSettings("shop", 30.0))
     month = period_at("month", SystemClock.wall_ns() / 1e9)
     return sum(counts.cost for counts in on(hub, lambda: totals(hub.usage, month)).values())

@@ -26,18 +26,17 @@ FAULTS = st.lists(st.sampled_from(["", "lost", "unanswered", "twice", "late"]), 
 
 
 def total_cost(ledger: MemoryUsage, period: Period) -> int:
-    """What all identities have been charged in a period."""
+    """Returns the charges of all identities in a period."""
     return sum(counts.cost for counts in asyncio.run(totals(ledger, period)).values())
 
 
 def total_of_all(ledger: MemoryUsage, kind: str) -> int:
-    """What all identities have been charged in all periods of a kind."""
+    """Returns the charges of all identities in all periods of a kind."""
     known = {period for shard in ledger._shards for period in shard.state.pages if period.kind == kind}
     return sum(total_cost(ledger, period) for period in known)
 
 
 def run(node: MeteredNode) -> bool:
-    """Have the node report once."""
     return asyncio.run(node.driver.report())
 
 
@@ -58,7 +57,7 @@ class LossyFleet(RuleBasedStateMachine):
         self.charged: Counter[int] = Counter()
         """By node, by its place."""
         self.departed = 0
-        """What nodes had charged and told that are gone."""
+        """The reported charges of nodes that are gone."""
 
     def _node(self, place: int) -> MeteredNode:
         self.names += 1
@@ -79,7 +78,6 @@ class LossyFleet(RuleBasedStateMachine):
 
     @rule()
     def late(self) -> None:
-        """What was late arrives."""
         asyncio.run(self.network.deliver_late())
 
     @rule(seconds=st.sampled_from([1, 59, 600, 3599]))

@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 
 ADMITTED = 10
 TOLD_BEFORE = 1
-"""What the hub knows of those without the last words."""
+"""The cost that the hub knows of those without the last words."""
 SIGTERM_STATUS = 128 + signal.SIGTERM
 
 

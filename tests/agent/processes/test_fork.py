@@ -19,7 +19,7 @@ from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 TOLD_BEFORE = 1
-"""What the hub knows of each process's ten without its last words."""
+"""The cost that the hub knows of each process's ten without its last words."""
 
 
 @pytest.mark.parametrize("program", ["forks_a_child_that_decides", "forks_in_its_loop"])

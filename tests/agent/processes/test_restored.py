@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 
 
 class Machine:
-    """What a process can see of its machine."""
+    """A machine, as far as a process can see it."""
 
     def __init__(self) -> None:
         self.wall_ns = self.since_start_ns = 0

@@ -28,7 +28,7 @@ DAY_S = 86_400
 
 @pytest.fixture(autouse=True)
 def secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the console has, too."""
+    """Sets the secret that the console has, too."""
     monkeypatch.setenv("RECONVERGE_CUSTOMER_SECRET", LINKS)
 
 
@@ -38,7 +38,7 @@ def now_s() -> int:
 
 
 def opened(link: str, *secrets: str) -> CustomerLink | None:
-    """What a console with these secrets finds in a link."""
+    """Opens a link as a console with these secrets does."""
     (token,) = parse_qs(urlsplit(link).query)["link"]
     return CustomerLinks(secrets or LINKS, SystemClock()).opened(token)
 

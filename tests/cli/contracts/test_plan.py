@@ -62,7 +62,7 @@ def recording(directory: Path, *seconds: float, head: str = "t_s,client", rest: 
 
 
 def plan(*words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     result = CliRunner().invoke(app, ["contracts", "plan", *map(str, words)])
     if isinstance(result.exception, ReconvergeError):
         return Said(MISTAKE, result.stdout, str(result.exception))

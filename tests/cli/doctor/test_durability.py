@@ -23,7 +23,7 @@ MONTHLY = limit("monthly", window_us=31 * DAY_US, overshoot_milli=0)
 
 
 def tell(server: RedisServer, of: LimitReport, *, lost: bool = False) -> str:
-    """Have a node report one key; it says that it knows other data if these are `lost`. Returns the incarnation."""
+    """Lets a node report one key, with other data if these are `lost`. Returns the incarnation."""
 
     async def report() -> str:
         hub = RedisHub(server.url, HubSettings("shop", 5.0))

@@ -42,7 +42,6 @@ def node(redis_server: RedisServer) -> Iterator[Agent]:
 
 
 def inspected(node: Agent, server: RedisServer, key: str, *words: object) -> dict[str, Any]:
-    """What `inspect` tells of a key as JSON."""
     done = said_by("inspect", key, "--json", "--hub", server.url, "--namespace", node.namespace, *(words or LIMITS))
 
     assert "" == done.stderr
@@ -51,12 +50,11 @@ def inspected(node: Agent, server: RedisServer, key: str, *words: object) -> dic
 
 
 def used(said: dict[str, Any]) -> dict[str, int]:
-    """What is used of each quota."""
     return {each["limit"]: each["used"] for each in said["limits"]}
 
 
 def use_up(node: Agent, key: str) -> None:
-    """Have a key use all of `login`, and one of `api`."""
+    """Lets a key use all of `login`, and one of `api`."""
     assert 5 == sum(node.limiter("login").ask_blocking(key, within=5.0).allowed for _ in range(6))
     assert node.limiter("api").allow(key)
 

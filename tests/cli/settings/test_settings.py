@@ -45,7 +45,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: object) -> Said:
-    """What the command says; a mistake as `main` would show it."""
+    """Runs the command; a mistake is shown as `main` would show it."""
     result = CliRunner().invoke(app, ["settings", *map(str, words)])
     if isinstance(result.exception, ReconvergeError):
         return Said(2, result.stdout, str(result.exception))
@@ -60,7 +60,6 @@ def publish(file: Path, server: RedisServer, *options: object) -> Said:
 
 
 def show(server: RedisServer) -> Said:
-    """What is published for it."""
     return run("show", "--hub", server.url, "--namespace", "shop")
 
 

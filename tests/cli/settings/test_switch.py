@@ -47,12 +47,10 @@ def node(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def switch(node: Agent, server: RedisServer, *words: object) -> Said:
-    """What the command did."""
     return said_by("switch", *words, "--hub", server.url, "--namespace", node.namespace)
 
 
 def published(node: Agent, server: RedisServer) -> dict[str, Any]:
-    """What `settings show` tells."""
     done = said_by("settings", "show", "--json", "--hub", server.url, "--namespace", node.namespace)
     said: dict[str, Any] = json.loads(done.stdout)
     return said

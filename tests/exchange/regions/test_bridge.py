@@ -38,7 +38,7 @@ class Region:
         self.wishes: tuple[Wish, ...] = (WISH,)
         self.incarnation = "i1"
         self.held = 0
-        """What nodes hold there, however little is lent."""
+        """The lines of nodes there, however little is lent."""
         self.lent = 0
         self.until_us = 0
         self.batches: list[Batch] = []

@@ -70,7 +70,7 @@ class Home:
     async def report(
         self, *, line: int | None = None, used: int = 0, need: int = 0, per_s: int | None = None, node: str = "n1"
     ) -> CellAnswer:
-        """Have a node say what it holds, by default what it was told, and hear what it is told now."""
+        """Reports a node's line, by default the one that it was told, and hears the answer."""
         self._sequence += 1
         held = (self.answer.line if self.answer is not None else 0) if line is None else line
         window = self.clock.wall_ns() // 1000 // LIMIT.window_us
@@ -96,7 +96,6 @@ class Home:
         return self.answer
 
     async def wish(self) -> Wish | None:
-        """What the hub tells of the key, if it is on the list."""
         told = await self.hub.wishes(0)
         return told.wishes[0] if told.wishes else None
 
@@ -108,7 +107,7 @@ class Home:
         return lent.status, lent.held[0]
 
     async def become_short(self) -> None:
-        """Have the node use up the region's own part, and need more."""
+        """Lets the node use up the region's own part, and need more."""
         await self.report(need=OWN)
         self.pass_s(1)
         await self.report(used=OWN, need=50)

@@ -16,7 +16,7 @@ from tests.support.node import Node
 
 
 def own_part(limit: Limit, share: float) -> int:
-    """What a node in a region with that share says that its region has by itself."""
+    """Returns the own part of a region with that share, as its node reports it."""
     node = Node(ManualClock(0))
     node.kernel.region_ppm = checked_share(share)
     node.limit(limit, STRICT).decide("ada", 1, 0)

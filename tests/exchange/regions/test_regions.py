@@ -22,7 +22,7 @@ SHARE = 0.2
 OWN = round(QUOTA * SHARE)
 MOVABLE = 1 - 2 * SHARE
 MOST = QUOTA - OWN
-"""What one region can have of it, if the other has but its own part."""
+"""The most that one region can have of it, if the other has but its own part."""
 
 
 class Region:

@@ -1,4 +1,4 @@
-"""What servers say about their limits is understood in every dialect, and nonsense is not."""
+"""Goal: servers' limits are understood in every dialect, and nonsense is not."""
 
 from __future__ import annotations
 

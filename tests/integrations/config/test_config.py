@@ -363,7 +363,7 @@ def test_what_cannot_follow_changes_nothing_at_all(shop: Path, edit: Callable[[s
 
 @pytest.fixture
 def kept_handler() -> Iterator[None]:
-    """Whatever handles SIGHUP does so again afterwards."""
+    """Restores the handler of SIGHUP afterwards."""
     before = signal.getsignal(signal.SIGHUP)
     yield
     signal.signal(signal.SIGHUP, before)

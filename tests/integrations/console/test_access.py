@@ -20,7 +20,7 @@ PATHS = ["/session", "/state", "/stream", "/key?limit=login&key=ada", "/switches
 
 
 def word(client: Browser) -> dict[str, str]:
-    """What the script of the page sends with a change."""
+    """Returns the headers that the script of the page sends with a change."""
     return {"x-reconverge-console": client.get("/session").json()["word"], "origin": HOME}
 
 

@@ -69,7 +69,7 @@ def address(nodes: list[Contracts]) -> Iterator[str]:
 
 
 def used_up(nodes: list[Contracts]) -> None:
-    """Have acme use all that its contract admits."""
+    """Lets acme use all that its contract admits."""
 
     def all_used() -> bool:
         for each in nodes:

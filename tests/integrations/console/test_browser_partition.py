@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def asking(agents: list[Agent]) -> Iterator[None]:
-    """Have nodes asked for more than they may admit."""
+    """Asks nodes for more than they may admit, again and again."""
     over = threading.Event()
 
     def work() -> None:

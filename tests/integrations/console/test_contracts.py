@@ -30,7 +30,7 @@ ACME = {"plan": "pro", "limits": {"calls": "3/day"}}
 
 
 def publish(hub: MemoryHub, **customers: Any) -> dict[str, Any]:
-    """Have the hub keep a document of three plans and these customers, and return it."""
+    """Publishes a document of three plans and these customers, and returns it."""
     document = shop(**customers)
     asyncio.run(HubBook(hub, "shop", Secrets(SECRET)).replace(document, author="grace"))
     return document

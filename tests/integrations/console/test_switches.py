@@ -34,7 +34,7 @@ WRITES = {"authorization": f"Bearer {WRITER}"}
 
 
 def turn(client: Browser, **said: Any) -> Any:
-    """Have the console turn a switch, and return what is published then."""
+    """Turns a switch on the console, and returns the published switches."""
     response = client.post("/switch", json=said, headers=WRITES)
 
     assert 200 == response.status_code, response.text
@@ -135,13 +135,12 @@ def is_off(agent: Agent, name: str) -> bool:
 
 
 def shown_by(client: Browser, part: str) -> list[dict[str, Any]]:
-    """What the console shows of the limits or the keys of the fleet."""
     shown: list[dict[str, Any]] = client.get("/state", headers=WRITES).json()[part]
     return shown
 
 
 def used(client: Browser, limit: str) -> tuple[int, int]:
-    """What the page of a key says of one quota: used, and of how much."""
+    """Returns the use and the size of one quota on the page of a key."""
     (quota,) = client.get("/key", params={"limit": limit, "key": "ada"}, headers=WRITES).json()["quotas"]
     return quota["used"], quota["limit"]
 

@@ -29,7 +29,6 @@ def now(kind: str = "hour") -> Period:
 
 
 def chart(client: Browser, **asked: str) -> Any:
-    """What the page is told."""
     response = client.get("/usage", params=asked, headers=READS)
     assert 200 == response.status_code, response.text
     return response.json()

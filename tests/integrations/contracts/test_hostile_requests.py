@@ -205,7 +205,7 @@ def check_problem(answer: Any) -> None:
 
 
 async def messages(client: ApiClient, method: str, path: str, *chunks: bytes, cut_off: bool = False) -> Answer:
-    """What is answered to a request in such parts, after the last of which the client may go away."""
+    """Returns the answer to a request in such parts, after the last of which the client may go away."""
     scope = http_scope(path, method=method, authorization=f"Bearer {WRITER}", content_type="application/json")
     ahead: list[dict[str, Any]] = [{"type": "http.request", "body": each, "more_body": True} for each in chunks]
     ahead.append({"type": "http.disconnect"} if cut_off else {"type": "http.request", "body": b"", "more_body": False})

@@ -50,7 +50,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[thread
 
 
 def answers_to(*requests_of: tuple[str, str, Any]) -> list[httpx.Response]:
-    """What an API that is open, and has that document, answers one after another."""
+    """Returns the answers of an open API with that document, one after another."""
 
     async def ask() -> list[httpx.Response]:
         book = MemoryBook(checked(SAID))

@@ -52,7 +52,7 @@ def application() -> Any:
 
 
 REFUSALS: Final = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422"]
-"""What is wrong with a request may be told in any order: its version (412) before its body (422)."""
+"""The mistakes of a request may be told in any order: its version (412) before its body (422)."""
 # Each request has a token, so none can be drawn that is wrong for having none; `test_tokens.py` has those.
 CONFIG: Final = SchemathesisConfig.from_dict(
     {

@@ -1,1 +1,1 @@
-"""What guards and frameworks answer, recorded as data: a change of how they decide must not change it."""
+"""Answers of guards and frameworks, recorded as data: a change of how they decide must not change them."""

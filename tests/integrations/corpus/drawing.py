@@ -38,7 +38,7 @@ ODD: Final[Mapping[str, Sequence[Any]]] = {
     "on_breach": (lambda _outcome: None,),
     "settle": ("spent",),
 }
-"""What few rules say."""
+"""Settings that few rules have."""
 GUARDS: Final[Mapping[str, Sequence[Any]]] = {
     "dialect": ("x-ratelimit", "draft-06", ("ietf-11", "x-ratelimit")),
     "headers_enabled": (False, True),
@@ -87,11 +87,11 @@ class Draw(Random):
         return [{"name": name, **self.rule(keys, odd)} for name in NAMES[:count]]
 
     def settings(self) -> dict[str, Any]:
-        """What the rules have in common."""
+        """Draws the common settings of the rules."""
         return self.some(GUARDS, self.one((0.0, 0.3)))
 
     def meanwhile(self) -> str:
-        """What happens before a request, which mostly is nothing."""
+        """Draws an event before a request, mostly none."""
         return str(self.one(MEANWHILE)) if self.random() < 0.3 else ""
 
 
@@ -126,7 +126,7 @@ class Stand:
                     limiter.reset(key)
 
     def counted(self) -> Any:
-        """What the guard has counted, and what all keys have used."""
+        """Returns the guard's counts, and the use of all keys."""
         usages = [{key: each.usages(key) for key in sorted(each.table.cells)} for each in self.limiters]
         totals = {name: (stats.admitted, stats.refused) for name, stats in self.agent.stats().limits.items()}
         return self.guard.stats(), totals, usages

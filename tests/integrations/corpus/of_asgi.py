@@ -103,7 +103,7 @@ class OfAsgi(Stand):
             await send({"type": "http.response.body", "body": b"ok", "more_body": False})
 
     def said(self, draw: Draw) -> Any:
-        """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
+        """Serves a connection: returns the messages, or the error, and the decisions in the scope."""
         self.answer = draw.one(ANSWERS), draw.random() < 0.3
         method = draw.one(("GET", "GET", "GET", "HEAD", "OPTIONS", "POST", "brew"))
         scope: dict[str, Any] = http_scope("/", method=method)
@@ -130,7 +130,7 @@ class OfAsgi(Stand):
 
 
 def run(draw: Draw) -> list[Any]:
-    """What becomes of one case, step by step."""
+    """Runs one case, step by step."""
     stand, said = OfAsgi(draw), list[Any]()
     for _ in range(draw.randrange(4, 11)):
         stand.meanwhile(draw.meanwhile())

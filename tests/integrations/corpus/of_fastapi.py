@@ -80,7 +80,6 @@ async def _parts(*, whole: bool) -> AsyncIterator[bytes]:
 
 
 def answered(how: str) -> Any:
-    """What a route returns."""
     if how in ("stream", "half a stream"):
         return StreamingResponse(_parts(whole=how == "stream"))
     if how == "refused":
@@ -133,7 +132,7 @@ class OfFastApi(Stand):
         self.app.mount("/mounted/{name}", below)
 
     def said(self, draw: Draw) -> Any:
-        """What becomes of a connection: what is sent, or the error; and what the scope says that was decided."""
+        """Serves a connection: returns the messages, or the error, and the decisions in the scope."""
         self.answer, kind, user = draw.one(ANSWERS), draw.one(("http",) * 8 + ("websocket",)), draw.one(USERS)
         scope: dict[str, Any] = http_scope("/", method=draw.one(("GET", "GET", "GET", "POST")))
         scope |= {"type": kind, "path": draw.one(PATHS), "root_path": draw.one(("", "", "", "/api"))}
@@ -166,7 +165,7 @@ class OfFastApi(Stand):
 
 
 def run(draw: Draw) -> list[Any]:
-    """What becomes of one case, step by step."""
+    """Runs one case, step by step."""
     stand, said = OfFastApi(draw), list[Any]()
     for _ in range(draw.randrange(4, 11)):
         stand.meanwhile(draw.meanwhile())

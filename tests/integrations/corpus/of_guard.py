@@ -37,7 +37,7 @@ ITEMS: Final[Sequence[object]] = (
     date(2026, 1, 1),
     ["a"],
 )
-"""What key functions return: texts of all kinds, numbers, and what is no key."""
+"""Results of key functions: texts of all kinds, numbers, and values that are no key."""
 KEYS: Final = (*["ada"] * 7, *ITEMS)
 """The same, most of them a usual one."""
 
@@ -67,14 +67,14 @@ class Asked(PlainRequest):
     """A request of whose path `/fails` a router cannot be asked."""
 
     def seek_templates(self) -> Sequence[str]:
-        """As a router that fails."""
+        """Fails as a router may."""
         if self.path == "/fails%":
             raise LookupError("a mistake of a router")
         return self.templates
 
 
 def run(draw: Draw) -> list[Any]:
-    """What becomes of one case, step by step."""
+    """Runs one case, step by step."""
     stand = Stand({name: value for name, value in draw.settings().items() if name != "trusted_proxies"})
     rules = [stand.guard.declare(Rule(**rule)) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
     stand.limiters = [rule._limiter for rule in rules if rule._limiter is not None]

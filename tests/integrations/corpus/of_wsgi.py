@@ -18,7 +18,7 @@ from tests.integrations.corpus.drawing import ODD, Draw, Stand, seen_in
 from tests.support.applications.asking import ADA, environment_of, wsgi_answer
 
 now = {"key": "ada"}
-"""What the key function returns that takes no request."""
+"""The result of the key function that takes no request."""
 
 
 def by_nothing() -> object:
@@ -106,11 +106,10 @@ class OfWsgi(Stand):
         return (part for part in (b"o", b"k")) if how == "streams" else [b"ok"]
 
     def outcomes_in(self, environment: dict[str, Any]) -> list[Outcome]:
-        """What the environment says that was decided."""
         return [environment[OUTCOME]] if OUTCOME in environment else []
 
     def said(self, draw: Draw) -> Any:
-        """What becomes of a request: the answer, or the error; and what was decided."""
+        """Serves a request: returns the answer, or the error, and the decisions."""
         self.answer, now["key"] = (draw.one(ANSWERS), draw.one(HOW)), draw.one(KEYS)
         method = draw.one(("GET", "GET", "HEAD", "OPTIONS", "POST"))
         environment = environment_of("/", method=method, x_key=draw.one(VALUES))
@@ -169,12 +168,11 @@ class OfFlask(OfWsgi):
         self.limiters = [rule._limiter for rule in declared if rule._limiter is not None]
 
     def outcomes_in(self, environment: dict[str, Any]) -> list[Outcome]:
-        """What the environment says that was decided."""
         return list(environment.get(OUTCOMES, ()))
 
 
 def run(draw: Draw, kind: type[OfWsgi] = OfWsgi) -> list[Any]:
-    """What becomes of one case, step by step."""
+    """Runs one case, step by step."""
     stand, said = kind(draw), list[Any]()
     for _ in range(draw.randrange(4, 11)):
         stand.meanwhile(draw.meanwhile())

@@ -1,4 +1,4 @@
-"""What the cases of the corpus answer, and where that is recorded. `python -m tests.integrations.corpus.recorded` does.
+"""Records the answers of the corpus' cases: `python -m tests.integrations.corpus.recorded`.
 
 Of the first cases of each kind the answers are recorded in full, to be read; of the others a digest of each.
 """
@@ -29,11 +29,11 @@ KINDS: Final[Mapping[str, tuple[Callable[[Draw], list[Any]], int]]] = {
     "flask": (of_wsgi.run_flask, 300),
     "fastapi": (of_fastapi.run, 250),
 }
-"""What runs a case, and how many there are."""
+"""The function that runs a case, and the number of cases."""
 
 
 def answers(kind: str, number: int) -> list[str]:
-    """What a case answers, step by step; without addresses in memory, and without the order of a set of methods."""
+    """Returns a case's answers, without addresses in memory, and without the order of a set of methods."""
     run, _ = KINDS[kind]
     steps = [re.sub(r"0x[0-9a-f]{6,}", "0x", pformat(step, width=120)) for step in run(Draw(f"{kind} {number}"))]
     return [re.sub(r"\('allow', '([A-Z, ]+)'\)", _in_order, step) for step in steps]

@@ -59,7 +59,7 @@ def two(redis_server: RedisServer) -> tuple[Any, Any]:
 
 @pytest.fixture(autouse=True)
 def _counts_end() -> Iterator[None]:
-    """As their agents do."""
+    """Ends counts with their agents."""
     yield
     django_cache._counts.clear()
 
@@ -407,7 +407,6 @@ def test_django_ratelimit_counts_with_all_processes(two: tuple[Any, Any], monkey
 
 
 def counts_of(cache: Any) -> Iterator[int]:
-    """What is counted under each key that a cache knows."""
     for known in list(cache.counts._known):
         yield cache.counts.value(known)
 

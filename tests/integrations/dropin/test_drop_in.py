@@ -62,7 +62,7 @@ def flask_client(uri: str) -> Any:
 
 
 def slowapi_quickstart(uri: str | None = None) -> FastAPI:
-    """What slowapi asks of an application: a limiter, a handler, and a decorated route that takes the request."""
+    """Makes the application of slowapi's quickstart: a limiter, a handler, and a route that takes the request."""
     # It reads a file `.env` of the directory that it is imported in, or made in.
     from slowapi import Limiter, _rate_limit_exceeded_handler  # noqa: PLC0415
     from slowapi.errors import RateLimitExceeded  # noqa: PLC0415
@@ -285,7 +285,7 @@ def test_what_is_reset_is_what_this_process_knows(two: Callable[[str], tuple[Any
 
 
 def _line_at_hub(limiter: Any, key: str) -> float:
-    """What the node may use of a key by itself, once the hub has heard that it is no more; infinite until then."""
+    """Returns the node's line on a key, once the hub has heard that it is no more; infinite until then."""
     (table,) = limiter.storage.book.agent._kernel.tables.values()  # there is no other way to see it
     cell = table.cells[f"LIMITER/{key}"]
     return cell.line if cell.reported_ns <= cell.shard.acked_ns else float("inf")

@@ -48,7 +48,6 @@ class Asked:
         return bool(self._said(self._limiter.test(item, *whom, cost=cost)))
 
     def stats(self, item: RateLimitItem = ITEM, *whom: str) -> WindowStats:
-        """What is left, and when there will be more."""
         stats: WindowStats = self._said(self._limiter.get_window_stats(item, *whom))
         return stats
 
@@ -64,7 +63,6 @@ class Asked:
         self._said(self._limiter.clear(item, *whom))
 
     def of(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """What a method of the storage says."""
         return self._said(getattr(self.storage, method)(*arguments, **named))
 
     def admitted_of(self, attempts: int, item: RateLimitItem = ITEM, *whom: str) -> int:

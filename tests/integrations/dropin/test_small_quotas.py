@@ -79,7 +79,7 @@ def sleep(seconds: float) -> None:
 
 
 def told_s(limiter: Any, item: RateLimitItem, key: str) -> int:
-    """What Flask-Limiter says in Retry-After."""
+    """Computes Retry-After as Flask-Limiter does."""
     now_s = limiter.storage.book.now()
     return int(int(limiter.get_window_stats(item, key).reset_time + 1) - now_s)
 

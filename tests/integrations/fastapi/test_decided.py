@@ -28,7 +28,7 @@ from tests.support.applications.asking import asgi_answer, http_scope
 
 
 async def serve_generally(app: Any, scope: Any, receive: Any, send: Any, decided: Decided) -> None:
-    """As an application is served whose requests may leave something to settle."""
+    """Serves an application whose requests may leave something to settle."""
     await Sending(send, decided).serve(app, scope, receive)
 
 

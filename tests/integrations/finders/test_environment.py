@@ -45,7 +45,6 @@ class Side:
         return RateLimitMiddleware(_hello, rules=[Rule(name="view", **rule)], guard=self.guard)
 
     def outcomes_in(self, environment: dict[str, Any]) -> Sequence[Outcome]:
-        """What was decided."""
         return [environment[OUTCOME]]
 
 
@@ -66,7 +65,6 @@ class FlaskSide(Side):
         return app.wsgi_app
 
     def outcomes_in(self, environment: dict[str, Any]) -> Sequence[Outcome]:
-        """What was decided."""
         outcomes: Sequence[Outcome] = environment[OUTCOMES]
         return outcomes
 

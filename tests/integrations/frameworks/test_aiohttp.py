@@ -132,7 +132,6 @@ async def gets(client: TestClient[Any, Any], *paths: str, **headers: str) -> lis
 
 
 def remaining(response: Any) -> dict[str, int]:
-    """What a response says is left, by the name of the limit."""
     lines = ", ".join(response.headers.getall("RateLimit", []))
     return {name: int(left) for name, left in re.findall(r'"([^"]+)";r=(\d+)', lines)}
 

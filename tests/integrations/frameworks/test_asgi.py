@@ -130,7 +130,6 @@ def test_forwarding_headers_are_ignored_unless_a_proxy_is_trusted(agent: Agent) 
 
 
 def tokens(agent: Agent) -> int:
-    """What is charged."""
     return agent.limiter("tokens").usage(ADA).own
 
 

@@ -40,7 +40,7 @@ def agent(clock: ManualClock) -> Agent:
 
 
 def fastapi_application(agent: Agent, **settings: Any) -> Ask:
-    """What asks a FastAPI application with one route that bans."""
+    """Makes a FastAPI application with one route that bans, and a function that asks it."""
     app, limits = FastAPI(), FastAPILimits(agent)
     limits.install(app)
 
@@ -52,7 +52,7 @@ def fastapi_application(agent: Agent, **settings: Any) -> Ask:
 
 
 def flask_application(agent: Agent, **settings: Any) -> Ask:
-    """What asks a Flask application with one view that bans."""
+    """Makes a Flask application with one view that bans, and a function that asks it."""
     app = flask.Flask(__name__)
     limits = FlaskLimits(app=app, agent=agent)
     app.add_url_rule("/", "root", limits.limit("2/minute", name="login", **BAN, **settings)(lambda: "here"))

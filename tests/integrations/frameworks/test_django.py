@@ -91,7 +91,7 @@ def get(request: pytest.FixtureRequest) -> Get:
 
 @pytest.fixture(autouse=True)
 def nothing_settled() -> None:
-    """What other tests have settled is forgotten."""
+    """Forgets the settlements of other tests."""
     django_project.settled.clear()
 
 
@@ -110,7 +110,6 @@ def configured(**setting: Any) -> Iterator[None]:
 
 
 def remaining(response: Any) -> dict[str, int]:
-    """What a response says is left, by the name of the limit."""
     return {name: int(left) for name, left in re.findall(r'"([^"]+)";r=(\d+)', response.headers.get("RateLimit", ""))}
 
 

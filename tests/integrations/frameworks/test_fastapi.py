@@ -267,7 +267,6 @@ def test_the_key_function_of_a_limit_is_told_from_that_of_all(agent: Agent, capl
 
 
 def tenant() -> str:
-    """What a dependency returns."""
     return "acme"
 
 

@@ -20,7 +20,7 @@ from tests.support.applications.asking import ADA, BOB, ask_asgi, statuses
 
 
 class User(BaseModel):
-    """As FastAPI's tutorial has it."""
+    """The user of FastAPI's tutorial."""
 
     username: str
     email: str | None = None
@@ -39,7 +39,6 @@ def api_key(login: Annotated[str, Header()]) -> str:
 
 
 def claims(login: Annotated[str, Header()]) -> dict[str, object]:
-    """What a token says."""
     return {"iss": "https://issuer", "sub": login}
 
 

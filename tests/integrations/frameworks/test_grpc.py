@@ -45,7 +45,7 @@ ended = threading.Event()
 
 
 class FleetSettings:
-    """What a server on threads serves."""
+    """The methods of a server on threads."""
 
     def unary_unary(self, request: bytes, context: Any) -> bytes:
         """One for one."""

@@ -42,7 +42,7 @@ from tests.support.servers import RedisServer
 KEY = "x-api-key"
 REQUESTS, TOKENS = "requests", "tokens"
 ALL: list[str] = ["/ok/1", "/stream", "/lost/7", "/broken", "/ok/2"]
-"""What each client asks for, three times over: 15 requests, of which a few are refused by the end."""
+"""The requests of each client, three times over: 15, of which a few are refused by the end."""
 
 
 class Shop:
@@ -73,12 +73,11 @@ class Shop:
         return self._counts
 
     def sums(self, limit: str) -> Counts:
-        """What was counted of a limit."""
         found = [counts for key, counts in self.counts().items() if key.limit == limit]
         return Counts(*map(sum, zip(*found, strict=True))) if found else Counts(0, 0, 0)
 
     def charged(self, limit: str) -> int:
-        """What the hub knows to have been charged, less what was given back; the agent has ended."""
+        """Returns the hub's charges, less refunds; the agent has ended."""
         self.agent.stop()
         return net_at(self.url, limit)
 

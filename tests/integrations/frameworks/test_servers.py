@@ -34,7 +34,7 @@ from tests.support.waiting import eventually
 CLIENTS = 16
 QUOTA = 1000
 ESTIMATE = 50_000
-"""What a stream is expected to cost."""
+"""The expected cost of a stream."""
 TARDY_MAX = 5
 """So often may one worker after the other refuse what the fleet has left."""
 StartServer = Callable[..., WebServer]
@@ -172,5 +172,4 @@ def test_a_client_that_goes_away_is_charged_for_what_it_was_sent(
 
 
 def charged(redis: RedisServer) -> int:
-    """What the hub knows to have been charged for streams."""
     return net_at(redis.url, "tokens", namespace="web")

@@ -25,7 +25,6 @@ class Body:
         return self.parts
 
     def close(self) -> None:
-        """As servers do in the end."""
         self.closed += 1
 
 
@@ -40,7 +39,6 @@ def serving(body: Any) -> Any:
 
 
 def tokens(agent: Agent) -> int:
-    """What is charged."""
     return agent.limiter("tokens").usage(ADA).own
 
 

@@ -1,1 +1,1 @@
-"""What metrics and the dashboard show."""
+"""Metrics and the dashboard."""

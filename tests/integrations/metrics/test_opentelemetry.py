@@ -1,4 +1,4 @@
-"""What OpenTelemetry collects is what happened; a real SDK with a reader in memory."""
+"""Goal: OpenTelemetry collects the events as they were; a real SDK with a reader in memory."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Prefork(Served):
         self.sent = 0
 
     def body(self, path: str) -> str:
-        """What is answered, on a connection of its own; empty if that is an error."""
+        """Returns the body of an answer, on a connection of its own; empty if that is an error."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", path)
@@ -65,7 +65,7 @@ class Prefork(Served):
             return {int(body) for body in threads.map(lambda _: self.body("/"), range(requests))}
 
     def scraped(self) -> Series:
-        """What some worker tells.
+        """Scrapes a worker; that fails while a worker makes its file.
 
         A scrape fails while a worker makes its file, which is empty for a moment (prometheus_client, issue 1199).
         """

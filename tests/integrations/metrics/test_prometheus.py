@@ -27,7 +27,7 @@ Series = dict[tuple[str, tuple[str, ...]], float]
 
 
 def scraped(registry: CollectorRegistry) -> Series:
-    """What a scrape of a registry says, by the name of the series and the values of its labels."""
+    """Returns a scrape of a registry, by the name of the series and the values of its labels."""
     text = generate_latest(registry).decode()
     return {
         (sample.name, tuple(sample.labels.values())): sample.value

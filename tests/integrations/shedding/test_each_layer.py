@@ -79,7 +79,7 @@ LAYERS: dict[str, tuple[Callable[[], Layer], int]] = {
     "fleet": (fleet, 503),
     "worker": (worker, 503),
 }
-"""What makes a layer that refuses the next GET, and the status of the refusal."""
+"""The makers of a layer that refuses the next GET, and the status of the refusal."""
 
 
 async def hello(_scope: Any, _receive: Any, send: Any) -> None:
@@ -96,7 +96,7 @@ def asked(stack: Stack) -> Answer:
 
 
 def counted(stack: Stack, name: str) -> dict[str, float | None]:
-    """What Prometheus is told of a layer and the class GET, by result, and which switch it is in."""
+    """Returns Prometheus' counts of a layer and the class GET, by result, and the state of its switch."""
     registry = CollectorRegistry()
     registry.register(StackCollector(stack))
     found = {
@@ -175,8 +175,6 @@ class Renders:
 
 
 class Render:
-    """What is held for one request."""
-
     def __init__(self, layer: Renders, key: str) -> None:
         self._layer = layer
         self._key = key

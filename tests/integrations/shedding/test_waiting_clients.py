@@ -46,7 +46,6 @@ class Client:
         self.sent.append(message)
 
     async def status(self) -> int:
-        """What it is answered, at the end."""
         await self.task
         return answer_of(self.sent).status
 
@@ -60,7 +59,6 @@ class Front:
         self.app = LoadSheddingMiddleware(app, self.stack)
 
     async def other(self) -> int:
-        """What another client is answered now."""
         return (await asgi_answer(self.app, http_scope("/", method="POST"))).status
 
 

@@ -39,7 +39,7 @@ NEEDED: Final = (
     ),
     *("pytest-lazy-fixtures", "pytest-mock", "pytz", "six", "valkey", "django-redis"),
 )
-"""What their tests import, beside what they test."""
+"""The packages that their tests import, beside the one that they test."""
 RUN_S_MAX: Final = 900
 
 

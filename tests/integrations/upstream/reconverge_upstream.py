@@ -52,7 +52,7 @@ def settings_for(uri: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 class OurStorage(ReconvergeStorage):
-    """What their tests get for `memory://` and `redis://`."""
+    """The storage that their tests get for `memory://` and `redis://`."""
 
     STORAGE_SCHEME = ["memory", "redis"] if OURS else []
 

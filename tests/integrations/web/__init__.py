@@ -1,1 +1,1 @@
-"""What every web integration shares: rules, fields, failures, clients that mean harm."""
+"""The common part of web integrations: rules, fields, failures, clients that mean harm."""

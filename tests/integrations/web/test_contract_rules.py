@@ -44,7 +44,6 @@ def rule_of(contracts: Contracts, **more: Any) -> Rule:
 
 
 def told(guard: Guard, rule: Rule, *requests: PlainRequest) -> list[bool]:
-    """What is said of requests, one after the other."""
     declared = [guard.declare(rule)]
     return [bool(guard.check(request, declared)) for request in requests]
 

@@ -47,7 +47,6 @@ def answers(guard: Guard, rule: Rule, *requests: PlainRequest) -> list[bool]:
 
 
 def fail(*_: Any) -> Any:
-    """What an application's function may do."""
     raise KeyError("an application's mistake")
 
 

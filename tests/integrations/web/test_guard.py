@@ -40,13 +40,11 @@ BOB = PlainRequest(client="192.0.2.2", route="/items", headers={"x-key": "bob"})
 
 
 def allowed(guard: Guard, rules: Sequence[Any], *requests: PlainRequest) -> list[bool]:
-    """What is said of requests, one after the other."""
     declared = [guard.declare(rule) for rule in rules]
     return [bool(guard.check(request, declared)) for request in requests]
 
 
 def fail(*_: Any) -> Any:
-    """What an application's function may do."""
     raise KeyError("an application's mistake")
 
 
@@ -520,7 +518,6 @@ async def slow_key(request: Request) -> str | None:
 
 
 async def slow_failure(_request: Request) -> str:
-    """What an application's coroutine function may do."""
     await asyncio.sleep(0)
     raise KeyError("an application's mistake")
 

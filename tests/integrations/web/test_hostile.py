@@ -115,7 +115,6 @@ def use_up(server: WebServer, requests: list[bytes]) -> int:
 
 
 def told_by_all(server: WebServer) -> list[dict[str, Any]]:
-    """What each worker tells of itself."""
     found: dict[int, dict[str, Any]] = {}
 
     def look() -> bool:

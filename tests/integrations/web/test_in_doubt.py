@@ -42,7 +42,6 @@ def stopped(own_redis: RedisServer, make_agent: Callable[..., Agent]) -> Iterato
 
 
 def asks_of(agent: Agent) -> dict[str, int]:
-    """What became of the requests in doubt of an agent."""
     found: dict[str, int] = {}
     for limit in agent.stats().limits.values():
         for result, count in limit.asks.results.items():

@@ -49,7 +49,7 @@ numbers = itertools.count()
 
 @contextmanager
 def ends_if_it_hangs() -> Iterator[None]:
-    """Have the process end, rather than wait for ever."""
+    """Ends the process, rather than wait for ever."""
     faulthandler.dump_traceback_later(HANGS_S, exit=True)
     try:
         yield

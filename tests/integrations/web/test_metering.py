@@ -46,7 +46,7 @@ def request_of(customer: str | None = "acme", *, client: str = "192.0.2.1", rout
 
 
 def counts(meter: Meter) -> dict[tuple[str, str], Counts]:
-    """What was counted since this was asked last, by identity and limit."""
+    """Returns the counts since the last call, by identity and limit."""
     found: dict[tuple[str, str], Counts] = {}
     for each in meter.take():
         key = each.key.identity, each.key.limit
@@ -55,7 +55,6 @@ def counts(meter: Meter) -> dict[tuple[str, str], Counts]:
 
 
 def ask(guard: Guard, *rules: Rule, request: PlainRequest | None = None) -> Outcome:
-    """What is decided about a request."""
     return guard.check(request or request_of(), [guard.declare(rule) for rule in rules])
 
 

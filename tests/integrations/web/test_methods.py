@@ -32,12 +32,11 @@ from tests.support.applications.asking import ask_asgi, statuses
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said of rules that limit nothing."""
+    """Returns the warnings about rules that limit nothing."""
     return [each.getMessage() for each in caplog.records if "limits nothing" in each.getMessage()]
 
 
 async def answer(_request: Any) -> PlainTextResponse:
-    """What Starlette serves."""
     return PlainTextResponse("yes")
 
 
@@ -49,7 +48,7 @@ METHODS = [
     (["OPTIONS"], False),
     (None, False),
 ]
-"""What a rule for a view that only gets is about, and whether that is told."""
+"""The methods of a rule for a view that only gets, and whether it is warned about."""
 
 
 @pytest.mark.parametrize(("methods", "wrong"), METHODS)

@@ -127,19 +127,17 @@ class Pair:
         self.guards[1]._compiled.clear()
 
     def decided(self, request: PlainRequest, *, on_a_loop: bool) -> list[Outcome]:
-        """What both say."""
         pairs = zip(self.guards, self.rules, strict=True)
         if on_a_loop:
             return [asyncio.run(guard.check_async(request, rules)) for guard, rules in pairs]
         return [guard.check(request, rules) for guard, rules in pairs]
 
     def counted(self) -> list[tuple[Any, Any]]:
-        """What both guards and both agents have counted."""
         return [(guard.stats(), agent.stats().limits) for guard, agent in zip(self.guards, self.agents, strict=True)]
 
 
 def said(outcome: Outcome) -> dict[str, Any]:
-    """Whatever can be seen of an outcome."""
+    """Returns all that can be seen of an outcome."""
     refusal = outcome.refusal
     return {
         "allowed": outcome.allowed,

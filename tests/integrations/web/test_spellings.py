@@ -90,7 +90,7 @@ def spellings(path: str) -> list[str]:
 
 
 class Answer(NamedTuple):
-    """What a server has answered, if anything."""
+    """The answer of a server, if any."""
 
     status: str
     reached: bool
@@ -112,7 +112,7 @@ def ask(port: int, target: str, method: str = "GET", *, planted: bool = False) -
 
 @pytest.fixture(scope="module", params=SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """What the paths of a server's clients begin with, and its port."""
+    """Serves, and returns the beginning of its clients' paths, and its port."""
     if "httptools" in request.param:
         pytest.importorskip("httptools")
     place: Path = tmp_path_factory.mktemp("spelled")

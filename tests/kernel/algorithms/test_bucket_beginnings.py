@@ -20,7 +20,7 @@ STEPS = Limit(100, 60, algorithm="token-bucket", refill="interval")
 
 
 def admitted_within(world: World, seconds: float) -> int:
-    """What all nodes admit when they are asked all the time, and exchange as they should."""
+    """Returns the admissions of all nodes when they are asked all the time, and exchange as they should."""
     admitted = 0
     for _ in range(round(seconds * 10)):
         admitted += sum(node.admitted_of(20) for node in world.nodes)
@@ -115,7 +115,7 @@ def test_the_quota_comes_back_at_the_edges_of_the_hubs_windows_to_all_nodes_toge
 
 
 def distant(node: Talker, world: World, *, there_ms: int, back_ms: int) -> None:
-    """Have a node exchange over a network that takes its time."""
+    """Lets a node exchange over a network that takes its time."""
     if node.sends() is not None:
         world.passes(ns=there_ms * MILLISECOND_NS)
         node.reaches(world.hub)

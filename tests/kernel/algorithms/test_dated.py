@@ -20,14 +20,12 @@ each_limit = pytest.mark.parametrize("limit", [LOG, SLICES], ids=["log", "slices
 
 
 def history(node: Lone) -> History:
-    """What the node remembers of the key."""
     kept = node.limiter.table.cells["ada"].history
     assert kept is not None
     return kept
 
 
 def used(node: Lone) -> int:
-    """What counts on the key at the moment."""
     return node.limiter.usage("ada").own
 
 

@@ -51,7 +51,7 @@ class Fleet(World):
 
 
 def cell(node: Talker) -> Cell:
-    """What a node knows of the key, brought up to the moment."""
+    """Returns a node's cell of the key, brought up to the moment."""
     found = node.table.cells["ada"]
     node.table.edges.advance(found, node.clock.monotonic_ns())
     return found

@@ -55,7 +55,7 @@ class Guava:
         self.stored -= taken
 
     def _resize(self) -> None:
-        """What can be stored: one second's worth, or what a warm-up takes to store."""
+        """Sets the most that can be stored: one second's worth, or the permits of a warm-up."""
         self.most = (self.warmup_ns or SECOND_NS) / self.interval_ns
 
     def _bring_up_to(self, at_ns: int) -> None:

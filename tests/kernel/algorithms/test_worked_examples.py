@@ -18,7 +18,6 @@ YES, NO = True, False
 
 
 def answers(node: Lone) -> list[Decision]:
-    """What the node says at those moments."""
     said: list[Decision] = []
     for minutes, seconds in MOMENTS:
         node.at(minutes, seconds)

@@ -336,7 +336,7 @@ def test_a_refusal_tells_the_hub_of_those_that_refused_and_of_no_others() -> Non
 
 
 def said_by(node: Node) -> dict[str, CellReport]:
-    """What a node says of each quota of its only key."""
+    """Returns a node's report on each quota of its only key."""
     batch = node.sends()
     assert batch is not None
     return {batch.limits[report.limit].name: report for report in batch.cells}

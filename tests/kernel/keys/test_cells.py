@@ -218,7 +218,7 @@ class Fleet:
             self.clock.advance_ns(INTERVAL_NS)
 
     def charged(self) -> int:
-        """What the hub has heard of, in all."""
+        """Returns the charges that the hub has heard of, in all."""
         totals = self.hub._shards[0].totals()
         return totals["limit"].charged if "limit" in totals else 0
 

@@ -80,7 +80,7 @@ class Crowded:
         self.exchanges()
 
     def used_of(self, key: str) -> int:
-        """What a node that has just begun hears of the key's use by all others."""
+        """Returns the use of the key by all others, as a node that has just begun hears of it."""
         asker = Node(self.clock)
         table = asker.limit(self.table.limit, self.table.policy)
         table.usage(key)
@@ -362,7 +362,7 @@ class OldHub(MemoryHub):
     """One that merges last reports as any other: it does not know the mark."""
 
     def merge(self, batch: Any) -> Any:
-        """As a hub that has never heard of keys that are forgotten."""
+        """Merges as a hub that has never heard of keys that are forgotten."""
         plain = [report._replace(asked=0) if report.forgotten else report for report in batch.cells]
         return super().merge(batch._replace(cells=tuple(plain)))
 

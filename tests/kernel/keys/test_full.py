@@ -18,7 +18,7 @@ from tests.support.node import INTERVAL_NS, START_S, Node
 
 KEYS = 20
 MOST = 600_000
-"""What a key has used that may not leave a node without a hub: more than half of its quota, a million."""
+"""The use of a key that may not leave a node without a hub: more than half of its quota, a million."""
 WINDOW_S = 60.0
 
 

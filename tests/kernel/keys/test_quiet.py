@@ -102,7 +102,7 @@ RATE_NUMBERS = st.one_of(
 
 @st.composite
 def numbers(draw: st.DrawFn) -> dict[str, Any]:
-    """What a cell may know."""
+    """Draws the numbers of a cell."""
     drawn: dict[str, Any] = draw(st.dictionaries(st.sampled_from(WHOLES), NUMBERS, max_size=12))
     drawn |= draw(st.dictionaries(st.sampled_from(sorted(AMOUNTS)), AMOUNT_NUMBERS, max_size=2))
     drawn |= draw(st.dictionaries(st.sampled_from(sorted(RATES)), RATE_NUMBERS, max_size=4))

@@ -158,13 +158,13 @@ class Stored(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(LIKENESSES) | st.text(max_size=3))
     def look_for(self, key: str) -> None:
-        """What was put is there, and nothing else."""
+        """Finds the cells that were put, and no other."""
         assert self.cells.get(key) is self.store.get(key)
         assert (key in self.cells) == (key in self.store)
 
     @invariant()
     def all_are_there(self) -> None:
-        """As many as were put, each under its key, in the order of the places."""
+        """Finds as many as were put, each under its key, in the order of the places."""
         if hasattr(self, "store"):
             assert len(self.cells) == len(self.store)
             assert [key for key in self.places if key is not None] == [cell.key for cell in self.store.in_order()]

@@ -1,1 +1,1 @@
-"""What cells report, in which order, and what they make of the answers."""
+"""Reports of cells, their order, and the use of the answers."""

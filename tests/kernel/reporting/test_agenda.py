@@ -31,11 +31,11 @@ class Promising:
         )
 
     def promise(self, cell: Cell, after_ns: int) -> None:
-        """Have it looked at again after so long."""
+        """Promises to look at a cell again after so long."""
         self.shard.agenda.promise(cell, self.now_ns + after_ns)
 
     def due(self, after_ns: int, *, cells_max: int = 10**6) -> tuple[list[Cell], bool]:
-        """What is to be reported after so long, and whether there is more."""
+        """Returns the cells to be reported after so long, and whether there are more."""
         if not self.shard.round:
             self.shard.begin_round()
         return due_cells(self.shard, self.now_ns + after_ns, False, True, 8, cells_max)

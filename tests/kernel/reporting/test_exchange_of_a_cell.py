@@ -19,7 +19,7 @@ from tests.support.node import INTERVAL_NS
 
 
 def next_report(world: World, node: Talker) -> CellReport:
-    """What the node would say of the key a moment later, which then gets lost."""
+    """Returns the node's next report of the key, which then gets lost."""
     world.passes(0.1)
     report = reported(node.says())
     node.gives_up()

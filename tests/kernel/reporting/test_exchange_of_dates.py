@@ -35,7 +35,7 @@ def who_used_all(world: World) -> Talker:
 
 
 def granted(world: World, node: Talker, cost: int = 100) -> int:
-    """What a node may use by itself after it has asked for so much."""
+    """Returns a node's line after it has asked for so much."""
     for _ in range(2):
         node.table.allow("ada", cost)
         node.exchanges_with(world.hub)

@@ -80,7 +80,7 @@ class Crowd:
             self.hurries(cells[keys // 2 :])
 
     def batch(self, *, early: bool = False, cells_max: int = CELLS_MAX) -> tuple[list[Cell], bool]:
-        """What the next batch reports, and whether there is more. A round begins with it if none goes on."""
+        """Takes the next batch, and tells whether there is more. A round begins with it if none goes on."""
         begins = not (early or self.shard.round)
         if begins:
             self.shard.begin_round()
@@ -90,7 +90,6 @@ class Crowd:
         return cells, more
 
     def all_batches(self, *, early: bool = False) -> list[list[Cell]]:
-        """What all batches report until there is no more."""
         batches, more = list[list[Cell]](), True
         while more:
             cells, more = self.batch(early=early)

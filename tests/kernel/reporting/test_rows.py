@@ -26,7 +26,6 @@ SCALE = 10**11
 
 
 def batch_of(algorithm: str, asked: list[tuple[str, int]], scale: int) -> tuple[Talker, Batch]:
-    """What a node says that was asked for so much."""
     clock = ManualClock(START_S)
     policy = AVAILABLE if algorithm == "sliding-window" else BALANCED
     quota = 100_000 if algorithm == "sliding-log" else 10**12 // 1000 if scale > 1 else 1000

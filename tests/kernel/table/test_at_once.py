@@ -30,7 +30,7 @@ KINDS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 
 
 def closes(limiter: Limiter, key: str = "ada") -> None:
-    """Have the next decision about a key look at everything."""
+    """Makes the next decision about a key look at everything."""
     cell = limiter.table.cells.get(key)
     if cell is not None:
         cell.room = -1
@@ -90,7 +90,7 @@ def test_nobody_is_told_too_early_a_time_by_the_machines_clock() -> None:
 
 
 def now_and_then(usual: st.SearchStrategy[Any], odd: Any) -> st.SearchStrategy[Any]:
-    """What is usual, but for one time in thirty or so."""
+    """Draws a usual value, but an odd one in thirty."""
     return st.integers(0, 30).flatmap(lambda number: usual if number else st.just(odd))
 
 

@@ -33,7 +33,7 @@ def fleet_of(limit: Limit, *, nodes: int = 2) -> World:
 
 
 def parts(world: World) -> Fraction:
-    """What parts of their capacities the nodes' lines are, together."""
+    """Returns the sum of the nodes' lines, as parts of their capacities."""
     return sum((Fraction(node.table.cells["ada"].line, node.table.capacity) for node in world.nodes), Fraction(0))
 
 

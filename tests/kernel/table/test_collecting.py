@@ -24,7 +24,7 @@ KEYS: Final = 40
 
 @contextmanager
 def collecting(act: Callable[[], object]) -> Iterator[list[int]]:
-    """Have garbage collected as often as the interpreter does it, and something done by each collection."""
+    """Collects garbage as often as the interpreter can, and acts with each collection."""
     busy, done = False, [0]
 
     def callback(phase: str, _: dict[str, int]) -> None:

@@ -40,12 +40,11 @@ class Debtor:
 
     @property
     def used(self) -> int:
-        """What counts at the moment."""
         return self.limiter.usage("ada").own
 
     @property
     def lifetime(self) -> tuple[int, int]:
-        """What the hub would be told: charged and given back."""
+        """Returns the charges and refunds that the hub would be told."""
         table = self.limiter.table
         with table.lock:
             measure(table.cells["ada"])

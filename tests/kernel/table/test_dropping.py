@@ -21,7 +21,7 @@ from tests.support.node import INTERVAL_NS, START_S, Node
 
 
 def drop(*tables: Table) -> list[str]:
-    """Have a node drop tables that have no key; returns which are gone."""
+    """Drops tables that have no key; returns the names of those that are gone."""
     kernel = tables[0].kernel
     assert isinstance(kernel, Kernel)
     return sorted(kernel.dropped.drop([table.name for table in tables]))

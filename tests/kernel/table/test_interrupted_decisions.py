@@ -75,8 +75,8 @@ ASKING: Final[dict[str, Callable[[Limiter, str], object]]] = {
     "wait": waits,
 }
 LOST_MAX: Final = 4
-"""What was charged and did not return is not given back: two by a reservation. Between two assignments, where only a
-tracer raises, it may count twice."""
+"""A charge that did not return is not given back: two by a reservation. Between two assignments, where only a tracer
+raises, it may count twice."""
 
 
 class World:

@@ -53,7 +53,6 @@ class Outlet:
             self.places.append(self.comes())
 
     def tell(self, key: str) -> None:
-        """See `Listener`: there may be room."""
         self.again_ns = 0
         self.told += 1
 

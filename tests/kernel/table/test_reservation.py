@@ -35,7 +35,6 @@ def bucket(request: pytest.FixtureRequest) -> Lone:
 
 
 def used_on(node: Lone) -> int:
-    """What counts on the key at the moment."""
     return node.limiter.usage("ada").own
 
 
@@ -300,7 +299,6 @@ class Ledger:
         self._charges[charge] = (at_ns, cost - amount)
 
     def used(self, at_ns: int) -> Fraction:
-        """What counts at that moment."""
         if self._limit.bucket:
             return self._level(at_ns)
         if self._limit.algorithm == "sliding-log":
@@ -314,7 +312,7 @@ class Ledger:
         return current + previous * (1 - Fraction(passed_ns, self._limit.window_ns))
 
     def _paid_off(self, at_ns: int) -> int:
-        """What counts in slices, of which a window holds the capacity and what is more waits for its turn."""
+        """Returns the use in slices, of which a window holds the capacity; the rest waits for its turn."""
         slices = SlicesInDebt(self._limit)
         for charged_ns, cost in self._charges:
             slices.settle(charged_ns, cost, charged_in=0)
@@ -335,7 +333,7 @@ class Ledger:
 
 
 def play(limit: Limit, schedule: list[Act]) -> list[tuple[int, Fraction]]:
-    """What the node says is used and what the ledger says, after each act."""
+    """Returns the node's use and the ledger's, after each act."""
     clock = ManualClock(NOON_S)
     limiter = Agent("memory://", clock=clock).limit("limit", limit)
     ledger = Ledger(limit)

@@ -151,7 +151,6 @@ class Pair:
         self.plans = [tiers_of(node.kernel, "fixed-window", "100/hour", "40/hour") for node in self.nodes]
 
     def exchange(self, rounds: int = 4) -> None:
-        """Have both nodes exchange in turn."""
         for _ in range(rounds):
             for node in self.nodes:
                 node.exchanges_with(self.hub)

@@ -39,7 +39,6 @@ def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quot
 
 
 def waits(node: Talker, *costs: int) -> None:
-    """Have requests wait."""
     for cost in costs:
         node.asks(node.table, "ada", cost)
 
@@ -63,23 +62,19 @@ def asks(world: World, node: Talker, *costs: int) -> int:
 
 
 def cell_of(node: Talker) -> Cell:
-    """What a node knows of the key."""
     return node.table.cells["ada"]
 
 
 def ledger_of(world: World) -> HubCell:
-    """What the hub knows of the key."""
     return next(cell for place, cell in world.hub._shards[0].cells.items() if place[-1] == "ada")
 
 
 def entry_of(world: World, node: Talker) -> Entry:
-    """What the hub knows of the key on one node."""
     (entry,) = [entry for name, entry in ledger_of(world).entries.items() if name.startswith(f"{node.name}-")]
     return entry
 
 
 def cells_of(world: World) -> Iterator[Cell]:
-    """What each node knows of the key."""
     return map(cell_of, world.nodes)
 
 
@@ -565,7 +560,7 @@ def test_what_a_dead_node_was_granted_of_a_bucket_drains_after_what_others_used(
 
 
 def test_nodes_that_ask_about_a_bucket_take_turns_beside_lines_that_are_used_up() -> None:
-    """What drains goes to the one that was refused first: no window ends, so the other would always come too early."""
+    """The drained part goes to the one that was refused first: no window ends, so the other would be late for ever."""
     world = World(Limit(40, 6.0, algorithm="token-bucket"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
     admitted = dict.fromkeys(world.nodes, 0)
     for node in world.nodes[1::2]:

@@ -26,14 +26,12 @@ def world_of(algorithm: str = "sliding-window", *, asks: bool = True, quota: int
 
 
 def waits(node: Talker, cost: int = 1) -> list[Cell]:
-    """Have a request wait."""
     cells: list[Cell] = []
     gate_of(node.table).queue_up("ada", node.table.costs_of(cost), cells)
     return cells
 
 
 def said(node: Talker, world: World) -> CellReport:
-    """What the node says of the key a moment later; the hub answers."""
     world.passes(0.1)
     (report,) = node.says().cells
     node.reaches(world.hub)

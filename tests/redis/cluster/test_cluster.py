@@ -84,7 +84,6 @@ class TestClusterHubOfAUserWithFewRights(TestClusterHub):
 
     @pytest.fixture(autouse=True)
     def on_a_cluster(self, shared_cluster: RedisCluster, cluster_acl_line: str) -> None:
-        """Have such a user on each server."""
         for server in shared_cluster.servers:
             allow(server, cluster_acl_line)
         self.cluster = shared_cluster

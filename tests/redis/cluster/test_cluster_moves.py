@@ -52,7 +52,6 @@ class Removal:
         await voice.exchanges(voice.batch(said))
 
     async def known(self) -> Totals:
-        """What the hub knows to be charged."""
         return (await self.hub.totals())["limit"]
 
 

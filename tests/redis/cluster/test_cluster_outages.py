@@ -90,7 +90,7 @@ class Fleet:
         return Totals(self.admitted, 0) == self.known()
 
     def known(self) -> Totals | None:
-        """What the hub knows; None while not all of it is there."""
+        """Returns the hub's totals; None while not all of them are there."""
 
         async def ask() -> Totals | None:
             hub = ClusterHub(self._url, HubSettings("shop", PATIENCE_S))

@@ -42,7 +42,7 @@ class User:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def says(self, line: str = "") -> str:
-        """What it answers to a line; without one, what it says by itself."""
+        """Returns the answer to a line; without one, a line that it prints by itself."""
         return self.hears(line).answers()
 
     def hears(self, line: str) -> Self:

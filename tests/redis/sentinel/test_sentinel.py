@@ -102,7 +102,6 @@ class TestSentinelHubOfUsersWithFewRights(TestSentinelHub):
 
     @pytest.fixture(autouse=True)
     def on_a_service(self, shared_service: RedisService, acl_line: str) -> None:
-        """Have such a user on the master."""
         allow(shared_service.master, acl_line)
         self.service = shared_service
         self.url = f"{shared_service.url.replace('://', f'://shop:{QUOTED_PASSWORD}@')}?{FINDER_OPTIONS}"
@@ -120,7 +119,6 @@ class TestSentinelHubBehindTLS(TestSentinelHub):
 
     @pytest.fixture(autouse=True)
     def on_a_service(self, tls_service: RedisService, certificates: Certificates, acl_line: str) -> None:
-        """Have such a user on the master."""
         allow(tls_service.master, acl_line)
         self.service = tls_service
         place = tls_service.url.replace("redis+sentinel://", f"rediss+sentinel://shop:{QUOTED_PASSWORD}@")

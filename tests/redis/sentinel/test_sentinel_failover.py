@@ -130,7 +130,7 @@ def test_a_service_that_no_sentinel_knows_is_named(service: RedisService) -> Non
 
 
 def _known(service: RedisService) -> Totals | None:
-    """What the hub knows, wherever it is; None while it is nowhere."""
+    """Returns the hub's totals, at any server; None while it is at none."""
     try:
         return asyncio.run(_totals(service.url, HubSettings("shop", 5.0))).get("login", Totals(0, 0))
     except HubUnavailable:

@@ -30,7 +30,7 @@ def after(algorithm: Algorithm, *windows: Sample) -> int:
 
 @pytest.mark.parametrize("kind", ALL)
 class TestAll:
-    """What holds for each of the three."""
+    """Claims about each of the three."""
 
     @given(windows=st.lists(samples, max_size=300))
     def test_the_limit_stays_between_its_ends(

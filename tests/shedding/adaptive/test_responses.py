@@ -23,7 +23,7 @@ MAKERS: dict[str, Callable[[], Algorithm]] = {
     "aimd": lambda: Aimd(timeout=0.2),
 }
 LATENCY_MAX_S = {"gradient2": 0.11, "vegas": 0.11, "aimd": 0.21}
-"""What a request takes on average beside 50 ms without a queue: 1.5 times that, and half a queue of 4; the timeout."""
+"""The mean time of a request beside 50 ms without a queue: 1.5 times that, and half a queue of 4; the timeout."""
 
 
 def run(

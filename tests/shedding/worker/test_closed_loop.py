@@ -17,7 +17,7 @@ TIMEOUT_S = 1.0
 
 @dataclass(frozen=True)
 class Case:
-    """What happens between the 20th and the 60th of 100 seconds."""
+    """The events between the 20th and the 60th of 100 seconds."""
 
     users: float
     prefetch: Callable[[float], float]
@@ -57,7 +57,7 @@ def test_a_queue_that_the_loop_has_not_accepted_is_shed_for(name: str, seed: int
 
 @pytest.mark.parametrize("name", CASES)
 class TestClosedLoop:
-    """What holds in each case."""
+    """Claims about each case."""
 
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_critical_requests_are_served(self, name: str, seed: int) -> None:

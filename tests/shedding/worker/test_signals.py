@@ -1,4 +1,4 @@
-"""What says how loaded a worker is, in real event loops and under a clock of the test."""
+"""Goal: signals tell how loaded a worker is, in real event loops and under a clock of the test."""
 
 from __future__ import annotations
 

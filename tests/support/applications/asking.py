@@ -15,7 +15,7 @@ HERE: Final = "127.0.0.1"
 
 @dataclass
 class Answer:
-    """What an application has answered."""
+    """The answer of an application."""
 
     status: int
     pairs: list[tuple[str, str]]
@@ -54,7 +54,7 @@ def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **he
 
 
 async def asgi_answer(app: Any, scope: dict[str, Any]) -> Answer:
-    """What an ASGI application answers to a request without a body, after which the client stays."""
+    """Asks an ASGI application without a body, after which the client stays."""
     sent: list[dict[str, Any]] = []
     asked = False
 
@@ -118,7 +118,7 @@ def environment_of(path: str, *, method: str = "GET", client: str | None = ADA, 
 
 
 def wsgi_answer(app: Callable[..., Iterable[bytes]], environment: dict[str, Any]) -> Answer:
-    """What a WSGI application answers, when all of it is read."""
+    """Asks a WSGI application, and reads all of its answer."""
     started: list[tuple[str, list[tuple[str, str]]]] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> object:
@@ -138,5 +138,4 @@ def wsgi_answer(app: Callable[..., Iterable[bytes]], environment: dict[str, Any]
 
 
 def statuses(answers: Sequence[Answer]) -> list[int]:
-    """What was answered, in order."""
     return [answer.status for answer in answers]

@@ -59,7 +59,7 @@ settled: list[Response] = []
 
 
 def settle(response: Response) -> int:
-    """What a request has cost: a token for each byte."""
+    """Charges a token for each byte of the response."""
     settled.append(response)
     return response.bytes_sent
 

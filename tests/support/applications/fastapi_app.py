@@ -23,7 +23,6 @@ limits.install(app)
 
 @app.get("/", dependencies=[Depends(limits(os.environ["LIMIT"], name="items"))])
 async def items(request: Request) -> PlainTextResponse:
-    """What is limited."""
     return PlainTextResponse(str(os.getpid()), headers={"x-seen": request.headers.get("x-key", "").encode().hex()})
 
 

@@ -21,7 +21,6 @@ limits = Limits(by_header("x-key"), app=app, agent=agent)
 @app.get("/")
 @limits.limit(os.environ["LIMIT"], name="items")
 def items() -> flask.Response:
-    """What is limited."""
     seen = flask.request.headers.get("x-key", "").encode().hex()
     return flask.Response(str(os.getpid()), headers={"x-seen": seen})
 

@@ -18,6 +18,6 @@ paced = agent.limit("paced", "500/second", algorithm="leaky-bucket")
 
 @app.get("/")
 def index() -> str:
-    """What a burst asks for: it is limited, charges several quotas, and waits for its turn."""
+    """Answers a burst: it is limited, charges several quotas, and waits for its turn."""
     allowed = several.allow(flask.request.args["key"])
     return f"{allowed} {paced.wait_blocking('all', timeout=30.0).allowed}"

@@ -8,6 +8,6 @@ from prometheus_client.multiprocess import mark_process_dead
 
 
 def child_exit(_server: object, worker: Any) -> None:
-    """Have the gauges of a worker that is gone forgotten; its counters stay."""
+    """Forgets the gauges of a worker that is gone; its counters stay."""
     forget: Any = mark_process_dead  # which has no annotations
     forget(worker.pid)

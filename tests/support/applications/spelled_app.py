@@ -37,7 +37,7 @@ def rules(prefix: str = "") -> list[Rule]:
 
 
 def plant() -> None:
-    """Have requests that ask for it be decided by a comparison of texts."""
+    """Decides by a comparison of texts about requests that ask for it."""
     find = Places.find
 
     def find_as_before(self: Places, request: Any) -> str | None:
@@ -217,7 +217,7 @@ def serve_gunicorn(name: str, port: int) -> None:
 
 
 def application(name: str) -> Any:
-    """What gunicorn serves."""
+    """Returns the application that gunicorn serves."""
     plant()
     return flask_inside() if name == "flask" else django(serve=None)
 

@@ -22,19 +22,18 @@ from tests.support.servers import RedisServer
 PASSWORD = "sesame"  # noqa: S105  # a test's own
 USER = "ada"
 NEEDED = ("del", "eval", "evalsha", "hdel", "hget", "hgetall", "hmget", "hset", "pexpire", "pttl", "time")
-"""What the agents' user must be allowed to run."""
+"""The commands that the agents' user must be allowed to run."""
 ALL_RIGHTS = tuple(f"+{command}" for command in NEEDED)
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What the doctor said, as JSON, and the status with which it ended."""
+    """The doctor's report, as JSON, and the status with which it ended."""
 
     status: int
     report: dict[str, Any]
 
     def findings(self, check: str) -> list[dict[str, str]]:
-        """What was found by one check."""
         return [finding for finding in self.report["findings"] if finding["check"] == check]
 
     def only(self, check: str) -> dict[str, str]:
@@ -50,7 +49,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Said:
-    """What a person sees."""
+    """The output of a command, as a person sees it."""
 
     status: int
     stdout: str
@@ -63,7 +62,7 @@ class Said:
 
 
 def check(url: str, *options: str) -> Checked:
-    """Have a hub checked for the namespace `shop`."""
+    """Checks a hub for the namespace `shop`."""
     result = CliRunner().invoke(app, ["doctor", "--json", "--hub", url, "--namespace", "shop", *options])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -82,7 +81,7 @@ def say(*options: str) -> Said:
 
 
 def said_by(*words: object) -> Said:
-    """What a command says in this process; a mistake as `main` would show it, and a bug as it is."""
+    """Runs a command in this process; a mistake is shown as `main` would show it, and a bug as it is."""
     result = CliRunner().invoke(app, [str(word) for word in words])
     if isinstance(result.exception, ReconvergeError):
         return Said(2, result.stdout, str(result.exception))
@@ -105,7 +104,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def allow(server: RedisServer, *rules: str, keys: str = "~shop:*") -> str:
-    """Have a user with exactly these rights; returns the URL with which it logs in."""
+    """Makes a user with exactly these rights; returns the URL with which it logs in."""
     words = ("reset", "on", f">{PASSWORD}", "resetchannels", keys, "-@all", *rules)
     assert "+OK" == server.command("ACL", "SETUSER", USER, *words)
 

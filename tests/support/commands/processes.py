@@ -10,7 +10,7 @@ from tests.support.twin import PATHS, ROOT
 
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `reconverge` says, with nothing of ours in the environment but what is given."""
+    """Runs `reconverge`, with nothing of ours in the environment but what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RECONVERGE_")}
     return subprocess.run(
         [sys.executable, "-m", "reconverge", *map(str, words)],

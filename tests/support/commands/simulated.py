@@ -35,7 +35,7 @@ def say_here(*words: str) -> Said:
 
 
 def told(command: str, *options: str) -> Any:
-    """What a command says as JSON. Nothing else may be in its output."""
+    """Runs a command with `--json`. Nothing else may be in its output."""
     said = say(command, *options, "--json")
     return json.loads(said.stdout)
 
@@ -61,5 +61,5 @@ def is_png(path: Path) -> bool:
 
 
 def needs_other_files(page: str) -> list[str]:
-    """What a page would have to load from elsewhere."""
+    """Returns the marks of files that a page would have to load from elsewhere."""
     return [word for word in ("<script", "<link", "@import", "url(", 'src="http', 'src="/', "href=") if word in page]

@@ -78,7 +78,7 @@ class MqttFleet:
         return [hub for hub, one in memberships if one is not None and one.servers[shard].candidate.ledger is not None]
 
     async def elect(self, server: ShardServer) -> None:
-        """Have that member know of a leader; time passes in leaps while nobody answers."""
+        """Lets that member know of a leader; time passes in leaps while no member answers."""
 
         def can_ask() -> bool:
             if server.election.answering:
@@ -127,7 +127,7 @@ class ImpatientHub(MqttHub):
         return await super().totals()
 
     async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
-        """Have a leader elected first, as for an exchange."""
+        """Elects a leader first, as for an exchange."""
         await self.fleet.elect(self.membership().servers[shard])
         return await super()._ask(shard, call, takes_part=takes_part, elects=elects)
 

@@ -21,4 +21,4 @@ class NoReader:
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
+        """Does nothing."""

@@ -243,7 +243,7 @@ class Mangling(MemoryHub):
     """Puts keys into some other form, as a careless encoding does."""
 
     def mangle(self, key: str) -> str:
-        """What becomes of a key."""
+        """Spoils a key."""
         return key.casefold()
 
     async def exchange(self, batch: Batch) -> Answer:

@@ -16,7 +16,7 @@ class Reference(Protocol):
     capacity: int
 
     def used(self, at_ns: int) -> Fraction:
-        """What counts at that moment, if nothing more is charged until then."""
+        """Returns the use at that moment, if nothing more is charged until then."""
         ...
 
     def charge(self, at_ns: int, cost: int) -> None:
@@ -89,7 +89,7 @@ class SlicesInDebt:
         self._present: int | None = None
 
     def used(self, at_ns: int) -> int:
-        """What counts at that moment, if nothing more is charged until then."""
+        """Returns the use at that moment, if nothing more is charged until then."""
         later = deepcopy(self)
         later.advance(at_ns)
         return later._window() + later._owed
@@ -101,7 +101,7 @@ class SlicesInDebt:
         return self._slice
 
     def settle(self, at_ns: int, difference: int, charged_in: int) -> None:
-        """What was charged in that slice turns out to be so much dearer, or cheaper."""
+        """Corrects a charge in that slice by `difference`."""
         self.advance(at_ns)
         if difference > 0:
             fits = max(0, min(difference, self.capacity - self._window()))
@@ -152,7 +152,7 @@ class TokenBucket:
         self._charges: list[tuple[int, int]] = []
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`; what is missing from the bucket."""
+        """Returns the part that is missing from the bucket."""
         tokens, last_ns = Fraction(self.capacity), 0
         for charged_ns, cost in [*self._charges, (at_ns, 0)]:
             tokens = min(Fraction(self.capacity), tokens + (charged_ns - last_ns) * self._tokens_per_ns) - cost
@@ -175,7 +175,7 @@ class VirtualScheduling:
         self._arrival_ns = Fraction(0)
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`; how far the theoretical arrival time is ahead, in increments."""
+        """Returns how far the theoretical arrival time is ahead, in increments."""
         return max(Fraction(0), self._arrival_ns - at_ns) / self._increment_ns
 
     def charge(self, at_ns: int, cost: int) -> None:
@@ -196,5 +196,5 @@ def left(reference: Reference, at_ns: int) -> int:
 
 
 def used_up(reference: Reference, at_ns: int) -> int:
-    """What counts at that moment, as a whole number."""
+    """Returns the use at that moment, as a whole number."""
     return ceil(reference.used(at_ns))

@@ -21,7 +21,7 @@ PAGES: dict[int, Callable[[datetime], Hashable]] = {
     30 * DAY_S: lambda local: (local.year, local.month),
     360 * DAY_S: lambda local: local.year,
 }
-"""What a calendar shows, by the length of the window that stands for it."""
+"""The page of a calendar, by the length of the window that stands for it."""
 
 
 class PlacedReference(Reference, Protocol):
@@ -37,7 +37,7 @@ class PlacedReference(Reference, Protocol):
 
 
 def page(limit: Limit, at_ns: int) -> Hashable:
-    """What the calendar on the wall shows at that moment."""
+    """Returns the page that the calendar on the wall shows at that moment."""
     local = (EPOCH + timedelta(seconds=at_ns // SECOND_NS)).astimezone(ZoneInfo(limit.timezone))
     return PAGES[round(limit.window)](local)
 
@@ -61,7 +61,7 @@ class Calendar:
         self._charges.clear()
 
     def edge_ns(self, at_ns: int) -> int:
-        """See `PlacedReference`; looked for minute by minute, as no zone turns a page in between."""
+        """Looks for the edge minute by minute, as no zone turns a page in between."""
         now = page(self._limit, at_ns)
         minute = at_ns // (60 * SECOND_NS) + 1
         for step in (DAY_S // 60, 60, 1):
@@ -70,7 +70,7 @@ class Calendar:
         return minute * 60 * SECOND_NS
 
     def asked(self, at_ns: int) -> None:
-        """See `PlacedReference`."""
+        """Does nothing."""
 
 
 class FirstHit:
@@ -85,7 +85,7 @@ class FirstHit:
         return Fraction(sum(self._windows[-1][1]) if self._open(at_ns) else 0)
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """See `Reference`; a cost of nothing is no charge."""
+        """Charges; a cost of nothing is no charge."""
         if cost > 0 and not self._open(at_ns):
             self._windows.append((at_ns, []))
         if cost > 0:
@@ -98,7 +98,7 @@ class FirstHit:
         return self._windows[-1][0] + self._window_ns if self._open(at_ns) else at_ns + self._window_ns
 
     def asked(self, at_ns: int) -> None:
-        """See `PlacedReference`."""
+        """Does nothing."""
 
     def _open(self, at_ns: int) -> bool:
         return bool(self._windows) and at_ns < self._windows[-1][0] + self._window_ns
@@ -115,7 +115,7 @@ class Tokens:
         self._charges: list[tuple[int, int]] = []
 
     def used(self, at_ns: int) -> Fraction:
-        """See `Reference`; what is missing from the bucket."""
+        """Returns the part that is missing from the bucket."""
         if self._born_ns is None:
             return self.capacity - self._initial
         tokens, last_ns = self._initial, self._born_ns
@@ -128,7 +128,7 @@ class Tokens:
         self._charges.append((at_ns, cost))
 
     def forget(self) -> None:
-        """See `Reference`: nothing is missing any more."""
+        """Fills the bucket."""
         self._charges.clear()
         self._initial = Fraction(self.capacity)
 
@@ -136,7 +136,7 @@ class Tokens:
         return (at_ns // self._limit.window_ns + 1) * self._limit.window_ns
 
     def asked(self, at_ns: int) -> None:
-        """See `PlacedReference`: the bucket is there from now on."""
+        """Creates the bucket, if it is not there."""
         self._born_ns = at_ns if self._born_ns is None else self._born_ns
 
     def _refilled(self, since_ns: int, until_ns: int) -> Fraction:

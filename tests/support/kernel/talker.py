@@ -121,24 +121,24 @@ class World:
         self.clock.advance_ns(round(seconds * SECOND_NS) + ns)
 
     def all_speak(self, rounds: int = 1, *, every_s: float = 0.1) -> None:
-        """Have all nodes exchange in turn, and time pass after each round."""
+        """Lets all nodes exchange in turn, and time pass after each round."""
         for _ in range(rounds):
             for node in self.nodes:
                 node.exchanges_with(self.hub)
             self.passes(every_s)
 
     def totals(self) -> Totals:
-        """What the hub has heard of in all, since its data began."""
+        """Returns the hub's totals since its data began."""
         return self.hub._shards[0].totals().get("limit", Totals(0, 0))
 
     def counted(self, key: str = "ada") -> int:
-        """What the hub counts in this window, whoever charged it."""
+        """Returns the hub's count of this window, charged by any node."""
         limit = self.limit
         return self.hub._shards[0].cells["limit", limit.algorithm, limit.window_ns // 1000, key].current
 
 
 def reported(batch: Batch, key: str = "ada") -> CellReport:
-    """What a batch says about a key."""
+    """Returns a batch's report about a key."""
     (report,) = [cell for cell in batch.cells if cell.key == key]
     return report
 

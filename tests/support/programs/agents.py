@@ -1,4 +1,4 @@
-"""What the processes under test do: `python -m tests.support.programs.agents NAME HUB` runs the function of that name.
+"""Programs of the processes under test: `python -m tests.support.programs.agents NAME HUB` runs one of them.
 
 A program prints what it admitted as soon as that is certain, and other words as its function says; it waits for a line
 where its test has something to do first.
@@ -41,7 +41,7 @@ def begin(hub: str, *, sigterm: bool = True) -> Limiter:
 
 
 def begin_without_hub(hub: str) -> Limiter:
-    """As `begin`, where nobody answers."""
+    """Begins as `begin`, where no hub answers."""
     login = Agent(hub, sync_interval=0.02, exchange_timeout=0.3).limit("login", NEVER_FULL)
     say(admitted_of(login, 10))
     return login
@@ -237,7 +237,7 @@ class Herald:
     """Says that the last words have begun, and keeps the others waiting until SIGTERM has been heard."""
 
     def start_over_after_fork(self) -> None:
-        """See `Stoppable`."""
+        """Does nothing."""
 
     def stop_for_good(self, timeout_s: float) -> None:
         say("leaving")
@@ -245,7 +245,7 @@ class Herald:
 
 
 def ends_by_itself_and_says_when_it_leaves(hub: str) -> None:
-    """What is told to end is ending already."""
+    """Is told to end while it ends already."""
     begin(hub)
     herald = Herald()
     reconverge.runtime.process.register(herald, sigterm=True)
@@ -295,7 +295,7 @@ def never_lets_go(hub: str) -> None:
 
 @asynccontextmanager
 async def begin_in_a_loop(hub: str) -> AsyncIterator[None]:
-    """As `begin`, with an agent that exchanges in the running loop."""
+    """Begins as `begin`, with an agent that exchanges in the running loop."""
     agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
     async with agent:
         login = agent.limit("login", NEVER_FULL)

@@ -20,7 +20,7 @@ ROUNDS: Final = 1000
 
 
 class Watch:
-    """What happens on this thread while it is switched on."""
+    """Notes the events on this thread while it is switched on."""
 
     def __init__(self) -> None:
         self.on = False

@@ -193,7 +193,7 @@ def mistakes() -> Callable[[int], None]:
 
 
 def failures() -> Callable[[int], None]:
-    """What decisions depend on fails: the clock, the bell of the exchanges, the hash."""
+    """Lets the dependencies of decisions fail: the clock, the waker of the exchanges, the hash."""
     clock = ManualClock(START_S)
 
     def broken(*_: object) -> Any:

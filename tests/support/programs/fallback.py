@@ -1,4 +1,4 @@
-"""What processes with two hubs do: `python -m tests.support.programs.fallback NAME ...` runs that function."""
+"""Programs of processes with two hubs: `python -m tests.support.programs.fallback NAME ...` runs one of them."""
 
 from __future__ import annotations
 

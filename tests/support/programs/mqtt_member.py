@@ -31,7 +31,7 @@ def keeps() -> bool:
 
 
 async def known(url: str) -> int:
-    """What the hub knows to have been charged; -1 while nobody answers."""
+    """Returns the hub's charges; -1 while no member answers."""
     hub = MqttHub(url, HubSettings(NAMESPACE, 5.0))
     try:
         totals = await hub.totals()

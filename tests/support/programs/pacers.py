@@ -21,9 +21,9 @@ SETTLED_NS: Final = 2 * SECOND_NS
 
 
 async def saturate(hub: str, options: dict[str, int | dict[str, str | float | int]]) -> None:
-    """Have so many wait over and over; says "met", waits for a line, and says when it let out what in a while.
+    """Makes so many wait over and over; prints "met", waits for a line, and prints when it let out how much in a while.
 
-    And for how many seconds the machine let it stand still beyond what it makes up for.
+    It also prints for how many seconds the machine let it stand still beyond what it makes up for.
     """
     said = options["limit"]
     assert isinstance(said, dict)

@@ -32,7 +32,7 @@ class Process:
             start_new_session=True,
         )
         self.stderr = ""
-        """What it complained of, once it has ended."""
+        """Its complaints, once it has ended."""
 
     def says(self) -> str:
         """The next line that it prints; empty when it has ended without one."""

@@ -99,7 +99,7 @@ ASKER: list[Asker] = []
 
 
 def ask_again() -> None:
-    """What the odd types, finalizers and callbacks do."""
+    """Calls again, as odd types, finalizers and callbacks do."""
     if ASKER and not getattr(BUSY, "now", False):
         BUSY.now = True
         try:

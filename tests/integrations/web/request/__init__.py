@@ -1,1 +1,1 @@
-"""What a rule asks of a request: its key, its address, its path."""
+"""The key, the address and the path of a request."""

@@ -39,7 +39,7 @@ KEY_BYTES_MAX = 256
 
 
 class NamelessUser:
-    """As Starlette's users are: an identity that raises, and a name."""
+    """A user of Starlette: its identity raises, and it has a name."""
 
     is_authenticated = True
     username = "ada"

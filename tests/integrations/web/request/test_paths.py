@@ -202,7 +202,6 @@ def rules(*paths: str) -> list[Rule]:
 
 
 async def endpoint(_request: Any) -> PlainTextResponse:
-    """What Starlette serves."""
     return PlainTextResponse("yes")
 
 
@@ -277,7 +276,7 @@ def flask_app(prefix: str = "") -> flask.Flask:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was said of paths that lead nowhere."""
+    """Returns the warnings about paths that lead nowhere."""
     return [record.getMessage() for record in caplog.records if "limits nothing at its path" in record.getMessage()]
 
 
@@ -355,7 +354,6 @@ class Rest(Convertor[str]):
     regex = ".*"
 
     def convert(self, value: str) -> str:
-        """As it is."""
         return value
 
     def to_string(self, value: str) -> str:

@@ -63,7 +63,6 @@ def readings_in(work: Callable[[], object]) -> int:
 
 
 async def statuses_of(app: Any, path: str, times: int = 1) -> list[int]:
-    """What an ASGI application answers to requests for a path."""
     found: list[int] = []
 
     async def send(message: Mapping[str, Any]) -> None:
@@ -86,19 +85,19 @@ async def nowhere(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 def by_asgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What is answered behind the middleware for ASGI."""
+    """Asks the middleware for ASGI."""
     return asyncio.run(statuses_of(RateLimitMiddleware(nowhere, rules=declared, agent="memory://"), path, times))
 
 
 def by_fastapi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What is answered by FastAPI with the same middleware inside."""
+    """Asks FastAPI with the same middleware inside."""
     app = FastAPI()
     app.add_middleware(RateLimitMiddleware, rules=declared, agent="memory://")
     return asyncio.run(statuses_of(app, path, times))
 
 
 def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What is answered behind the middleware for WSGI."""
+    """Asks the middleware for WSGI."""
     found: list[int] = []
 
     def start(status: str, _headers: Any, _error: Any = None) -> None:
@@ -116,7 +115,7 @@ def by_wsgi(path: str, declared: Sequence[Rule], times: int) -> list[int]:
 
 
 def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What Flask answers behind the middleware for WSGI."""
+    """Asks Flask behind the middleware for WSGI."""
     app = flask.Flask(__name__)
     limited: Any = WsgiMiddleware(app.wsgi_app, rules=declared, agent="memory://")
     app.wsgi_app = limited  # type: ignore[method-assign]
@@ -125,7 +124,6 @@ def by_flask(path: str, declared: Sequence[Rule], times: int) -> list[int]:
 
 
 def by_django(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What Django answers."""
     said = [{"LIMITS": "1/hour", "NAME": rule.name, "PATHS": rule.paths} for rule in declared]
     with override_settings(RECONVERGE={"HUB": "memory://", "RULES": said}, ROOT_URLCONF=django_project.HERE):
         client = DjangoClient(raise_request_exception=False)
@@ -133,8 +131,6 @@ def by_django(path: str, declared: Sequence[Rule], times: int) -> list[int]:
 
 
 def by_aiohttp(path: str, declared: Sequence[Rule], times: int) -> list[int]:
-    """What aiohttp answers."""
-
     async def run() -> list[int]:
         app = web.Application()
         AiohttpLimits(rules=declared, agent="memory://").install(app)
