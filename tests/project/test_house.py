@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import DOCUMENTS, GLOSSARY, PACKAGES, WORDS_MAX, House, banned_words, main, measured, replacements
+from bench.house import (
+    DOCUMENTS,
+    GLOSSARY,
+    PACKAGES,
+    WORDS_MAX,
+    House,
+    banned_words,
+    main,
+    measured,
+    poor_docstrings,
+    replacements,
+    undocumented,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -132,6 +144,41 @@ def test_the_check_fails_beyond_the_limit(tmp_path: Path, words: int, capsys: py
 
     assert (words > WORDS_MAX) == ended.value.code
     assert words == capsys.readouterr().out.count("nobody: say")
+
+
+@pytest.mark.parametrize("docstring", ["See `Hub.close`.", "What it has.", "Have it go.", "Whatever comes."])
+def test_a_docstring_that_is_no_sentence_is_found(tmp_path: Path, docstring: str) -> None:
+    """It may belong to a module, a function or an attribute; a word that only begins alike is allowed."""
+    texts = [docstring, f"def act():\n    {docstring!r}", f"HERE = 1\n{docstring!r}", "'Seeing is believing.'"]
+    for number, text in enumerate([repr(docstring), *texts[1:]]):
+        (tmp_path / f"{number}.py").write_text(text)
+
+    found = [line.split(":")[:3] for line in poor_docstrings(tmp_path)]
+
+    word = docstring.split(maxsplit=1)[0]
+    assert [[f"{tmp_path}/0.py", "1", f" {word}"], [f"{tmp_path}/1.py", "2", f" {word}"]] == found[:2]
+    assert [f"{tmp_path}/2.py"] == [path for path, *_ in found[2:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("class A:\n    def act(self): ...", True),
+        ("class A(Protocol):\n    def act(self): ...", True),
+        ("class A(Base):\n    def act(self): ...", False),
+        ("class A:\n    def _act(self): ...", False),
+        ("class _A:\n    def act(self): ...", False),
+        ("class A:\n    @property\n    def act(self): ...", False),
+        ("class A:\n    def act(self): ...\nclass Port(Protocol):\n    def act(self):\n        'Act.'", False),
+    ],
+)
+def test_a_public_method_needs_a_docstring_unless_another_class_has_it(
+    tmp_path: Path, text: str, *, found: bool
+) -> None:
+    """A base class or a port describes the method; private and plain ones need no description."""
+    (tmp_path / "a.py").write_text(text)
+
+    assert found == bool(list(undocumented([tmp_path])))
 
 
 def test_a_glossary_without_the_table_is_an_error() -> None:
