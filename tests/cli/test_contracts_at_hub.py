@@ -160,7 +160,7 @@ def test_a_change_for_another_version_changes_nothing(file: Path, at: tuple[str,
         (("set", "ada", "gold"), "there is no plan 'gold'; known: free, pro, trial"),
         (("set", "ada", "trial"), "customers.ada.since: is missing"),
         (("set", "ada", "free", "--limit", "calls"), "must be a name and a limit string, as in calls=100/minute"),
-        (("set", "ada", "free", "--limit", "calls=1/day", "--limit", "calls=2/day"), "says the limit calls again"),
+        (("set", "ada", "free", "--limit", "calls=1/day", "--limit", "calls=2/day"), "names the limit calls again"),
         (("set", "ada", "free", "--limit", "cals=1/day"), "did you mean 'calls'?"),
         (("set", "ada", "free", "--until", "soon", "--then", "pro"), "'soon' is no moment like"),
         (("set", "ada", "free", "--author", "a\nb"), "is no name of an author"),
@@ -211,7 +211,7 @@ def test_contracts_of_another_secret_are_replaced_by_force_alone(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("memory://", "is nowhere that nodes meet, so no contracts can be kept there"),
+        ("memory://", "is no hub that nodes share, so no contracts can be kept there; name one"),
         ("mqtt://127.0.0.1:{port}", "refused"),
         ("redis://127.0.0.1:{port}/0", "refused"),
     ],

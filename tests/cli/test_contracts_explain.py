@@ -139,7 +139,7 @@ def test_contracts_may_come_from_a_file(at: tuple[str, ...], file: Path, monkeyp
     [
         (("ada",), "limit 'user' counts by 'user', which no --fact names; say --fact user=..."),
         (("ada", "--fact", "user"), "--fact='user': must be a name and a value, as in user=ada"),
-        (("ada", "--fact", "user=a", "--fact", "user=b"), "--fact='user=b': says user again"),
+        (("ada", "--fact", "user=a", "--fact", "user=b"), "--fact='user=b': names user again"),
         (
             ("ada", "--fact", "user=a", "--fact", "usr=a"),
             "makes no difference to this customer: its limits count by user; did you mean 'user'?",
@@ -172,7 +172,7 @@ def test_any_name_of_a_customer_is_asked_about(at: tuple[str, ...], customer: st
 def test_a_hub_that_cannot_be_asked_is_told(command: str, at: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no nodes meet, nothing is published, nothing answers, or the secret is another one."""
     where = {
-        "memory://": "is nowhere that nodes meet",
+        "memory://": "is no hub that nodes share",
         at[1]: "has no contracts at redis://",
     }
     for url, problem in where.items():

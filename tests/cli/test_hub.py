@@ -108,4 +108,4 @@ def test_a_hub_that_is_no_place_has_no_data() -> None:
     said = run("adopt", "--hub", "memory://")
 
     assert 2 == said.status
-    assert "nowhere that nodes meet" in said.all
+    assert "no hub that nodes share" in said.all

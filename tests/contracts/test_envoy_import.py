@@ -384,7 +384,7 @@ MISTAKES = {
     "a key twice": (
         f"domain: d\ndescriptors:\n- {{key: a, {RATE}}}\n- {{key: a, {RATE}}}",
         "descriptors.1",
-        "is said twice",
+        "stands there twice",
     ),
     "a misspelt field": (
         "domain: d\ndescriptors:\n- {key: a, ratelimit: 5}",

@@ -147,7 +147,7 @@ def test_a_file_of_few_lines_that_stands_for_billions_is_not_built(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("plans.txt", "ends in none of"), ("none.yaml", "cannot be read"), ("directory.yaml", "it is no file")],
+    [("plans.txt", "ends in none of"), ("none.yaml", "cannot be read"), ("directory.yaml", "it is no regular file")],
 )
 def test_what_is_no_file_is_told(name: str, problem: str, tmp_path: Path) -> None:
     """With its path."""

@@ -808,7 +808,7 @@ class Agent:
         Raises HubUnavailable: the hub does not answer, or there is none.
         """
         if self._kernel.alone:
-            raise HubUnavailable("unsupported", f"{self._hub_name} is no hub", applied=False)
+            raise HubUnavailable("unsupported", f"{self._hub_name} is no hub that nodes share; name one", applied=False)
         timeout_s = ANSWERS * self._settings.exchange_timeout
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self._lifecycle.ask(question)), timeout_s)

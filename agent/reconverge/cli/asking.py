@@ -40,7 +40,7 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
     `what` is what cannot be done there, as in "nothing can be published".
     """
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", redacted(url), f"is nowhere that nodes meet, so {what} there")
+        raise InvalidSetting("hub", redacted(url), f"is no hub that nodes share, so {what} there; name one")
     hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
 
     async def ask() -> T:

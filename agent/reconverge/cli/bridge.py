@@ -102,7 +102,7 @@ def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[R
         raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
     home = _open("local", local, namespace, timeout)
     if not isinstance(home, Region):
-        raise InvalidSetting("local", redacted(local), "is a hub at which nothing can be lent; take a Redis")
+        raise InvalidSetting("local", redacted(local), "is a hub that lends nothing; name a Redis")
     return home, _open("wide", wide, namespace + WIDE, timeout)
 
 
@@ -119,5 +119,5 @@ async def _run(driven: BridgeDriver, home: Region, wide: Hub) -> None:
 
 def _open(option: str, url: str, namespace: str, timeout: float) -> Hub:
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting(option, redacted(url), "is nowhere that processes meet")
+        raise InvalidSetting(option, redacted(url), "is no hub that processes share; name a Redis")
     return open_hub(url, HubSettings(namespace, timeout))

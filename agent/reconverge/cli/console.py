@@ -59,7 +59,7 @@ def console(
     own limits by signed links. Runs until it is interrupted.
     """
     if scheme_of(hub) == MEMORY:
-        raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so no fleet can be shown")
+        raise InvalidSetting("hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; name one")
     make_console = _console_maker()
     tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)

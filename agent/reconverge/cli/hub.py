@@ -114,7 +114,7 @@ def _shown(data: HubData) -> str:
 def _open(url: str, namespace: str) -> Hub:
     """The hub of that URL. Raises InvalidSetting for one that is no place outside of a process."""
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", redacted(url), "is nowhere that nodes meet, so there are no data to decide about")
+        raise InvalidSetting("hub", redacted(url), "is no hub that nodes share, so it has no data to adopt; name one")
     return open_hub(url, HubSettings(namespace, PATIENCE_S))
 
 

@@ -86,7 +86,7 @@ def check_available(path: Path | None = None) -> None:
     if path is not None and path.suffix not in (".png", ".html"):
         raise InvalidSetting("plot", str(path), "must end in .png or .html")
     if path is not None and not path.parent.is_dir():
-        raise InvalidSetting("plot", str(path), "cannot be written: there is no such directory")
+        raise InvalidSetting("plot", str(path), "cannot be written: there is no such directory; make it first")
     if find_spec("matplotlib") is None:
         raise MissingExtra("a picture", "matplotlib", "plot")
 

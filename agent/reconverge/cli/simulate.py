@@ -228,7 +228,9 @@ def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]
         if name not in COMPARED:
             raise InvalidSetting("policy", name, f"unknown; known: {', '.join(COMPARED)}")
     if max_overshoot is not None and BALANCED.name not in names:
-        raise InvalidSetting("max_overshoot", max_overshoot, "is for balanced, which is not simulated")
+        raise InvalidSetting(
+            "max_overshoot", max_overshoot, "is for balanced, which is not simulated; add --policy balanced"
+        )
     own = {} if max_overshoot is None else {BALANCED.name: choose(BALANCED.name, max_overshoot=max_overshoot)}
     return [own.get(name, COMPARED[name]) for name in dict.fromkeys(names)]
 

@@ -37,7 +37,7 @@ PAGE: Final = "/my-limits"
 MAGIC: Final = b"reconverge-customer-link-1 "
 """Signed texts begin with it, so that a signature of settings is none of a link, should both have one secret."""
 EXPIRES_MAX: Final = 99_999_999_999
-"""The year 5138: what is beyond is in milliseconds."""
+"""The year 5138: a later moment is in milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
 LINK_MAX: Final = ENCODED_MAX + 11 + 64 + 2
 _LINK: Final = re.compile(r"([A-Za-z0-9_-]+)\.([1-9][0-9]{0,10})\.([0-9a-f]{64})", re.ASCII)

@@ -16,7 +16,7 @@ from reconverge.agent.agent import Agent
 from reconverge.arguments import with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
-from reconverge.errors import InvalidKey, InvalidSetting
+from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.web.bound_rule import quotas_of_fixed
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
@@ -116,7 +116,7 @@ def _check_ends(limiter: Limiter, function: object) -> None:
 def _check_functions(**found: object) -> None:
     for what, value in found.items():
         if callable(value) and inspect.iscoroutinefunction(value):
-            raise InvalidSetting(what, value, "is a coroutine function")
+            raise InvalidSetting(what, value, "is a coroutine function, which is never awaited here; write a plain one")
 
 
 def _check_agent(agent: object, *, needed: bool) -> None:
@@ -201,7 +201,7 @@ class _Call:
         return call
 
     def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
-        """A slot for a call, as the decorator says how long it may wait for one."""
+        """A slot for a call, with the decorator's time to wait for one."""
         if not self._waits:
             return self._limiter.slot(key, cost, kind=kind, within=self._asks_s)
         timeout = inf if self._timeout is None else self._timeout
@@ -212,7 +212,9 @@ class _Call:
         found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
         key = written(found)
         if key is None:
-            raise InvalidKey(f"a call has no key to be counted under for {self._limiter.name!r}")
+            raise InvalidKey(
+                f"a call has no key for the limit {self._limiter.name!r}: its key function returned {shown(found)}"
+            )
         said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
         cost, kind = kind_of_call(self._limiter, said)
         return fitting(plain(key), self._limiter.key_bytes_max), cost, kind

@@ -23,7 +23,7 @@ Cost = Callable[[httpx.Request], int]
 class QuotaUsedUp(httpx.TransportError):
     """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
 
-    `decision` has the grounds; `retry_after` says in how many seconds another try may be worth it.
+    `decision` has the grounds; another try may be worth it in `retry_after` seconds.
     """
 
     def __init__(self, decision: Decision, request: httpx.Request) -> None:

@@ -4,7 +4,7 @@
 
     limiter = Limiter(get_remote_address, app=app, storage_uri="reconverge+redis://localhost:6379/0")
 
-Flask-Limiter and slowapi, and whatever else takes a storage URI of that library, then decide from this process's
+Flask-Limiter and slowapi, and all others that take a storage URI of that library, then decide from this process's
 memory.
 Settings may stand in the URI's query or in the storage options: see `Book` and `shared_agent.settings_at`.
 """

@@ -45,11 +45,11 @@ def instrument(
     Args:
         agent: whose.
         meter_provider: makes the meter; by default the global one.
-        limits_max: so many limits are told one by one, in the order of their declaration, and all further ones
+        limits_max: so many limits have series of their own, in the order of their declaration, and all further ones
             together as "(other)".
 
     Returns:
-        What ends it: nothing is told any more.
+        A function that ends the collection.
 
     Raises:
         InvalidSetting: `limits_max` is no whole number of at least 1.

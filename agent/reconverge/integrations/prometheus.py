@@ -44,7 +44,7 @@ class AgentCollector(Collector):
 
     Args:
         agent: whose.
-        limits_max: so many limits are told one by one, in the order of their declaration, and all further ones
+        limits_max: so many limits have series of their own, in the order of their declaration, and all further ones
             together as "(other)".
 
     Raises:

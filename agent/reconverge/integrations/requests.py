@@ -27,7 +27,7 @@ Cost = Callable[[requests.PreparedRequest], int]
 class QuotaUsedUp(requests.RequestException):
     """Raised instead of sending a call that the quota has no room for, or whose server wants to be left alone.
 
-    `decision` has the grounds; `retry_after` says in how many seconds another try may be worth it.
+    `decision` has the grounds; another try may be worth it in `retry_after` seconds.
     """
 
     def __init__(self, decision: Decision, request: requests.PreparedRequest) -> None:

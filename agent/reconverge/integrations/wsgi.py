@@ -82,7 +82,7 @@ class WsgiRequest(Located):
         return self._environment
 
     def __getattr__(self, name: str) -> Any:
-        """Raises AttributeError, which says what a request has here."""
+        """Raises AttributeError, which lists what a request has here."""
         raise AttributeError(f"the request has no {name!r}; {HAS}, and `raw`, the environment of WSGI")
 
     def header(self, name: str) -> str | None:
@@ -275,7 +275,7 @@ def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declare
         said = "has a coroutine function for key_func or on_breach, which WSGI cannot await"
         raise InvalidSetting("guard", guard, said)
     if rule.ever_waits:
-        raise InvalidSetting("rule", rule.name, "has a coroutine function, which WSGI cannot await")
+        raise InvalidSetting("rule", rule.name, "has a coroutine function, which WSGI cannot await; write plain ones")
     return guard.declare(rule, **names)
 
 
@@ -301,5 +301,5 @@ def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str
 
 
 def added_to(there: Container[str], fields: Fields) -> Fields:
-    """Our header fields, beside those of such names in small letters. Lists add up; of others, what is there stands."""
+    """Our header fields, beside those of such names in small letters. Lists add up; of others, theirs stand."""
     return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

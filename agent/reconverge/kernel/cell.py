@@ -107,7 +107,7 @@ class ReportedMeter(Protocol):
         ...
 
     def peak(self, cell: Cell, now_ns: int, /) -> int:
-        """Of slots, what was in progress at most lately."""
+        """Of slots, the most in progress lately."""
         ...
 
     def bound(self, cell: Cell, now_ns: int, /) -> int: ...
@@ -371,7 +371,7 @@ class Cell(Headroom):
         self.stored = 0
         """Permits of a paced limit; of a bucket that is kept at the hub, what this node can still give back."""
         self.share = 0
-        """The line that goes with what is stored."""
+        """The line that goes with the stored permits."""
         self.credit = 0
         """How much of the level was let out of a queue."""
         self.late = 0
@@ -405,7 +405,7 @@ class Cell(Headroom):
         self.measured_ns = now_ns
         self.touched_ns = now_ns
 
-        # What was told to the hub, and when to tell it more.
+        # Reports to the hub, and when the next one is due.
         self.reported_ns = -NEVER_NS
         self.need_milli = 0
         self.held = False
@@ -445,7 +445,7 @@ class Mark(NamedTuple):
 
 
 def measure(cell: Cell) -> None:
-    """Take what was charged since the last look into account."""
+    """Count the charges since the last look."""
     charged = cell.used - cell.counted
     if charged:
         table = cell.table
@@ -501,7 +501,7 @@ def floats(cell: Cell) -> bool:
 
 
 def keeps_no_line(cell: Cell) -> bool:
-    """Whether what is free stays at the hub, and this node has no line of it that it could keep.
+    """Whether the free part stays at the hub, and this node has no line of it that it could keep.
 
     Of a fixed window it may keep what it has in use, with which the window ends; of charges with dates, too, until it
     reports that they have expired.

@@ -27,12 +27,12 @@
 # at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision and no
 # exchange takes longer the more keys there are.
 #
-# A key that was asked about within UNTOUCHED_NS stays, whatever it has used: it is in use just now.
+# A key that was asked about within UNTOUCHED_NS stays, with any use: it is in use just now.
 #
 # A key that left while it counted may come back. It is remembered approximately (`evicted.py`) and gets no allowance
 # for being new until the hub has answered.
 #
-# A key that is to be erased (`hub/erasing.py`) goes the same way out, whatever it has used and however lately it was
+# A key that is to be erased (`hub/erasing.py`) goes the same way out, with any use and however lately it was
 # asked about. It takes a few exchanges: what is under way has to be answered first, and what is not told yet has to be
 # told. So `let_leave` is called again until the key is gone. What keeps it are requests: a call that waits for room
 # under it, or one that comes before the hub has confirmed. A key of which the hub was never told goes at once.

@@ -87,7 +87,7 @@ class History:
         self.shift = 0
         """The difference from these dates to the hub's, if the hub has any."""
         self.total = 0
-        """All that is in use: of the entries, and what is owed."""
+        """All that is in use: of the entries, and the debt."""
         self.owed = 0
         """The use that did not fit into a window yet. As long as there is any, entries fill a window."""
         self.changing = False
@@ -103,7 +103,7 @@ class History:
         self.confirmed = 0
         """The same of the last report that was answered."""
         self.others_until_ns = 0
-        """When what was heard of the others does not count any more."""
+        """When the others' reported use does not count any more."""
 
     def __len__(self) -> int:
         return len(self._dates) - self._first
@@ -121,7 +121,7 @@ class History:
     def mend(self) -> int:
         """Makes all parts agree with the entries, after a change that was interrupted; returns the use.
 
-        Dates come and go before their amounts do, so the lengths tell what was missed.
+        Dates come and go before their amounts do, so the lengths tell the missing step.
         """
         missed = len(self._amounts) - len(self._dates)
         if missed < 0:
@@ -160,7 +160,7 @@ class History:
             del self._dates[-1], self._amounts[-1]
 
     def charge_owed(self, most: int, entries_max: int) -> None:
-        """Charge now what is owed, or so much of it as the entries lack of `most`."""
+        """Charge the debt now, or as much of it as the entries lack of `most`."""
         amount = min(self.owed, most - (self.total - self.owed))
         if amount > 0:
             self.pending = amount
@@ -206,7 +206,7 @@ class History:
             self._drop(1)
 
     def take_oldest(self, amount: int) -> int:
-        """Take so much out, or all there is, the oldest first and what is owed last; returns how much that was."""
+        """Take so much out, or all there is, the oldest first and the debt last; returns how much that was."""
         taken = min(amount, self.total)
         left = min(taken, self.total - self.owed)
         self.owed -= taken - left
@@ -220,7 +220,7 @@ class History:
         return taken
 
     def take_from(self, date: int, amount: int) -> None:
-        """Take out of what was charged at that date so much, or as much as is left of it.
+        """Take so much out of the charges at that date, or as much as is left of it.
 
         An entry that has become one with a younger one is found there.
         """

@@ -77,13 +77,13 @@ class Kernel(Node):
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
         """At which its limits are exchanged: its own, and those of limits that have another; the shortest first."""
         self.soonest_ns = interval_min_ns
-        """How long at least between two exchanges, whatever they are about."""
+        """How long at least between two exchanges, of any limits."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
         """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
         self._lease_fixed = lease_ns is not None
         self.slot_lease_ns = NEVER_NS
-        """The shortest lease of a limit on what is in progress; the hub has to hear of the node more often."""
+        """The shortest lease of a limit on work in progress; the hub has to hear of the node more often."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
         """The tables that the hub knows by another name than this node does, by that name."""
@@ -224,7 +224,7 @@ class Kernel(Node):
 
     @staticmethod
     def let_leave(table: Table, key: str) -> bool:
-        """Lets a key go for good, or begin to, whatever its use; returns whether this node has it no more.
+        """Lets a key go for good, or begin to, with any use; returns whether this node has it no more.
 
         It takes some exchanges, so it is called again until it is. A key that requests are made for stays.
         """
@@ -308,7 +308,7 @@ class Kernel(Node):
         return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
-        """Take in the answer to what is under way."""
+        """Take in the answer to the batch under way."""
         reports = self.flights[shard_index]
         farewells = self.room.farewells(reports)  # first: what an exception interrupts here is still under way
         try:
@@ -451,7 +451,7 @@ class Kernel(Node):
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def declared(self, table: Table, shard_index: int) -> LimitReport:
-        """The limit as this node declares it now, without what was charged to it."""
+        """The limit as this node declares it now, without its charges."""
         return self._declared(table, self.shards[shard_index], self.clock.monotonic_ns())
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:

@@ -60,7 +60,7 @@ class KernelFields:
     """Whether that is to wake the loop."""
 
     def do_after_unlock(self) -> None:
-        """Do what was put off while a lock was held."""
+        """Do the work that was put off while a lock was held."""
         raise NotImplementedError
 
 

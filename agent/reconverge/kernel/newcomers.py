@@ -1,4 +1,4 @@
-"""How many new keys per second the hub is told of, and whose they are."""
+"""The new keys that are reported to the hub per second, and their limits' shares."""
 
 # Theory of operation.
 #
@@ -72,7 +72,7 @@ class Newcomers:
         """Put forward what may be reported now, in a batch of at most `cells_max` cells, with those that are `waiting`.
 
         Returns whether more may be reported at once, and when the next key may if the budget is used up. `unmetered`
-        is for a node that leaves: it says all it knows.
+        is for a node that leaves: it reports all it knows.
         """
         fresh = [
             (table, tally)
@@ -109,7 +109,7 @@ class Newcomers:
             table.lock.run(_queue_again, table, shard)
 
     def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
-        """Note what is left; returns when the next of these keys may be reported, if the budget is used up."""
+        """Note the rest of the budget; returns when the next of these keys may be reported, once it is used up."""
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
         before = self._left.pop(place, 0)

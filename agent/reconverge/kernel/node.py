@@ -123,4 +123,4 @@ def _know_all(table: object) -> None:
 
 
 def _ignore_reentry(name: str) -> None:
-    """In place of a function that is told of a decision in the middle of another one."""
+    """Stands for a function that hears of a decision in the middle of another one."""

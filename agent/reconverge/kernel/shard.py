@@ -21,7 +21,7 @@ class ShardState(ShardFields, AskState):
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
-        """Know nothing of the hub but what the wall clock says."""
+        """Know nothing of the hub but the time of the wall clock."""
         self.offset_ns = offset_ns
         """The difference from the monotonic clock to the hub's."""
         self.refreshed_ns = -NEVER_NS
@@ -44,13 +44,13 @@ class ShardState(ShardFields, AskState):
         self.not_taken = 0
         """How often the hub had no room for a key."""
         self.keeps_until_ns = -NEVER_NS
-        """Until when the hub is not asked to take over what was used of keys that leave."""
+        """Until when the hub is not asked to take over the use of keys that leave."""
         self.unconfirmed = 0
         """Cells that have yet to be reported to a hub that has lost its data."""
         self.leaving = 0
         """Keys whose last report is due or under way; see `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
-        """Until when a runner has promised to look what is due; a decision after that has to start one."""
+        """Until when a runner has promised to look at due work; a decision after that has to start one."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
         """When to exchange ahead of time, because a cell wants it."""
@@ -62,23 +62,23 @@ class ShardState(ShardFields, AskState):
         self.begin()
 
     def stay_asleep(self) -> None:
-        """No loop looks by itself: whatever a decision wants has to wake it, or to start one."""
+        """No loop looks by itself: a decision that wants one wakes it, or starts one."""
         self.looks_ns = NEVER_NS
-        """When the loop looks at the latest what is due, without being woken."""
+        """When the loop looks at due work at the latest, without being woken."""
         self.regular_ns = -NEVER_NS
         """No regular exchange begins before that."""
         self.begins_ns = -NEVER_NS
         """No exchange ahead of time begins before that."""
 
     def stay_awake(self) -> None:
-        """The loop is at work, and looks anew what is due before it sleeps."""
+        """The loop is at work, and looks at due work again before it sleeps."""
         self.looks_ns = -NEVER_NS
 
     def sleep_until(self, looks_ns: int, *, regular_ns: int, begins_ns: int) -> None:
         """The loop sleeps until it looks at `looks_ns`, or is woken; see `reporting/requests.py`."""
         self.regular_ns = regular_ns
         self.begins_ns = begins_ns
-        self.looks_ns = looks_ns  # last: until then whatever is wanted wakes it
+        self.looks_ns = looks_ns  # last: until then each wish wakes it
 
 
 class Tally(TallyFields):

@@ -98,7 +98,7 @@ class Store(dict[str, Cell]):
             return
         if len(self) >= LISTED_MAX:
             self.beside.append(self)
-            self.wide = True  # what is listed stays so until it leaves
+            self.wide = True  # a listed key stays so until it leaves
         else:
             self.homes[key] = self
 

@@ -92,7 +92,7 @@ def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
         )
         raise InvalidLimit(text, problem)
     if nominal * (1 + soft) > most:
-        raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}")
+        raise InvalidLimit(text, f"with soft {shown(soft)} it admits more than {most}; lower one of them")
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:

@@ -197,7 +197,7 @@ class Limit:
         self._check_refill(text)
         _check_warmup(text, self)
         if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
-            raise InvalidLimit(text, f"what is stored in a second is more than {QUOTA_MAX}; say a burst up to that")
+            raise InvalidLimit(text, f"the permits of a second are more than {QUOTA_MAX}; give a burst up to that")
         check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
         check_max_debt(text, self.max_debt, most=QUOTA_MAX)
         if self.smooth and (self.soft or self.max_debt is not None):
@@ -215,7 +215,9 @@ class Limit:
         if not WINDOW_MIN_NS <= lease * SECOND_NS <= SLOT_LEASE_MAX_NS:
             raise InvalidLimit(text, f"the lease of {shown(lease)} s is not between 1 ms and ten minutes")
         if self.window not in (None, lease):
-            raise InvalidLimit(text, f"a limit on what is in progress has no window, and {shown(self.window)} is one")
+            raise InvalidLimit(
+                text, f"a limit on work in progress has no window, and {shown(self.window)} is one; leave it out"
+            )
         for name, value in (("soft", self.soft), ("max_debt", self.max_debt)):
             if value:
                 raise InvalidLimit(text, f"{name} does not go with {CONCURRENCY}: a slot is taken or it is not")

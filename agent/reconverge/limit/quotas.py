@@ -70,7 +70,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
         problem = "is no limit on what is in progress; say a number of slots, or '20 in flight'"
         raise InvalidLimit(shown(limit), problem)
     if lease is not None and limit.lease != in_seconds(lease):
-        raise InvalidSetting("lease", lease, f"the limit already says {limit.lease:g} s; say it in one place")
+        raise InvalidSetting("lease", lease, f"the limit has a lease of {limit.lease:g} s already; leave one out")
     return limit
 
 
@@ -85,7 +85,9 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
         raise InvalidLimit(shown(limit), f"a limit has 1 to {QUOTAS_MAX} quotas, not {len(limits)}")
     for each in limits:
         if algorithm is not None and algorithm != each.algorithm:
-            raise InvalidSetting("algorithm", algorithm, f"the limit already says {each.algorithm!r}")
+            raise InvalidSetting(
+                "algorithm", algorithm, f"the limit has the algorithm {each.algorithm!r} already; leave one out"
+            )
     return limits
 
 
@@ -106,7 +108,7 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
     for field, value in changes.items():
         said = getattr(limit, field)
         if said and said != value:
-            raise InvalidSetting(field, value, f"the limit already says {shown(said)}")
+            raise InvalidSetting(field, value, f"the limit has {shown(said)} already; leave one out")
     return replace(limit, **changes) if changes else limit
 
 

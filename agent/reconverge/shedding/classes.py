@@ -109,5 +109,5 @@ def _checked_names(names: object) -> tuple[str, ...]:
     if not names or len(names) > CLASSES_MAX:
         raise InvalidSetting("names", list(names), f"must be 1 to {CLASSES_MAX} names")
     if len(set(names)) < len(names):
-        raise InvalidSetting("names", list(names), "has a name twice")
+        raise InvalidSetting("names", list(names), "has a name twice; give each class a name of its own")
     return tuple(names)

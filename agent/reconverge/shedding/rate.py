@@ -26,7 +26,7 @@ class RequestRate:
         if not isinstance(limiter, Limiter):
             raise InvalidSetting("limiter", limiter, "is no Limiter; pass what agent.limit returned")
         if status not in (429, 503):
-            raise InvalidSetting("status", status, "is neither 429 nor 503")
+            raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
         self.limiter = limiter
         self.name = limiter.name if name is None else name
         self._status = status

@@ -139,7 +139,7 @@ def _times(text: str, window_ns: int) -> tuple[int, int]:
         return start_ns, 0
     length_ns = round(float(match["length"]) * units[match["length_unit"]])
     if length_ns == 0:
-        raise ValueError("lasts no time at all")
+        raise ValueError("has the length 0")
     return start_ns, length_ns
 
 

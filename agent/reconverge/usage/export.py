@@ -94,7 +94,7 @@ class Exporter:
     ) -> None:
         grace_s = in_seconds(grace)
         if not grace_s >= 0:
-            raise InvalidSetting("grace", grace, "is not a number of seconds of at least 0")
+            raise InvalidSetting("grace", grace, "must be a number of seconds of at least 0")
         self._ledger = ledger
         self._deliver = deliver
         self._kind = checked_kind(period)

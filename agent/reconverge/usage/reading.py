@@ -88,7 +88,9 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
         problem = "belongs to a hub that does not merge addresses; each node's own are in UsageReporter.stats()"
         raise InvalidSetting("ledger", type(ledger).__name__, problem)
     if hour.kind != HOUR:
-        raise InvalidSetting("hour", str(hour), "is no hour, and addresses are counted by the hour")
+        raise InvalidSetting(
+            "hour", str(hour), "is no hour, and addresses are counted by the hour; write one like 2026-11-23T14Z"
+        )
     secret = await found.address_secret()
     unusual: dict[str, int] = {}
     for shard in range(ledger.shards):

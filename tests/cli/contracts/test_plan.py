@@ -266,7 +266,7 @@ plans:
         (["--customer", "user"], "has no column 'user'; its columns: t_s, client"),
         (["--cost", "tokens"], "has no column 'tokens'"),
         (["--cost", "tokens=bytes"], "cost='tokens=bytes': there is no such limit; known: api"),
-        (["--cost", "a", "--cost", "b"], "cost='b': is said twice; the column 'a' was named before"),
+        (["--cost", "a", "--cost", "b"], "cost='b': is given twice; the column 'a' was named before"),
         (["--cost", "=a"], "cost='=a': is neither COLUMN nor LIMIT=COLUMN"),
         (["--settle", "apii=bytes"], "did you mean 'api'?"),
         (["--settle-after", "5"], "settle_after=5.0: goes with --settle, which names no column"),

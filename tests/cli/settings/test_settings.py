@@ -265,6 +265,6 @@ def test_where_nothing_can_be_published_that_is_said(file: Path) -> None:
     away = run("publish", file, "--hub", f"redis://ada:sesame@127.0.0.1:{free_port()}/0")
 
     assert (2, 2) == (nowhere.status, away.status)
-    assert "nowhere that nodes meet" in nowhere.stderr
+    assert "no hub that nodes share" in nowhere.stderr
     assert "refused" in away.stderr
     assert "sesame" not in away.all

@@ -69,7 +69,9 @@ def ask_book(url: str, namespace: str, question: Callable[[HubBook], Awaitable[T
 
     async def ask(hub: Hub) -> T:
         if not isinstance(hub, ContractStore):
-            raise InvalidSetting("hub", redacted(url), "is a hub at which no contracts can be kept")
+            raise InvalidSetting(
+                "hub", redacted(url), "is a hub that keeps no contracts; name a Redis or a broker of MQTT"
+            )
         return await question(HubBook(hub, namespace, secrets, minimum=minimum, force=force))
 
     return ask_hub(url, namespace, ask, what="no contracts can be kept")

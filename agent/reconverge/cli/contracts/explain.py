@@ -163,7 +163,7 @@ def _facts(given: Sequence[str]) -> dict[str, str]:
         if name == CUSTOMER:
             raise InvalidSetting("--fact", each, "is no further fact: the customer is named by the argument")
         if name in facts:
-            raise InvalidSetting("--fact", each, f"says {name} again")
+            raise InvalidSetting("--fact", each, f"names {name} again; leave one out")
         facts[name] = value
     return facts
 

@@ -30,9 +30,9 @@ def facts_in(texts: Sequence[str]) -> dict[str, str]:
         if not name.isidentifier() or not column:
             raise InvalidSetting("fact", text, "is not FACT=COLUMN, such as user=login")
         if name == CUSTOMER:
-            raise InvalidSetting("fact", text, "is said by --customer")
+            raise InvalidSetting("fact", text, "is given by --customer already; leave it out")
         if name in facts:
-            raise InvalidSetting("fact", text, f"is said twice; the column {facts[name]!r} was named before")
+            raise InvalidSetting("fact", text, f"is given twice; the column {facts[name]!r} was named before")
         facts[name] = column
     return facts
 
@@ -45,7 +45,7 @@ def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
         if not limit or not column:
             raise InvalidSetting(setting, text, "is neither COLUMN nor LIMIT=COLUMN, such as tokens=context_tokens")
         if limit in columns:
-            raise InvalidSetting(setting, text, f"is said twice; the column {columns[limit]!r} was named before")
+            raise InvalidSetting(setting, text, f"is given twice; the column {columns[limit]!r} was named before")
         columns[limit] = column
     return columns
 
@@ -90,7 +90,7 @@ def check_used(columns: Columns, documents: Sequence[Document]) -> None:
                 problem = f"there is no such limit; known: {', '.join(sorted(limits))}{asked(limit, limits)}"
                 raise InvalidSetting(setting, f"{limit}={column}", problem)
     if columns.kind is not None and all(limit.costs is None for _, limit in named):
-        raise InvalidSetting("kind", columns.kind, "no limit has costs by kind")
+        raise InvalidSetting("kind", columns.kind, "names kinds, and no limit has costs by kind; leave it out")
 
 
 def _limits_of(document: Document) -> Iterator[tuple[str, Limit]]:

@@ -68,7 +68,7 @@ def _limits(given: list[str]) -> dict[str, str]:
         if not equals or not name or not text:
             raise InvalidSetting("--limit", each, "must be a name and a limit string, as in calls=100/minute")
         if name in limits:
-            raise InvalidSetting("--limit", each, f"says the limit {name} again")
+            raise InvalidSetting("--limit", each, f"names the limit {name} again; leave one out")
         limits[name] = text
     return limits
 
@@ -90,7 +90,7 @@ def _switches(given: list[str]) -> dict[str, Any]:
             switch[field] = _number(each, value) if field == "percent" else value
         place = said.setdefault("switches", {}) if name else said
         if (name or "switch") in place:
-            raise InvalidSetting("--switch", each, f"says {name or 'the switch of the contract'} again")
+            raise InvalidSetting("--switch", each, f"names {name or 'the switch of the contract'} again; leave one out")
         place[name or "switch"] = switch
     return said
 

@@ -97,7 +97,7 @@ def _said(limits: Sequence[str]) -> dict[str, str]:
         if not equals or not name or not text.strip():
             raise InvalidSetting("--limit", each, "must be a name and a limit string, as in login=5/minute")
         if name in said:
-            raise InvalidSetting("--limit", each, f"says the limit {name} again")
+            raise InvalidSetting("--limit", each, f"names the limit {name} again; leave one out")
         said[name] = text
     return said
 

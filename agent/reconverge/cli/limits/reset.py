@@ -32,7 +32,9 @@ def reset(
     `contracts reset` forgets.
     """
     if scheme_of(hub) == MEMORY:
-        raise InvalidSetting("hub", redacted(hub), "is nowhere that nodes meet, so nothing can be forgotten there")
+        raise InvalidSetting(
+            "hub", redacted(hub), "is no hub that nodes share, so nothing can be forgotten there; name one"
+        )
     own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
     forgotten, left = list[str](), list[str]()
     with own.agent as agent:

@@ -58,7 +58,7 @@ class Cut:
         if not 1 <= count <= nodes:
             raise InvalidSetting("cut", text, f"cuts off {count} nodes of {nodes}; there must be 1 to {nodes}")
         if float(match["length"]) == 0:
-            raise InvalidSetting("cut", text, "lasts no time at all")
+            raise InvalidSetting("cut", text, "lasts no time at all; write a length above 0, as in half@10s+5s")
         return cls(frozenset(random.sample(range(nodes), count)), float(match["start"]), float(match["length"]))
 
 

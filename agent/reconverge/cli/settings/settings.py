@@ -137,7 +137,9 @@ def _ask(url: str, namespace: str, question: Callable[[SettingsStore], Awaitable
 
     async def ask(hub: Hub) -> T:
         if not isinstance(hub, SettingsStore):
-            raise InvalidSetting("hub", redacted(url), "is a hub at which nothing can be published")
+            raise InvalidSetting(
+                "hub", redacted(url), "is a hub that keeps no settings; name a Redis or a broker of MQTT"
+            )
         return await question(hub)
 
     return ask_hub(url, namespace, ask, what="nothing can be published")

@@ -78,7 +78,9 @@ def switch(
 
     async def turn(store: Hub) -> FleetSettings | None:
         if not isinstance(store, SettingsStore):
-            raise InvalidSetting("hub", redacted(hub), "is a hub at which nothing can be published")
+            raise InvalidSetting(
+                "hub", redacted(hub), "is a hub that keeps no settings; name a Redis or a broker of MQTT"
+            )
         known = await _in_force(store, secrets, namespace, now_s)
         if word is None:
             return known

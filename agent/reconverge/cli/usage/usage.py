@@ -220,7 +220,7 @@ def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T
     """Ask the hub of that URL. Raises HubUnavailable, or InvalidSetting if usage is not added up there."""
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", shown, "is nowhere that nodes meet, so their usage is not added up there")
+        raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")
     hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
     if not isinstance(hub, UsageHub):
         raise InvalidSetting(

@@ -83,7 +83,7 @@ class TwoHubs:
             raise InvalidSetting(
                 "fallback",
                 name,
-                f"divides keys into {fallback.shards} parts and the hub into {primary.shards}; both have to alike",
+                f"divides keys into {fallback.shards} parts and the hub into {primary.shards}; give both as many",
             )
         self._primary = primary
         self._fallback = fallback

@@ -1,4 +1,4 @@
-"""Limits in an aiohttp server: a middleware, a decorator for handlers, and fields on whatever is answered.
+"""Limits in an aiohttp server: a middleware, a decorator for handlers, and fields on all responses.
 
 limits = Limits("100/minute", agent="redis://localhost:6379/0")
 limits.install(app)
@@ -38,7 +38,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 
 _make_key: Any = getattr(web, "RequestKey", None)
 SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
-"""Under which a request has what was decided about it so far."""
+"""The key of a request's outcomes so far."""
 MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_key("reconverge.messaging", object)
 """Under which the request of a websocket has what the limits of its messages have read of it: once for all of them."""
 
@@ -165,7 +165,7 @@ class Limits:
     async def _look(self, app: web.Application) -> None:
         """Look whether the paths of rules lead anywhere: all routes are there when the application begins.
 
-        If it is mounted itself, the prefix is in all of its routes, and is told by the first request.
+        If it is mounted itself, the prefix is in all of its routes, and the first request shows it.
         """
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
@@ -225,7 +225,9 @@ class Limits:
             InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         """
         if close_code not in CLOSE_CODES:
-            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+            raise InvalidSetting(
+                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
+            )
         rule = rule_of(limits, settings)
         return Messages(self.guard, self.guard.declare(rule, name="messages"), close_code)
 
@@ -326,7 +328,7 @@ class _Serving:
             self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
-        """Note what was decided; the response to a request that may not go on, None if it may."""
+        """Note an outcome; returns the response to a request that may not go on, None if it may."""
         self._unsettled = self._unsettled or outcome.unsettled
         if go_on(self.outcomes, outcome):
             return None

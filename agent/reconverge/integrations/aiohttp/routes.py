@@ -1,4 +1,4 @@
-"""The routes of an aiohttp server: of what is mounted in it, with its prefixes, and which handlers they lead to."""
+"""The routes of an aiohttp server: with the prefixes of mounted applications, and their handlers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 class AsgiRequest(Located):
     """A `Request` of ASGI. `raw` is its scope; `router` the application below that has routes, if it is known.
 
-    `root` is what the application below says that it is mounted at, as FastAPI can, whatever the scope says. Where
+    `root` is the place at which the application below is mounted by its own word, as in FastAPI. Where
     Starlette is in use, what its requests have beside (`headers`, `cookies`, `query_params`, `state`) is here, too: of
     `connection`, if there is one already.
     """
@@ -179,7 +179,9 @@ class RateLimitMiddleware:
     ) -> None:
         check_asgi(app)
         if close_code not in CLOSE_CODES:
-            raise InvalidSetting("close_code", close_code, "is neither 1008 nor 1013")
+            raise InvalidSetting(
+                "close_code", close_code, "is neither 1008 (against the policy) nor 1013 (try again later)"
+            )
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
@@ -213,7 +215,7 @@ class RateLimitMiddleware:
             await self.app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[Found] | None) -> None:
-        """Serve a request; `outcome` is what was decided or found already."""
+        """Serve a request; `outcome` is a former decision, or the keys that were found."""
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
             if outcome is None:

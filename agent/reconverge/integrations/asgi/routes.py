@@ -61,7 +61,7 @@ _known: dict[int | tuple[int, int], _Known] = {}
 
 
 def _remember(route: Any, context: Any) -> None:
-    """Keep what tells a route, if the first object that has a pattern says which paths it is about.
+    """Keep a route's holder, if its pattern names the route's paths.
 
     One route may stand for several patterns, so each request is compared with the pattern that is kept.
     """
@@ -152,7 +152,7 @@ def _listed(route: object) -> str | None:
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
     """The pattern of the route that a request takes, with what the application is mounted at and without.
 
-    `own` is what the application itself says about that.
+    `own` is the application's own prefix.
     """
     if router is None:
         found = route_of(scope)
@@ -188,7 +188,7 @@ def _found(scope: Mapping[str, Any]) -> str | None:
         path = _path_of(holder)
         if path is not None and _is_about(holder, _rest(scope)):
             return path
-    # One of several routes of this path, with different prefixes: they are told apart by what serves them.
+    # One of several routes of this path, with different prefixes: their endpoints tell them apart.
     endpoint = scope.get("endpoint")
     name = f"{getattr(endpoint, '__module__', '')}.{getattr(endpoint, '__qualname__', '')}"
     return f"{_path_of(route) or ''}#{name}"
@@ -221,7 +221,7 @@ def _matches(matches: Callable[..., Any], scope: Mapping[str, Any]) -> bool:
 
 
 def _path_of(holder: object) -> str | None:
-    """The pattern of a route, or of whatever stands for one; a mount's without what is below."""
+    """The pattern of a route, or of a thing that stands for one; a mount's without the part below."""
     path = getattr(holder, "path", None)
     return path if isinstance(path, str) else None
 

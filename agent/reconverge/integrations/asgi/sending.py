@@ -1,4 +1,4 @@
-"""Sends the responses of an ASGI application with the fields that say what was decided, and settles at their end."""
+"""Sends the responses of an ASGI application with the fields of its outcomes, and settles at their end."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ class Decided(list[Outcome]):
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
-        """Charge nothing of what was added, and say nothing of it: another outcome refuses the request."""
+        """Take back the outcomes so far, and tell none: another one refuses the request."""
         go_on(self, refusing)
         self.clear()
 
     def merged(self, headers: Headers) -> Headers:
-        """The header fields of the application with those that say what was decided."""
+        """The header fields of the application with those of the outcomes."""
         if len(self) == 1 and isinstance(only := self[0], Admitted):
             return with_fields_of(only, headers)
         if not self:
@@ -108,7 +108,7 @@ def decided_once(outcome: Outcome) -> Decided:
 
 
 class Sending:
-    """Sends what the application sends, with the fields of what was decided, and settles that when it has ended."""
+    """Sends the application's messages, with the fields of the outcomes, and settles these in the end."""
 
     __slots__ = ("_bytes", "_closed", "_decided", "_headers", "_send", "_status")
 
@@ -124,7 +124,7 @@ class Sending:
         self._closed = False
 
     async def serve(self, app: App, scope: Scope, receive: Receive) -> None:
-        """Let the application answer; whatever becomes of it, what has to be settled is."""
+        """Let the application answer; the outcomes are settled even if it fails."""
         status = FAILED
         try:
             await app(scope, receive, self)
@@ -135,12 +135,12 @@ class Sending:
             self.end(status)
 
     def end(self, status: int) -> None:
-        """Settle what is left when the application has ended; `status` is that of a request without an answer."""
+        """Settle the rest when the application has ended; `status` is that of a request without an answer."""
         if self._decided.unsettled:
             self._settle(self._status or status, complete=False)
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Send one message on, as ASGI has it; what is returned has to be awaited."""
+        """Send one message on, as ASGI has it; the caller awaits the result."""
         if self._closed:
             return _no_more()
         if message["type"] in BEGINNINGS:
@@ -230,7 +230,7 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Header fields with ours. Lists add up; of the others, what is there stands."""
+    """Header fields with ours. Lists add up; of the others, the application's stand."""
     there = {name.lower() for name, _ in headers}
     ours = [(name, value) for name, value in encoded(fields) if name not in there or name.decode() in LISTS]
     return [*headers, *ours]

@@ -1,4 +1,4 @@
-"""Calls to a metered server, kept inside a quota that all workers share; whatever sends them is an adapter's affair."""
+"""Calls to a metered server, kept inside a quota that all workers share; adapters send them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Outgoing:
         self._asks_s = within_s(in_doubt)
         self._now_ns = limiter.clock.monotonic_ns
         self._section = Section()
-        """Entered to change what is held, and never to look: a signal handler may call in the middle of a change."""
+        """Entered to change the hold, and never to look: a signal handler may call in the middle of a change."""
         self._said: deque[tuple[str, int]] = deque()
         """Servers and until when they want to be left alone, which are to be taken in."""
         self._held_until_ns: OrderedDict[str, int] = OrderedDict()
@@ -97,7 +97,7 @@ class Outgoing:
         steps = self._steps(key, began_ns)
         with contextlib.closing(steps):
             try:
-                while True:  # noqa: ASYNC110  # what is waited for is time
+                while True:  # noqa: ASYNC110  # it waits for time alone
                     await asyncio.sleep(next(steps))
             except StopIteration as end:
                 if end.value is not None:
@@ -142,17 +142,17 @@ class Outgoing:
             return None
 
     def learn(self, key: str, status: int, fields: Mapping[str, str]) -> None:
-        """Hear what a response says, and leave the server alone, or use less of the quota, if it says so."""
+        """Read a response's limits; leave the server alone, or use less of the quota, by them."""
         if not self._listens:
             return
         try:
             said = heard(status, fields, now=SystemClock.wall_ns() / SECOND_NS)
             if said.hold is not None and said.hold > 0:
                 self._hold(key, said.hold)
-            remaining = 0 if status == 429 else said.remaining  # whatever is left elsewhere, here nothing is
+            remaining = 0 if status == 429 else said.remaining  # other quotas may have more, this one has nothing
             if remaining is not None:
                 self._lower(key, remaining)
-        except Exception as error:  # noqa: BLE001  # a response must not be lost because of what it says about limits
+        except Exception as error:  # noqa: BLE001  # a response must not be lost because of its fields about limits
             self.failures.add(error, self.limiter.name)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
@@ -194,7 +194,7 @@ class Outgoing:
     def _lower(self, key: str, remaining: int) -> None:
         """Charge what clients outside this fleet have used of the quota, so that all workers learn of it.
 
-        What the server said is a little older than what is known here, so the difference is never too large because
+        The server's figure is a little older than the one here, so the difference is never too large because
         of calls under way. Several workers may charge the same difference before they hear of each other: then less is
         sent than could have been, until the window is over.
         """

@@ -41,9 +41,9 @@ class Heard:
 
 
 def heard(status: int, fields: Mapping[str, str], *, now: float) -> Heard:
-    """Read a response; `fields` finds its names in whatever case, `now` is in seconds since 1970.
+    """Read a response; `fields` finds its names in any case, `now` is in seconds since 1970.
 
-    What is malformed counts as not said: the other side is not ours to mend.
+    A malformed field counts as missing: the other side is not ours to mend.
     """
     refused = status in (429, 503)
     after = _retry_after(_field(fields, "Retry-After"), _moment(_field(fields, "Date")) or now)

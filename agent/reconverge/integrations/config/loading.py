@@ -98,7 +98,7 @@ class LimitSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All that can be set; what is left out is as for `Agent`."""
+    """All settings; one that is left out has the default of `Agent`."""
 
     model_config = SettingsConfigDict(env_prefix="RECONVERGE_", extra="forbid", hide_input_in_errors=True)
 
@@ -157,9 +157,9 @@ class Configuration:
     def reload(self) -> None:
         """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
 
-        Quotas change as `Limiter.change` does, so what was used counts on; further limits are declared; switches and
-        the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a switch
-        that was turned by hand stays so until the file says something new about it.
+        Quotas change as `Limiter.change` does, so earlier use counts on; further limits are declared; switches and
+        the sync intervals follow. Nothing else can change. An unchanged setting stays as it is, so a switch
+        that was turned by hand stays so until the file changes it.
 
         Raises:
             InvalidConfiguration: something is wrong, or cannot change; everything is as before.
@@ -174,9 +174,9 @@ class Configuration:
             self._settings = settings
 
     def reload_on_sighup(self) -> None:
-        """Reload at SIGHUP, on a thread of its own; what is wrong is logged, and everything is as before.
+        """Reload at SIGHUP, on a thread of its own; a mistake is logged, and changes nothing.
 
-        Whatever handled that signal before is called as well. Raises InvalidSetting unless called in the main thread.
+        The former handler of that signal is called as well. Raises InvalidSetting unless called in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             here = threading.current_thread().name
@@ -202,7 +202,7 @@ class Configuration:
             logger.info("reconverge: reloaded")
 
     def _read(self) -> tuple[Settings, Finding]:
-        _read_limits_of_environment()  # which tells what is wrong with them
+        _read_limits_of_environment()  # which describes their mistakes
         source = None if self._path is None else Source(self._path)
         finding = Finding(source, self._arguments)
         arguments, said = (
@@ -310,7 +310,7 @@ class Finding:
         return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
-        """The first thing that is wrong, in our words; never with what was given, which may be a secret."""
+        """The first mistake, in our words; without the value, which may be a secret."""
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
         known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
@@ -347,7 +347,7 @@ def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Config
         arguments: settings of `Agent` (without `clock`), and `limits`; they come before all else.
 
     Raises:
-        InvalidConfiguration: something is wrong; says where, with the line and the field of the file.
+        InvalidConfiguration: a mistake, with the line and the field of the file.
         UnknownHub, MissingExtra: as `Agent` does.
     """
     path = os.environ.get(FILE) if path is None else path
@@ -374,7 +374,7 @@ def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
 
 
 def _said_by_environment() -> dict[str, Any]:
-    """Its limits, if it says any."""
+    """Its limits, if it has any."""
     limits = _read_limits_of_environment()
     return {LIMITS: limits} if limits else {}
 

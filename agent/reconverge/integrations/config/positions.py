@@ -60,7 +60,7 @@ class InvalidConfiguration(ReconvergeError, ValueError):
 
 
 class Source:
-    """A file of settings: what it says, and where it says it.
+    """A file of settings: its values, and their places.
 
     Raises InvalidConfiguration if it cannot be read, has more than `characters_max` characters, or is not in the
     language that its name ends in.
@@ -77,11 +77,11 @@ class Source:
             **dict.fromkeys(JSON, self._read_json),
         }
         if path.suffix not in readers:
-            raise InvalidConfiguration(str(path), f"ends in none of {', '.join(readers)}")
+            raise InvalidConfiguration(str(path), f"ends in none of {', '.join(readers)}; name it by its format")
         self._text = _text_of(path, characters_max)
         said = readers[path.suffix]()
         if not isinstance(said, dict):
-            raise InvalidConfiguration(self.name, "is no table of settings", line=1)
+            raise InvalidConfiguration(self.name, "is no table of settings; write each as a name and a value", line=1)
         for name in said:
             if not isinstance(name, str):
                 raise InvalidConfiguration(self.name, f"a setting has a name, and {name!r} is none", line=1)
@@ -166,7 +166,9 @@ class Source:
             table: dict[str, Any] = {}
             for name, value in pairs:
                 if name in table:
-                    raise InvalidConfiguration(self.name, f"{name!r} is said twice", line=self._line_of_second(name))
+                    raise InvalidConfiguration(
+                        self.name, f"{name!r} stands there twice; leave one out", line=self._line_of_second(name)
+                    )
                 table[name] = value
             return table
 
@@ -227,7 +229,7 @@ class Source:
 
 
 class _Once(yaml.SafeLoader):
-    """Reads nothing but plain data, and what is said twice not at all: the last word would win, unnoticed."""
+    """Reads nothing but plain data, and refuses a name that stands there twice: the last word would win, unnoticed."""
 
     _depth = 0
 
@@ -257,7 +259,9 @@ class _Once(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue  # which the base class refuses
             if key.value in said:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is said twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value!r} stands there twice; leave one out", key.start_mark
+                )
             said.add(key.value)
         return cast("dict[Any, Any]", super().construct_mapping(node, deep=deep))
 
@@ -266,7 +270,9 @@ def _text_of(path: Path, characters_max: int) -> str:
     """Reads a file, without the mark that some editors begin it with. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
-            raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for
+            raise InvalidConfiguration(
+                str(path), "cannot be read: it is no regular file; name one"
+            )  # a pipe would be waited for
         with path.open("rb") as file:
             written = file.read(UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
     except (OSError, ValueError) as error:
@@ -279,7 +285,7 @@ def _text_of(path: Path, characters_max: int) -> str:
         line = written.count(b"\n", 0, error.start) + 1
         raise InvalidConfiguration(path.name, f"cannot be read: {error}", line=line) from error
     if len(text) > characters_max:
-        raise InvalidConfiguration(path.name, f"has more than {characters_max} characters")
+        raise InvalidConfiguration(path.name, f"has more than {characters_max} characters; divide it, or shorten it")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -6,7 +6,7 @@
 # and workers share nothing, so the session is in the cookie itself: when it ends, and a signature whose key is made of
 # the token. It holds on all workers that know the token, and ends with the token. The cookie is for HTTP alone, and is
 # sent by no page of another site (`SameSite=Strict`). It has no path of its own: the browser takes that of the page,
-# whatever prefix a proxy has added or taken away.
+# whichever prefix a proxy has added or taken away.
 #
 # What changes something is asked for by the script of the page alone: as JSON, with a field that no form of another
 # site can send, which holds a word made of the session; and the browser must say that the request comes from the
@@ -137,7 +137,7 @@ def sign_out(request: Request) -> str:
 
 
 def check_origin(request: Request) -> None:
-    """Raise Problem (403) for a request that a page of another site has made, as far as the browser says so."""
+    """Raise Problem (403) for a request that a page of another site has made, as far as the browser tells."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         same = site == "same-origin"

@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # One page, one style sheet and one script are served from the package, and all they name is relative: so the console
-# works offline, and under whatever prefix an application or a proxy puts it. The script asks for JSON and follows a
+# works offline, and under any prefix that an application or a proxy puts it. The script asks for JSON and follows a
 # stream of server-sent events; the server renders nothing, and what comes from nodes is only ever shown as text. The
 # content security policy lets no inline script or style run, so a name with a tag in it stays a name.
 #
@@ -202,7 +202,7 @@ class _Console:
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request, whatever it is."""
+        """Answer any request."""
         try:
             return await self._served(request)
         except Problem as problem:
@@ -275,7 +275,7 @@ class _Console:
         check_origin(request)
         return RedirectResponse("./", 303, {"Set-Cookie": sign_out(request)})
 
-    # ------------------------------------------------------------ what is read
+    # ------------------------------------------------------------ reading
 
     async def session(self, request: Request, visitor: Visitor) -> Response:
         """GET /session: what this visitor may do."""
@@ -317,18 +317,18 @@ class _Console:
             raise Problem(422, str(error), parameter="key") from None
 
     async def usage(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /usage?period=...&limit=...&identity=...: what was used, over time."""
+        """GET /usage?period=...&limit=...&identity=...: usage over time."""
         query = query_of(request, ("period", "limit", "identity"))
         identity, limit = query.get("identity", ""), query.get("limit", "")
         return _told(await self._usage.chart(query.get("period", HOUR), identity=identity, limit=limit))
 
     async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /switches: what is published of switches."""
+        """GET /switches: the published switches."""
         query_of(request, ())
         assert self._switches is not None  # the place is not served without
         return _told(await self._switches.read())
 
-    # ------------------------------------------------------------ what is changed
+    # ------------------------------------------------------------ changing
 
     async def turn_switch(self, request: Request, visitor: Visitor) -> Response:
         """POST /switch: publish a switch for all limits, or for one."""

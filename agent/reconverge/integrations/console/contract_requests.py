@@ -1,4 +1,4 @@
-"""The requests of a console that are about contracts: reads what they ask strictly, and says what is wrong with it."""
+"""The requests of a console that are about contracts: reads them strictly, and describes their mistakes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ContractRequests:
         return _told(await _tried(self._pages.customer(identity)))
 
     async def plan(self, request: Request, _visitor: Visitor) -> Response:
-        """GET /plan?name=...: what a plan says."""
+        """GET /plan?name=...: a plan."""
         return _told(await _tried(self._pages.plan(_named(request, "name"))))
 
     async def history(self, request: Request, _visitor: Visitor) -> Response:

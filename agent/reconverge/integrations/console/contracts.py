@@ -4,7 +4,7 @@
 #
 # The console keeps no contracts: each question reads those at the hub, and a change goes through the same book as the
 # command `reconverge contracts` and the API do. A change is made for the version that its author has looked at, and no
-# other, so that of two operators one is told that the contracts have changed since.
+# other, so that one of two operators hears that the contracts have changed since.
 #
 # A change is predicted before it is made, by the same code that makes it: what the document would say otherwise, how
 # the customer would stand at this moment by what all nodes have used, and, with a recording of requests, which of them
@@ -215,7 +215,7 @@ class ContractPages:
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
-        """How a customer stands by a document; none where that cannot be told, and why, in a sentence."""
+        """How a customer stands by a document; none where that is not known, and the reason, in a sentence."""
 
         async def ask(hub: Hub) -> dict[str, Any]:
             explainer = HubExplainer(

@@ -1,4 +1,4 @@
-"""The page on which a customer sees its own limits, by a signed link: what is used, what is left, and until when."""
+"""The page on which a customer sees its own limits, by a signed link: its use, the rest, and until when."""
 
 # Theory of operation.
 #
@@ -35,7 +35,7 @@ KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000
 READ_AT_ONCE_MAX: Final = 8
 SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "refill_s", "wait_s", "allowed", "former")
-"""Of each limit, what its customer is told."""
+"""The part of each limit that its customer may see."""
 
 Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
 """How a customer stands with the limits that count it alone, as `ContractPages.own_limits` has it."""
@@ -64,7 +64,7 @@ class CustomerPage:
         return link
 
     async def told(self, link: CustomerLink) -> dict[str, Any]:
-        """How the customer stands. Raises Problem (503), which says nothing of why."""
+        """How the customer stands. Raises Problem (503), without the reason."""
         now_ns = self._clock.monotonic_ns()
         while self._kept and next(iter(self._kept.values()))[1] <= now_ns:
             self._kept.popitem(last=False)
@@ -85,7 +85,9 @@ class CustomerPage:
             self._reading -= 1
         limits = [{name: each[name] for name in SHOWN} for each in found["limits"] if each["switch"] != "off"]
         told = {
-            "sentence": found["sentence"] if limits else "",  # without limits it names the plan, or says what is off
+            "sentence": found["sentence"]
+            if limits
+            else "",  # without limits it names the plan, or the parts that are off
             "limits": limits,
             "left_out": found["left_out"],
         }

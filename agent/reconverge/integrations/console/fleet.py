@@ -13,7 +13,7 @@
 # with the capacity C, the overshoot s of the policy, the largest cost c of a request, N nodes that have the limit, and
 # F of them that have heard of the hub within three intervals. A node that has left no snapshot for a while counts among
 # N and not among F: the hub that it does not reach is the one that would have granted it something. A limit that a node
-# has switched off or to shadow has no bound, which is told as none.
+# has switched off or to shadow has no bound, which is shown as none.
 #
 # New keys are beside this, as they are in the table of bounds: until the hub's first answer about a key each node goes
 # by its `cold_allowance`.
@@ -46,7 +46,7 @@ Node: TypeAlias = Seen[NodeSnapshot]
 def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None, float | None]:
     """How much may be admitted beyond a limit: at this moment, and at all. None where nothing bounds it.
 
-    `limits` is what each node says of the limit, and whether that is of this moment.
+    `limits` are the nodes' snapshots of the limit, each with whether it is of this moment.
     """
     if any(each.switch != ON for each, _ in limits):
         return None, None

@@ -56,7 +56,7 @@ class Memory(Generic[T]):
         return [seen for seen, _ in self._seen.values()]
 
     def take(self, found: Mapping[str, T], now_ns: int) -> None:
-        """Take in what was read, and forget what has been silent for long."""
+        """Take in snapshots, and forget nodes that have been silent for long."""
         for name, snapshot in found.items():
             known = self._seen.get(name)
             before = None if known is None else known[0].newest

@@ -17,7 +17,7 @@ from reconverge.integrations.contracts.problems import Problem
 STREAM_S: Final = 1.0
 """Between two events of a stream."""
 STREAMS_MAX: Final = 100
-"""Pages that are followed at once; a further one is told to ask now and then instead."""
+"""Pages that are followed at once; a further one has to ask now and then instead."""
 STREAM_EVENTS_MAX: Final = 15
 """After so many events a stream ends, and the page begins another one, for which it has to be let in again; so a server
 that waits for responses before it ends does not wait for long."""
@@ -61,7 +61,7 @@ class Streams:
 
 
 class _Stream(StreamingResponse):
-    """A stream that says once that it is over."""
+    """A stream of one message, that it is over."""
 
     def __init__(self, events: AsyncIterator[bytes], end: Callable[[], None]) -> None:
         super().__init__(events, media_type="text/event-stream")

@@ -20,15 +20,15 @@ from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.published.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
-"""For so long a switch holds that is published where nothing was; what is published already keeps its end."""
+"""A switch that is the first publication holds for so long; later ones keep its end."""
 TURNED_MAX: Final = 50
-"""So many switches that were turned are told of."""
+"""So many turned switches are shown."""
 EXTENDED_S: Final = 3600
 """Switches that end sooner than this are kept for so long."""
 
 
 class UnknownLimit(ReconvergeError):
-    """Raised for a limit of which no node has told, as one that is misspelt: its switch would switch nothing."""
+    """Raised for a limit that no node has, such as a misspelt one: its switch would do nothing."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no node has told of a limit {name[:100]!r}, so this would switch nothing; look at its name")

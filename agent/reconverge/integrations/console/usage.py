@@ -35,7 +35,7 @@ LIMITS_MAX: Final = 100
 KEPT_MAX: Final = 200
 """Periods whose sums are kept."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""For how long sums hold of a period that is over: nodes that were cut off tell what is late."""
+"""For how long sums hold of a period that is over: nodes that were cut off report late."""
 PRESENT_NS: Final = 5 * SECOND_NS
 READ_S: Final = 20.0
 """How long reading one chart may take."""
@@ -64,7 +64,7 @@ class _Pages:
 
 
 class UsagePages:
-    """Reads what is used, for charts. Raises HubUnavailable, and Problem for what cannot be shown."""
+    """Reads usage for charts. Raises HubUnavailable, and Problem for a period that cannot be shown."""
 
     def __init__(self, agent: Agent, clock: Clock) -> None:
         self._agent = agent

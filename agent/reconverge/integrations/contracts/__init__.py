@@ -1,1 +1,1 @@
-"""Contracts: an API over HTTP, files, and what is made of them from other formats."""
+"""Contracts: an API over HTTP, files, and imports from other formats."""

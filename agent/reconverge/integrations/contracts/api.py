@@ -9,7 +9,7 @@ app = contracts_api(book, tokens=["console: ..., write"], contracts=contracts)
 # do that (`tokens.py`), calls the book once, and writes down what the book has answered. It holds no contracts of its
 # own, so any number of workers may serve it, and what one changes the others read.
 #
-# No request ends in an error of the server. What is wrong with a request is told with its place, what is wrong with the
+# No request ends in an error of the server. A mistake in a request is answered with its place, a failure of the
 # hub as 503, and a bug as 500 without a word of the inside, while the server logs it.
 #
 # Identities of customers may have slashes, line feeds and all else that text has. So paths are not matched by the
@@ -198,7 +198,7 @@ class _Api:
             self._paths.setdefault(operation.path, {})[operation.method] = operation
 
     async def answer(self, request: Request) -> Response:
-        """Answer a request, whatever it is."""
+        """Answer any request."""
         try:
             return await self._served(request)
         except Problem as problem:
@@ -260,7 +260,7 @@ class _Api:
             applied=applied,
         )
 
-    # ------------------------------------------------------------ what is read
+    # ------------------------------------------------------------ reading
 
     async def list_contracts(self, asked: _Asked) -> Response:
         """GET /contracts."""
@@ -332,7 +332,7 @@ class _Api:
         asked.conditions.check_match(version, exists=exists, reads=asked.operation.role == "read")
         return version, document
 
-    # ------------------------------------------------------------ what is changed
+    # ------------------------------------------------------------ changing
 
     async def write_contract(self, asked: _Asked) -> Response:
         """PUT /contracts/{identity}."""

@@ -19,7 +19,7 @@ UNITS: Final = {
     "month": "month",  # 30 days in both
     "year": "P365D",
 }
-"""The window that a limit string says for each unit of Envoy's."""
+"""The window of a limit string for each unit of Envoy's."""
 REQUESTS_MAX: Final = 2**32 - 1
 ANY: Final = "*"
 ROOT_FIELDS: Final = ("domain", "descriptors")
@@ -52,7 +52,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descriptor:
-    """A key, its value if only that one is meant, and what is said of it and below it."""
+    """A key, its value if only that one is meant, and its limit, and the descriptors below it."""
 
     path: Path
     key: str = ""
@@ -107,7 +107,9 @@ class EnvoyFile:
         seen = set[tuple[str, str | None]]()
         for each in found:
             if (each.key, each.value) in seen:
-                raise self.wrong(f"{each.key!r} with the value {each.value!r} is said twice", each.path)
+                raise self.wrong(
+                    f"{each.key!r} with the value {each.value!r} stands there twice; leave one out", each.path
+                )
             seen.add((each.key, each.value))
         return found
 
@@ -115,7 +117,7 @@ class EnvoyFile:
         table = self._table(said, DESCRIPTOR_FIELDS, path)
         key, value = self._text(table, "key", path), self._text(table, "value", path)
         if not key:
-            raise self.wrong("is missing", (*path, "key"))
+            raise self.wrong("is missing; each descriptor has one", (*path, "key"))
         found = Descriptor(
             path,
             key,

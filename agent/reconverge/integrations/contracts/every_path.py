@@ -1,4 +1,4 @@
-"""The one route of an application that has a table of its own of what is where."""
+"""The one route of an application that has a table of its own of its paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
 
 
 class EveryPath(BaseRoute):
-    """Has `answer` answer every request, whatever its path and its method.
+    """Has `answer` answer every request, of any path and any method.
 
     `fields` are of every response that does not say them otherwise. A request with HEAD gets a response without a body.
     """

@@ -39,7 +39,7 @@ def imported(source: str, table: Mapping[str, Any], remarks: list[str]) -> Impor
 
 
 class Names:
-    """Names of plans or of limits, one for each text, whatever its length and its characters."""
+    """Names of plans or of limits, one for each text, of any length and any characters."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}

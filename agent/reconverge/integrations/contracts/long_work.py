@@ -7,7 +7,7 @@
 # piece at a time, as more of them at once would only slow down each other and the application. A few may wait. Further
 # ones are refused, and may come again: what waits holds its body.
 #
-# What is read again and again is written once for each version.
+# A document that is read again and again is written once for each version.
 
 from __future__ import annotations
 

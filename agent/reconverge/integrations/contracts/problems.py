@@ -56,7 +56,7 @@ def of_contracts(error: InvalidContracts, identity: str | None = None) -> Proble
 
 
 def response_of(problem: Problem) -> Response:
-    """The response that tells of a problem. It is ASCII, so that it is valid whatever a client has sent."""
+    """The response with a problem. It is ASCII, so that it is valid with any text of the client."""
     said: dict[str, Any] = {
         "type": UNSPECIFIC,
         "title": HTTPStatus(problem.status).phrase,

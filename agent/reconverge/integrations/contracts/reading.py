@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# Whatever a request says is understood as it was meant, or refused with the place that is wrong. So nothing is read
+# Each part of a request is understood as it was meant, or refused with its place. So nothing is read
 # leniently here: bytes that are no UTF-8, a member of an object that is there twice, a number that no float holds, NaN,
 # half of a surrogate pair, and a parameter without effect are refused, where common readers replace, forget or guess.
 # Everything that a client can make large has a bound, and a body is not read further than that.
@@ -105,13 +105,13 @@ class Conditions:
 
     @property
     def are_there(self) -> bool:
-        """Whether the request says anything."""
+        """Whether the request has any condition."""
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
         """Raise Problem (412) if a request is meant for another version than this.
 
-        To a client that reads, If-None-Match says what it knows already; see `is_known`.
+        To a client that reads, If-None-Match names the version that it knows; see `is_known`.
         """
         if self.any_match and not exists:
             raise _failed("there is nothing yet, and If-Match wants something to be there", version)
@@ -271,7 +271,7 @@ def _check_text(said: Any) -> None:
 
 
 def facts_in_query(query: Mapping[str, str]) -> dict[str, str]:
-    """The facts of a request that a query says, by their names. Raises Problem (400)."""
+    """The facts of a request in a query, by their names. Raises Problem (400)."""
     for name, value in query.items():
         problem = _wrong_fact(name, value)
         if problem:

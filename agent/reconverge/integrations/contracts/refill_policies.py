@@ -201,7 +201,9 @@ def _written(path: Path) -> bytes:
     """Reads a file. Raises InvalidConfiguration."""
     try:
         if path.exists() and not path.is_file():
-            raise InvalidConfiguration(str(path), "cannot be read: it is no file")  # a pipe would be waited for
+            raise InvalidConfiguration(
+                str(path), "cannot be read: it is no regular file; name one"
+            )  # a pipe would be waited for
         with path.open("rb") as file:
             written = file.read(BYTES_MAX + 1)
     except (OSError, ValueError) as error:
@@ -209,5 +211,5 @@ def _written(path: Path) -> bytes:
             raise
         raise InvalidConfiguration(str(path), f"cannot be read: {error}") from error
     if len(written) > BYTES_MAX:
-        raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes")
+        raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it")
     return written

@@ -48,7 +48,7 @@ def checked_source(source: Source) -> Document:
 
 
 def written_contracts(document: Document, language: str) -> str:
-    """The contracts as a file says them; `read_contracts` reads the same from it.
+    """The contracts as a file has them; `read_contracts` reads the same from it.
 
     Raises InvalidSetting if there is no such language, or if the language cannot say a name of the document.
     """
@@ -85,7 +85,7 @@ def _encodable(text: str, language: str) -> str:
 
 
 def _toml_lines(table: Mapping[str, Any], path: Sequence[str]) -> list[str]:
-    """A table with its header; what is no table comes first, as TOML wants it."""
+    """A table with its header; values that are no table come first, as TOML wants it."""
     plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     lines = [] if not path or (table and not plain) else ["", f"[{'.'.join(map(_toml_key, path))}]"]
     lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in plain.items()]

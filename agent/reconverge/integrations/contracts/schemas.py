@@ -101,7 +101,7 @@ _VERSION: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": VERSION_M
 
 
 def _of_changes() -> dict[str, Schema]:
-    """Of what the API says of contracts and their versions."""
+    """Schemas of contracts and their versions in the API."""
     contract = table("", ["identity", "contract"], identity=ref("Identity"), contract=ref("Customer"))
     following = {**_optional(ref("Identity")), "description": "The `after` of the next page; null on the last."}
     return {
@@ -136,7 +136,7 @@ def _of_changes() -> dict[str, Schema]:
 
 
 def _of_explaining() -> dict[str, Schema]:
-    """Of what the API says of how customers stand."""
+    """Schemas of customers' standing in the API."""
     number = {"type": "number", "minimum": 0}
     whole = {"type": "integer", "minimum": 0}
     names = {"type": "array", "items": {"type": "string"}}
@@ -178,7 +178,7 @@ def _of_explaining() -> dict[str, Schema]:
 
 
 def _of_following() -> dict[str, Schema]:
-    """Of what the API says of the node that it is on."""
+    """Schemas of the API's own node."""
     whole = {"type": "integer", "minimum": 0}
     counts = {"type": "object", "additionalProperties": whole}
     return {

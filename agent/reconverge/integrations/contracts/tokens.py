@@ -66,7 +66,7 @@ class Token:
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Read `name: token, role`, as a file or the environment says it. Raises InvalidSetting; it shows no secret."""
+        """Read `name: token, role`, as a file or the environment has it. Raises InvalidSetting; it shows no secret."""
         name, colon, rest = text.partition(":")
         secret, comma, role = rest.rpartition(",")
         if not colon or not comma:

@@ -1,4 +1,4 @@
-"""Limits in Django: a middleware that does what the setting RECONVERGE says, and a decorator for views.
+"""Limits in Django: a middleware that follows the setting RECONVERGE, and a decorator for views.
 
 MIDDLEWARE = [..., "reconverge.integrations.django.RateLimitMiddleware"]
 RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute"}
@@ -44,7 +44,7 @@ __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "
 View = TypeVar("View", bound=Callable[..., Any])
 
 SERVING: Final = "_reconverge_serving"
-"""Of a request: what was decided about it so far."""
+"""The attribute of a request that holds its outcomes so far."""
 SERVED: Final = "_reconverge_served"
 """Of a request: whether the middleware is serving it."""
 LIMITED: Final[WeakSet[_Limited]] = WeakSet()
@@ -52,10 +52,10 @@ LIMITED: Final[WeakSet[_Limited]] = WeakSet()
 
 
 class RateLimitMiddleware:
-    """Limits what goes to a Django project, under WSGI and under ASGI, as the setting RECONVERGE says.
+    """Limits the requests to a Django project by the setting RECONVERGE, under WSGI and under ASGI.
 
     Raises:
-        ImproperlyConfigured: the setting makes no sense; it says which part of it.
+        ImproperlyConfigured: the setting makes no sense; the message names the part.
     """
 
     sync_capable = True
@@ -273,7 +273,8 @@ class _Limited:
 
             return limited_slowly
         if self.rule.ever_waits and not placeholder:
-            raise InvalidSetting("rule", name, "has a coroutine function, and its view is no coroutine function")
+            problem = "has a coroutine function, and its view is none, so it is never awaited; make both alike"
+            raise InvalidSetting("rule", name, problem)
 
         @functools.wraps(view)
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

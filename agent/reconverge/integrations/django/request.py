@@ -124,5 +124,5 @@ def _is_unloaded(user: object) -> bool:
 
 
 def _loaded(user: object) -> object:
-    """A lazy user, after whatever it takes to know it."""
+    """A lazy user, loaded."""
     return user if isinstance(user.__class__, type) else None

@@ -67,7 +67,7 @@ class Configured:
 
     guard: Guard
     rules: Sequence[Declared]
-    """Of all requests, whatever their views say."""
+    """The rules for all requests, beside those of views."""
     views: Mapping[str, Sequence[str]]
     """The names of views that are spoken of, by where that is."""
     owns_agent: bool
@@ -89,7 +89,7 @@ class Configured:
                     raise ImproperlyConfigured(f"{place}: no view is called {name!r} in the URLs; known: {shown}")
 
     def check_limits(self, views: Sized) -> None:
-        """Raises ImproperlyConfigured if nothing is limited: no rule says so, and there are no `views` with a limit."""
+        """Raises ImproperlyConfigured if nothing is limited: neither by a rule, nor by a limit of `views`."""
         if self.rules or not self.guard.enabled:
             return
         try:
@@ -237,7 +237,7 @@ def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> 
 
 @contextmanager
 def _naming(place: str, name: str | None = None) -> Iterator[None]:
-    """Say of whatever is wrong in the block which setting it is."""
+    """Name the setting in each mistake of the block."""
     try:
         yield
     except ReconvergeError as error:

@@ -158,7 +158,7 @@ def _read(name: str, value: object) -> object:
             raise ValueError
         return int(value) if name in WHOLE_NUMBERS else float(value)
     except ValueError:
-        raise InvalidSetting(name, value, "is not a number") from None
+        raise InvalidSetting(name, value, "is not a number; write one such as 5 or 0.5") from None
 
 
 def key_of(key: str) -> str:

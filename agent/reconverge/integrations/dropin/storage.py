@@ -1,4 +1,4 @@
-"""Which of our limits stands for one of the library `limits`, and what it says in that library's words.
+"""Which of our limits stands for one of the library `limits`, and its answers in that library's words.
 
 That library hands a storage the strings that it would write into Redis, such as `LIMITER/ada/login/5/1/minute`: the
 identifiers, and then the amount, the multiples and the granularity of the limit. The last three say which limit it is,
@@ -90,7 +90,7 @@ class Entry(NamedTuple):
     amount: int
     """The library's quota; ours is no larger."""
     expiry: int
-    """The window in seconds, as the library says it."""
+    """The window in seconds, as the library has it."""
     shared: bool = False
     """Whether other limits are counted by the same, and only whole keys tell them apart."""
 
@@ -395,7 +395,7 @@ def _checked(align: object) -> str:
 
 
 def _whole(cost: int) -> int:
-    """A cost as a whole number; slowapi passes on whatever a function of the application says, and it may be 7.5."""
+    """A cost as a whole number; slowapi passes on the result of an application's function, which may be 7.5."""
     if type(cost) is int:
         return cost
     try:

@@ -48,7 +48,7 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 DECIDED: Final = "reconverge.decided"
-"""The scope's entry for what was decided, if a middleware adds the fields of that to the response."""
+"""The scope's entry for outcomes, if a middleware adds their fields to the response."""
 OUTCOMES: Final = "reconverge.outcomes"
 """The scope's entry for the outcomes so far, if no middleware adds fields."""
 KEYS: Final = "reconverge.keys"
@@ -83,7 +83,7 @@ class FromDependency:
 
 
 class TooManyRequests(HTTPException):
-    """Raised by a dependency for a request that may not go on; `outcome` says why.
+    """Raised by a dependency for a request that may not go on; `outcome` has the reason.
 
     Answered with problem details where `Limits.install` was called, and as any other HTTPException where it was not; an
     exception handler for it may do otherwise.
@@ -336,7 +336,7 @@ class _Asked:
     async def _check(
         self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[Found] | None
     ) -> Outcome:
-        """Decide, and say so; `outcome` is what was decided or found already."""
+        """Decide, and tell it; `outcome` is a former decision, or the keys that were found."""
         scope: Any = connection.scope
         if self._unmatched.wanted:
             self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))

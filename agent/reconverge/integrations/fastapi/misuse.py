@@ -48,7 +48,7 @@ class Dependency:
         raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} stands there without Depends; {WRITE}")
 
     def __deepcopy__(self, _memo: object) -> Self:
-        """FastAPI copies what is the default of a parameter, and what counts for all requests cannot be copied."""
+        """FastAPI copies the default of a parameter, and a count for all requests cannot be copied."""
         return self
 
     def __repr__(self) -> str:

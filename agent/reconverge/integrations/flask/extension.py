@@ -74,19 +74,19 @@ EXTENSION: Final = "reconverge"
 MARK: Final = "__reconverge_mark__"
 """Of a view: what decorators say of it."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""Of a request's environment, which is there as long as the response is streamed: what was decided so far."""
+"""Of a request's environment, which is there as long as the response is streamed: its outcomes so far."""
 ANSWERED: Final = "reconverge.answered"
-"""Of a request's environment: whether there is a response that settles what was decided."""
+"""Of a request's environment: whether there is a response that settles the outcomes."""
 
 
 class TooManyRequests(exceptions.TooManyRequests):
-    """Raised for a request that may not go on, to be answered with status 429; `outcome` says why."""
+    """Raised for a request that may not go on, to be answered with status 429; `outcome` has the reason."""
 
     outcome: Outcome
 
 
 class ServiceUnavailable(exceptions.ServiceUnavailable):
-    """Raised for a request that may not go on, to be answered with status 503; `outcome` says why."""
+    """Raised for a request that may not go on, to be answered with status 503; `outcome` has the reason."""
 
     outcome: Outcome
 
@@ -180,7 +180,7 @@ class Limits:
             flask.request_started.connect(self._without_app)
 
     def init_app(self, app: flask.Flask) -> None:
-        """Limit an application. Raises InvalidSetting for what its configuration says wrongly of limits."""
+        """Limit an application. Raises InvalidSetting for a mistake about limits in its configuration."""
         self._read(checked_app(app).config)
         if app in self._apps:  # once is enough: it would be charged twice
             return
@@ -193,7 +193,7 @@ class Limits:
         app.after_request(self._adding())
 
     def _read(self, config: Mapping[str, Any]) -> None:
-        """Take in what the configuration says in the words of Flask-Limiter."""
+        """Take in the configuration in the words of Flask-Limiter."""
         said = said_in(config)
         check_hub(said, self._hub)
         for name in (ENABLED, HEADERS_ENABLED):
@@ -210,7 +210,7 @@ class Limits:
         self._said = said
 
     def _without_app(self, sender: flask.Flask, **_: Any) -> None:
-        """Say that limits of all views are in no application: this is told of the first request to any."""
+        """Log that limits of all views are in no application, with the first request to any."""
         flask.request_started.disconnect(self._without_app)
         logger.warning("reconverge: default_limits limit nothing in %r, call limits.init_app(app)", sender)
 
@@ -277,7 +277,9 @@ class Limits:
     def request_filter(self, function: Any) -> Any:
         """Let those requests pass for which `function` is true; a decorator."""
         if callable(function) and waits(function):
-            raise InvalidSetting("request_filter", function, "is a coroutine function, which WSGI cannot await")
+            raise InvalidSetting(
+                "request_filter", function, "is a coroutine function, which WSGI cannot await; write a plain one"
+            )
         return self.guard.request_filter(function)
 
     @property
@@ -287,7 +289,7 @@ class Limits:
         return outcomes[-1] if outcomes else None
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
-        """Rules for limits that must all hold: one for what is fixed, one for each that is given by request."""
+        """Rules for limits that must all hold: one for all fixed ones, one for each that is given by request."""
         each = [limits] if isinstance(limits, str) else list(limits or ())
         fixed = [limit for limit in each if isinstance(limit, str | Limit)]
         rules = [Rule(limits=fixed, **settings)] if fixed else []
@@ -474,7 +476,7 @@ def _mark_of(view: object) -> _Mark | None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """A function of Flask's response as one of ours; what has no response at all counts as `failed` says."""
+    """A function of Flask's response as one of ours; a request without a response counts as `failed`."""
     if not callable(function):
         return function
     return lambda ended: failed if ended.raw is None else function(ended.raw)

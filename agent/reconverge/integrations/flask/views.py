@@ -26,7 +26,7 @@ PARENTHESES = "stands above a view without parentheses; write @limits.limit('5/m
 
 
 def checked_app(app: object) -> flask.Flask:
-    """The application, as it is. Raises InvalidSetting for what is none of Flask."""
+    """The application, as it is. Raises InvalidSetting for one that is not Flask's."""
     if not isinstance(app, flask.Flask):
         problem = "is no application of Flask; for others see reconverge.integrations.fastapi, .aiohttp, .asgi, .wsgi"
         raise InvalidSetting("app", app, problem)
@@ -34,7 +34,7 @@ def checked_app(app: object) -> flask.Flask:
 
 
 def check_view(view: object, word: str) -> None:
-    """Raise InvalidSetting for what is no view, no class of views and no blueprint."""
+    """Raise InvalidSetting for an object that is no view, no class of views and no blueprint."""
     if isinstance(view, flask.Flask):
         raise InvalidSetting("view", view, "is an application; write default_limits= for all of its views")
     if inspect.isclass(view) and not issubclass(view, flask.views.View):

@@ -40,14 +40,14 @@ except ModuleNotFoundError as error:
 Metadata: TypeAlias = list[tuple[str, str | bytes]]
 
 by_peer = by_ip
-"""By the address of the peer, or of the client that a trusted proxy says it has."""
+"""By the address of the peer, or of the client that a trusted proxy names."""
 by_metadata = by_header
 """By the value under a key of the metadata, such as that of an API key."""
 by_rpc = by_route
 """By the method that is called, such as `/shop.Orders/Place`."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""How gRPC's status codes, in their order, are told to functions that look at a response."""
+"""How gRPC's status codes, in their order, are shown to functions that look at a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
@@ -93,7 +93,8 @@ class Interceptor:
         if rule.methods is not None:
             raise InvalidSetting("methods", rule.methods, "is about HTTP; write paths=['/package.Service/Method']")
         if rule.ever_waits and not self.waits:
-            raise InvalidSetting("rule", rule.name, "has a coroutine function, which no server of threads awaits")
+            problem = "has a coroutine function, which no server of threads awaits; write plain ones"
+            raise InvalidSetting("rule", rule.name, problem)
         return self.guard.declare(rule, name=name)
 
     def _handler(self, handler: Any, details: Details) -> Any:
@@ -234,7 +235,7 @@ class _Counted:
         return getattr(self._context, name)
 
     def all(self, messages: Any) -> Iterator[Any]:
-        """All that the client says. Raises _TooMany; whatever the handler makes of it, the call ends so."""
+        """All messages of the client. Raises _TooMany, which ends the call even if the handler catches it."""
         for message in messages:
             outcome = self._guard.check(self._request, self._rules)
             outcome.finish(Response(200))
@@ -246,7 +247,7 @@ class _Counted:
             yield message
 
     async def all_slowly(self, messages: Any) -> AsyncIterator[Any]:
-        """All that the client says. Aborts the call if it is too much."""
+        """All messages of the client. Aborts the call if it is too much."""
         async for message in messages:
             yield await self._count(message)
 

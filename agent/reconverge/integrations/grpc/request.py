@@ -64,7 +64,7 @@ class GrpcRequest(Located):
 
 
 def address_of(peer: str) -> str | None:
-    """The address and port in what gRPC calls a peer; None for a unix socket, and for whatever else has none."""
+    """The address and port in what gRPC calls a peer; None for a unix socket, and for other peers without one."""
     scheme, _, address = unquote(peer).partition(":")
     return address or None if scheme in {"ipv4", "ipv6"} else None
 

@@ -239,7 +239,7 @@ class _Exchange:
         return self.admission.go_on(anyway=anyway)
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Send one message, as ASGI has it; what is returned has to be awaited."""
+        """Send one message, as ASGI has it; the caller awaits the result."""
         if self.refused:
             return _no_more()
         kind = message["type"]

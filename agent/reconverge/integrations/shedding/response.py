@@ -40,7 +40,7 @@ LEFT: Final = "RateLimit"
 POLICY_BYTES: Final = POLICY.lower().encode()
 LEFT_BYTES: Final = LEFT.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
-"""With these an application says itself that it, or what it calls, is overloaded or too slow."""
+"""With these an application tells that it, or a service that it calls, is overloaded or too slow."""
 SAID_MAX: Final = 1024
 """Of so many refusals, which differ in layer, numbers and wait, the response is kept."""
 MESSAGES_MAX: Final = 10
@@ -58,7 +58,7 @@ def outcome_of(status: int) -> Outcome:
 
 
 class FieldWriter:
-    """Writes the fields of responses to admitted requests: quotas of the caller's own, and what is in progress."""
+    """Writes the fields of responses to admitted requests: quotas of the caller's own, and work in progress."""
 
     # Each response has these fields, and what they say of a limit changes when the limit does. So that part is kept
     # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
@@ -69,7 +69,7 @@ class FieldWriter:
 
     def __init__(self) -> None:
         self._known: dict[Limiter, tuple[Limit, str, str]] = {}
-        """For each limiter of the stack: its limit, the policy, and how the item begins that says what is left."""
+        """For each limiter of the stack: its limit, the policy, and the beginning of the item that tells the rest."""
         self._prepared: _Prepared | None = None
 
     def encoded(self, admission: Admission) -> Headers:
@@ -208,7 +208,7 @@ def _said_of(refusal: Refusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """All that a response says but for its quota: the fields, the body, and the fields as ASGI has them.
+    """All parts of a response but for its quota: the fields, the body, and the fields as ASGI has them.
 
     Nothing in it is to be changed. A service that is in trouble refuses thousands of requests a second in these words.
     """
@@ -267,7 +267,7 @@ class Deciding:
             if self._key_func is None:
                 return self.stack.enter_ranked("", rank)
             return self.stack.enter_ranked(self._key_func(request), rank)
-        except Exception as error:  # noqa: BLE001  # whatever breaks in here never breaks a request
+        except Exception as error:  # noqa: BLE001  # a failure in here never breaks a request
             self._failed(error)
             return None
 

@@ -1,4 +1,4 @@
-"""Requests that wait for what is no work: an await that has to wait, and what an application itself waits for."""
+"""Requests that wait and do no work: an await that has to wait, and an application's own waits."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stepping_aside(
                 except GeneratorExit:
                     steps.close()
                     raise
-                except BaseException as error:  # noqa: BLE001  # a cancelled task as well: what is awaited hears of it
+                except BaseException as error:  # noqa: BLE001  # a cancelled task as well: the inner one hears of it
                     step = steps.throw(error)
                 else:
                     step = next(steps) if sent is None else steps.send(sent)

@@ -65,10 +65,10 @@ NO_USER: Final = (
     "write key_func=Depends(current_user)"
 )
 MISSED_MAX: Final = 10
-"""A key function that finds nothing in any of so many requests is told of."""
+"""A key function that finds nothing in any of so many requests is logged."""
 ALWAYS_FIND: Final[tuple[object, ...]] = (by_ip, by_method, by_route, everybody)
 NO_IDENTITY: Final = "(no key)"
-"""The identity under which a meter counts what was charged to requests without a key."""
+"""The identity under which a meter counts the charges of requests without a key."""
 NOT_EXEMPT: Final = "is not exempt"
 NO_SCOPE: Final = "is counted with all that have no scope"
 IN_DOUBT: Final = "is taken for one that the rule is about"
@@ -86,7 +86,7 @@ BLAMED: Final = {
 }
 """Which setting has the function that has failed."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
-"""Is told what has failed, and what becomes of the request. Raises the error again if that is not to be."""
+"""Hears of a failure, and of its request's fate. Raises the error again if that is not to be."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
 """Yields what has to be awaited; is sent what that was, and ends with the answer."""
@@ -106,7 +106,7 @@ class TooManyTiers(ReconvergeError):
 
 
 class NoTier(ReconvergeError):
-    """Raised when the limit of a request cannot be told, and the rule has given none so far to count it by."""
+    """Raised when the limit of a request is not known, and the rule has given none so far to count it by."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the limit of the request cannot be told for {name!r}, and none is known")
@@ -370,7 +370,7 @@ class Declared:
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
-        """The further facts of a request; all requests of which a fact cannot be told count together."""
+        """The further facts of a request; all requests of which a fact is not known count together."""
         facts = dict[str, str]()
         for name, function in self._facts.items():
             try:
@@ -392,7 +392,7 @@ class Declared:
             return False
 
     def _limiter_by_request(self, request: Request, mend: Mend) -> Steps[Limiter | None]:
-        """The limiter that is meant for the request; None for no limit, which is what None says and nothing else."""
+        """The limiter that is meant for the request; None for no limit, which only None means."""
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))

@@ -18,12 +18,12 @@ logger = logging.getLogger("reconverge")
 QUIET_NS: Final = 60 * SECOND_NS
 """A failure is logged at most so often; the others are counted."""
 KINDS_MAX: Final = 64
-"""So many classes of errors are told apart."""
+"""So many classes of errors are counted apart."""
 OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error. `goes` says in the log what becomes of the request."""
+    """Counts failures by the class of their error. `goes` is the log's word for the request's fate."""
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns
@@ -36,7 +36,7 @@ class Failures:
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
         """Count a failure about a limit, and log it: the first of its kind, and then one of all in a minute.
 
-        `goes` says what becomes of the request, where that is not the same as ever.
+        `goes` is the request's fate, where that is not the usual one.
         """
         now_ns = self._now_ns()
         kind = type(error).__name__
@@ -105,7 +105,7 @@ def goes_on(
                 return method(self, *args, **kwargs)
             except InvalidCost:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever it is, it is ours
+            except Exception as error:  # noqa: BLE001  # any error here is ours
                 self.failures.add(error, method.__qualname__)
                 otherwise: Answer = answer
                 return otherwise

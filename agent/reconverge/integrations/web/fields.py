@@ -1,4 +1,4 @@
-"""The header fields of a response that say what was decided, in a named dialect.
+"""The header fields of a response about decisions, in a named dialect.
 
 `fields_of` makes them; the package of each framework puts them into its responses.
 
@@ -33,14 +33,14 @@ DIALECTS: Final = (IETF_11, DRAFT_06, X_RATELIMIT)
 INTEGER_MAX: Final = 999_999_999_999_999
 """The largest integer of structured fields."""
 FAR_S: Final = 10**9
-"""Thirty years; what is further away is not told."""
+"""Thirty years; a later moment is not told."""
 FAR_OFF_S: Final = float(FAR_S)
 """To be compared with a float, which takes half as long as an integer."""
 RETRY_AFTER: Final = "Retry-After"
 POLICY: Final = "RateLimit-Policy"
 SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
-"""The unit of a quota that counts what is in progress, as `ietf-11` registers it."""
+"""The unit of a quota that counts work in progress, as `ietf-11` registers it."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
 """Fields whose lines add up. Of others, what the application has set stands."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
@@ -70,10 +70,10 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 
 
 def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, refused: bool = False) -> Fields:
-    """The fields that say what was decided; none when nothing was.
+    """The fields of decisions; none without a decision.
 
     The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
-    left. `wall_s` is the time in seconds since 1970; `refused` says that something else has refused already.
+    left. `wall_s` is the time in seconds since 1970; `refused` if another limit has refused already.
     """
     if not told:
         return []
@@ -257,7 +257,7 @@ def _policy_06(limit: Limit) -> str:
 def _window_s(limit: Limit) -> int:
     """How long the quota that is told lasts, in whole seconds, rounded up: a client that keeps to it is not refused.
 
-    What fits into a bucket at once is told, so its window is the time that the bucket takes to drain.
+    The burst of a bucket is told, so its window is the time that the bucket takes to drain.
     """
     share = limit.nominal / limit.quota
     return max(1, _whole(limit.window * share))

@@ -1,9 +1,9 @@
-"""Decides about requests by rules, whatever framework they come from: what breaks in here never breaks a request."""
+"""Decides about requests by rules, of any framework; a failure in here never breaks a request."""
 
 # Theory of operation.
 #
 # Key functions, tiers and costs may have to be awaited in an asynchronous framework, and must not be under WSGI. Two
-# guards would drift apart. So a decision is a generator that yields whatever has to be awaited: `check_async` awaits
+# guards would drift apart. So a decision is a generator that yields the things to await: `check_async` awaits
 # it, `check` cannot, and throws an error in at that place.
 #
 # First all functions of the application are asked that may wait, then the limits, all at once: they are charged in one
@@ -139,7 +139,7 @@ class Guard:
         if fail not in (OPEN, CLOSED):
             raise InvalidSetting("fail", fail, f"is neither {OPEN!r} nor {CLOSED!r}")
         if on_breach is not None and not callable(on_breach):
-            raise InvalidSetting("on_breach", on_breach, "is not a function")
+            raise InvalidSetting("on_breach", on_breach, "is not a function of the outcome; pass one, or leave it out")
         check_takes("on_breach", on_breach, "the outcome")
         if in_doubt is not None:
             within_s(in_doubt)
@@ -642,7 +642,7 @@ class Guard:
         self._failures.add(error, name, becomes)
 
     def _mend(self, error: Exception, declared: Declared, becomes: str) -> None:
-        """Note what a function of the application has failed to say, which the rule replaces by what is safe.
+        """Note a failure of an application's function, whose result the rule replaces by a safe one.
 
         Raises the error again if it is meant for the framework, or if such a request is to be refused.
         """
@@ -652,7 +652,7 @@ class Guard:
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
-        """A snapshot of what was done."""
+        """A snapshot of the counts."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 
@@ -674,7 +674,7 @@ class _Patience:
     def left_s(self, within_s: float) -> float:
         if not within_s:
             return 0.0
-        now_ns = SystemClock.monotonic_ns()  # whatever clock the agent has: it is the network that is waited for
+        now_ns = SystemClock.monotonic_ns()  # the agent's clock may be another one, but this waits for the network
         if not self._began_ns:
             self._began_ns = now_ns
             return within_s

@@ -95,7 +95,7 @@ def slot_for(
     blocking: bool,
     waits: bool = True,
 ) -> Generator[Any, Any, HeldSlot]:
-    """Take a slot for a request, after waiting for one if the rule says so; yields what has to be awaited.
+    """Take a slot for a request, after waiting for one if the rule allows that; yields the things to await.
 
     It does not wait unless it `waits`, and never on a thread that runs an event loop.
 

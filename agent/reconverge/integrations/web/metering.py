@@ -76,14 +76,14 @@ class Metered:
 
 
 class Metering:
-    """Counts what a guard charges. `failed` is told what goes wrong, and under which name."""
+    """Counts a guard's charges. `failed` hears of errors, with a name."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
         self._failed = failed
 
     def counted(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> Outcome:
-        """The same outcome, after what was decided was counted. Never fails."""
+        """The same outcome, after it was counted. Never fails."""
         try:
             self._count(request, claims, outcome)
         except Exception as error:  # noqa: BLE001  # see above

@@ -1,7 +1,7 @@
 """The settings of guards and rules by name, and advice on a name that they do not know.
 
 A name that is misspelt, or that belongs to another object, is an error when it is given, and not a traceback about a
-function that the application has never called: the message says where the setting belongs, or which one is like it.
+function that the application has never called: the message tells where the setting belongs, or which one is like it.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Metered(Protocol):
 class Outcome:
     """Whether a request may go on. True when it may.
 
-    An integration adds `fields` to the response, and calls `finish` once that has ended, whatever way. `refusal` is the
+    An integration adds `fields` to the response, and calls `finish` once that has ended, in any way. `refusal` is the
     response to a request that may not go on, and `response` what `on_breach` wants to be answered instead, in the
     framework's own terms. `shadows` are the rulings of limits that work in the shadow.
     """
@@ -175,7 +175,7 @@ class Outcome:
     def spend(self, cost: int, name: str | None = None) -> None:
         """So much more has been used up, of the limit of that name or of all whose rule says `settle="spent"`.
 
-        What is beyond the estimate is charged at once, the rest is given back at the end. Raises InvalidCost.
+        Cost beyond the estimate is charged at once, the rest is given back at the end. Raises InvalidCost.
         """
         meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
@@ -206,7 +206,7 @@ class Outcome:
             rule = ruling.declared.rule
             try:
                 if isinstance(ruling.reservation, HeldSlot):
-                    ruling.reservation.__exit__(None, None, None)  # given back, whatever the functions below say
+                    ruling.reservation.__exit__(None, None, None)  # given back; the functions below cannot change that
                 elif rule.deduct_when is not None and not rule.deduct_when(response):
                     ruling.reservation.settle(0)
                 elif callable(rule.settle):
@@ -255,7 +255,7 @@ def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
 
 
 class RateLimited(ReconvergeError):
-    """Raised when a request or call may not go on, where that is told by an exception.
+    """Raised when a request or call may not go on, where an exception tells that.
 
     `decision` is the one to wait for longest, None if it was not for a quota; `retry_after` is in seconds.
     """

@@ -66,9 +66,9 @@ from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Find: TypeAlias = Callable[[Any], Any]
-"""Finds the key of a request, or a part of it, in whatever stands for the request."""
+"""Finds the key of a request, or a part of it, in the thing that stands for the request."""
 Decide: TypeAlias = Callable[[Any], "Outcome | list[Found]"]
-"""Decides about what stands for a request; returns what was found where that takes a closer look."""
+"""Decides about the thing that stands for a request; returns the keys where that takes a closer look."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
@@ -112,7 +112,7 @@ class OfPipeline(Outcome):
         __init__ = object.__init__
 
     def __getattr__(self, name: str) -> Any:
-        """Make what is not there before it is asked for. Raises AttributeError for what no outcome has."""
+        """Make an attribute when it is first read. Raises AttributeError for one that no outcome has."""
         if name == "guard":
             value: Any = self.pipeline.guard
         elif name == "refusal":

@@ -68,7 +68,7 @@ def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
 
 
 def encoded(problem: dict[str, Any]) -> bytes:
-    """The body, in ASCII, so that whatever it says it is valid in any encoding."""
+    """The body, in ASCII, so that any text is valid in any encoding."""
     return _json.encode(problem).encode("ascii")
 
 

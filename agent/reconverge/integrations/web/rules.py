@@ -35,7 +35,7 @@ LIKENESS_MIN: Final = 0.65
 """A method that is so like a usual one is taken for a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
-"""The application says itself what a request has used, with `Outcome.spend`."""
+"""The application itself counts the use of a request, with `Outcome.spend`."""
 
 
 @with_advice()
@@ -107,7 +107,7 @@ class Rule:
     shadow: bool = False
     """Decide and count, but never refuse and never show."""
     override_defaults: bool = True
-    """Whether this takes the place of the default limits, for what is decorated with it."""
+    """Whether this takes the place of the default limits, for the views that it decorates."""
 
     def __post_init__(self) -> None:
         if self.missing is not None:
@@ -130,7 +130,7 @@ class Rule:
             checked_flag(name, getattr(self, name))
         self._check_facts()
         if not isinstance(self.name, str | None):
-            raise InvalidSetting("name", self.name, "is not a string")
+            raise InvalidSetting("name", self.name, "is not a string; write a text such as 'api'")
         if self.scope is not None and not isinstance(self.scope, str):
             asks(self.scope, "scope")
 
@@ -164,10 +164,9 @@ class Rule:
     def _check_places(self) -> None:
         for name in ("methods", "paths"):
             value = getattr(self, name)
-            if isinstance(value, str) or not isinstance(value, Sequence | None):
-                raise InvalidSetting(name, value, "is not a list")
-            if any(not isinstance(each, str) for each in value or ()):
-                raise InvalidSetting(name, value, "is not a list of strings")
+            is_list = isinstance(value, Sequence | None) and not isinstance(value, str)
+            if not is_list or any(not isinstance(each, str) for each in value or ()):
+                raise InvalidSetting(name, value, f"is not a list of strings; write {name}=[...]")
             if value is not None and not value:
                 raise InvalidSetting(name, value, f"is empty, and limits nothing; leave it out for all {name}")
         for method in self.methods or ():
@@ -180,13 +179,16 @@ class Rule:
         for name in ("exempt_when", "deduct_when", "on_breach"):
             value = getattr(self, name)
             if value is not None and not callable(value):
-                raise InvalidSetting(name, value, "is not a function")
+                raise InvalidSetting(name, value, "is not a function; pass one, or leave it out")
         for name in ("settle", "deduct_when"):
             value = getattr(self, name)
             if callable(value) and waits(value):
-                raise InvalidSetting(name, value, "is a coroutine function; what looks at a response may not wait")
+                raise InvalidSetting(
+                    name, value, "is a coroutine function, which is never awaited here; write a plain one"
+                )
         if callable(self.error_message) and waits(self.error_message):
-            raise InvalidSetting("error_message", self.error_message, "is a coroutine function, which is never awaited")
+            problem = "is a coroutine function, which is never awaited here; write a plain one"
+            raise InvalidSetting("error_message", self.error_message, problem)
 
     @property
     def ever_waits(self) -> bool:
@@ -236,7 +238,7 @@ def _is_whole(value: object) -> bool:
 def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object = None) -> list[Rule]:
     """The rules of a middleware: what it limits all requests together by, if anything, and further ones.
 
-    `besides` is what else may limit something. Raises InvalidSetting for what is no list of rules, and if nothing does.
+    `besides` are other limits. Raises InvalidSetting for a value that is no list of rules, and if nothing is limited.
     """
     if isinstance(rules, Rule):
         raise InvalidSetting("rules", rules, "is one Rule, and not a list of them; write rules=[Rule(...)]")
@@ -259,7 +261,7 @@ def check_shared(scope: object) -> None:
 def check_takes(what: str, function: object, given: str) -> None:
     """Raise InvalidSetting for a function that cannot be called with the one thing that it is given."""
     if callable(function) and not takes(function, 1):
-        raise InvalidSetting(what, function, f"is called with one thing, {given}, and does not take it")
+        raise InvalidSetting(what, function, f"is called with one argument, {given}, and does not take it; declare it")
 
 
 def _check_method(method: str) -> None:
@@ -298,7 +300,7 @@ def name_of(owner: object, *, prefix: str = "") -> str:
 
 
 def fitting_name(text: str, *, room: int = 0) -> str:
-    """`text` as the name of a limit; what is cut off or replaced is told apart by a hash.
+    """`text` as the name of a limit; a hash stands for the parts that are cut off or replaced.
 
     A name that has to be cut is cut so far that the number of a quota still fits behind it. `room` is left for what
     else is put there.

@@ -40,7 +40,7 @@ class Route(NamedTuple):
     path: str
     """The pattern."""
     methods: frozenset[str] | None = None
-    """None for all, or for what is not known."""
+    """None for all, or if they are not known."""
 
 
 def methods_in(said: object) -> frozenset[str] | None:

@@ -62,7 +62,7 @@ class Bucket(Meter):
         return cell.used
 
     def _drain(self, cell: Cell, drained: int, now_ns: int) -> None:
-        """Pour in what was charged, let out what has run out, and mark the cell."""
+        """Pour charges in, let out the drained part, and mark the cell."""
         if cell.lows is not None:
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had come just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)

@@ -32,7 +32,7 @@ class Dated(Meter):
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Put what was charged under its date, and let go of what has expired."""
+        """Put charges under their date, and let go of expired ones."""
         history = begin_change(cell)
         charged = history.pending
         if charged and self.additive:  # the date has been the same since the last look
@@ -87,7 +87,7 @@ class Dated(Meter):
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Waits until enough of this node's own use has expired, whatever becomes of the others' use.
+        """Waits until enough of this node's own use has expired, without regard to the others' use.
 
         The hub counts what another node has in use until that node says that it has expired; so some of what is known
         of the others may be free by now.
@@ -109,7 +109,7 @@ class Dated(Meter):
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:
-        """Forget what was charged."""
+        """Forget all charges."""
         history = begin_change(cell)
         history.pending = 0
         history.clear()
@@ -117,7 +117,7 @@ class Dated(Meter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Of `amount`, which was charged just now without asking, owe what is more than a window holds."""
+        """Of `amount`, which was charged just now without asking, owe the part that is more than a window holds."""
         self.settle(cell, now_ns)
         history = history_of(cell)
         beyond = min(amount, history.total - history.owed - _holds(cell))
@@ -132,7 +132,7 @@ class Dated(Meter):
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Take back out what was charged under the date of `mark`, if that still counts.
+        """Take back out the charge under the date of `mark`, if that still counts.
 
         Without a mark the oldest is taken, as whatever was charged will not have expired before that.
         """
@@ -181,7 +181,7 @@ class Dated(Meter):
         self._note_others(cell, cell.others_current + taken, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Charges were taken out of the history: what is owed takes their place, and the cell counts what is left."""
+        """Charges were taken out of the history: the debt takes their place, and the cell counts the rest."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -206,7 +206,7 @@ class Dated(Meter):
         return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
 
     def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
-        """When what was charged under that date stops to count."""
+        """When charges under that date stop to count."""
         return self._dating.begins_ns(cell, history, date + self._dating.lasts)
 
 

@@ -48,7 +48,7 @@ class Dating(Protocol):
     entries_max: int
     """A key remembers no more than this."""
     carries_debt: bool
-    """Whether what was settled beyond the capacity is counted in the windows after, until it is paid off."""
+    """Whether a settlement beyond the capacity is counted in the windows after, until it is paid off."""
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
         """The present one."""

@@ -117,7 +117,7 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Follow the hub's word on where in time it is, before its lines are installed; returns what was said.
+        """Follow the hub's word on where in time it is, before its lines are installed; returns the answer.
 
         What comes back at an edge that the hub has passed comes back to the lines from before: the hub may have taken
         what it grants now from a node that has had its part.
@@ -138,7 +138,7 @@ class Edges:
         return bool(cell.used or cell.previous)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """Place the window by what is known of the hub's clock by now."""
+        """Place the window by the present knowledge of the hub's clock."""
         self._enter(cell, now_ns)
         self.set_until(cell, now_ns)
         cell.room = -1

@@ -82,7 +82,7 @@ class FirstHitEdges(Edges):
         super().anchor(cell, now_ns)
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Adopt the hub's window if it is still open; returns what was said, in the terms of this node's window."""
+        """Adopt the hub's window if it is still open; returns the answer, in the terms of this node's window."""
         window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
             self._adopt(cell, answer.epoch, now_ns)

@@ -67,9 +67,9 @@ class Meter:
     aligned = False
     """Whether the count starts at zero with every window, from the base line."""
     bucket = False
-    """Whether what is charged drains."""
+    """Whether charges drain."""
     slots = False
-    """Whether what is charged counts until it is given back."""
+    """Whether charges count until it is given back."""
     fades = False
     """Whether the count of the last window fades over this one."""
     leaves_in_use = False
@@ -138,7 +138,7 @@ class Meter:
         raise NotImplementedError
 
     def clear(self, cell: Cell) -> None:
-        """Forget what was charged."""
+        """Forget all charges."""
         cell.used = cell.counted = cell.previous = cell.level = 0
         if cell.at_hub:
             cell.stored = 0
@@ -151,7 +151,7 @@ class Meter:
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Of slots, what was in progress at most lately; to be called once for each report."""
+        """Of slots, the most in progress lately; to be called once for each report."""
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
@@ -170,11 +170,11 @@ class Meter:
         """So much has been charged just now without asking."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """How much of `cost` can be given back to what was charged last, and not to what was charged before that."""
+        """How much of `cost` can be given back to the last charge, and not to those before."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Take back what was charged in `epoch`, where `mark` says, as far as it still counts."""
+        """Take back a charge in `epoch`, where `mark` says, as far as it still counts."""
         if epoch == cell.epoch:
             returned = min(amount, cell.used)
             cell.used -= returned
@@ -201,7 +201,7 @@ class Meter:
         """Leaves the hub; this node's use is reported as ever from here on, wherever the key is kept."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Count among the others' use what was confirmed: the hub goes on counting it, under another name."""
+        """Count the confirmed part as the others' use: the hub goes on counting it, under another name."""
         epoch, current, previous = cell.confirmed
         if epoch not in (cell.epoch, cell.epoch - 1):
             return

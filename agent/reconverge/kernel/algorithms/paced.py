@@ -11,7 +11,7 @@
 #
 # All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
 # `quota * line / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it is
-# paid: whatever is inexact lets nothing through early. The price of warming up is the area under a straight line, so a
+# paid: no rounding lets anything through early. The price of warming up is the area under a straight line, so a
 # rational number, and no root is needed.
 #
 # Timers are late. Without more, a queue would lose rate with every late wake-up. So a waiting request is taken to have
@@ -58,7 +58,7 @@ from reconverge.kernel.cell import Cell, lease_until_ns
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
-"""By how much waiters may be let through late without a loss of rate; what is later than that is lost. Timers
+"""By how much waiters may be let through late without a loss of rate; later time is lost. Timers
 are late by a millisecond, and a busy machine's by some tens."""
 
 
@@ -270,7 +270,7 @@ class Smooth(LeakyBucket):
         raise NotImplementedError
 
     def _price(self, cell: Cell, amount: int) -> int:
-        """Take what is stored for a request of that amount; returns what it owes."""
+        """Take stored permits for a request of that amount; returns what it owes."""
         raise NotImplementedError
 
 
@@ -293,7 +293,7 @@ class SmoothBursty(Smooth):
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.stored), now_ns)
 
     def _late_most(self, cell: Cell) -> int:
-        return 0  # what is stored makes up for being late
+        return 0  # stored permits make up for being late
 
     def _price(self, cell: Cell, amount: int) -> int:
         taken = min(cell.stored, amount)

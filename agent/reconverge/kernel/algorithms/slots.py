@@ -30,7 +30,7 @@
 # rises until something is given back. It is kept in `level`, and fades over PEAK_NS towards what is in use.
 #
 # C knows nothing of this algorithm. A decision about it takes the lock and a few microseconds in Python, which is
-# little beside whatever is worth being counted while it lasts.
+# little beside any work that is worth being counted.
 #
 # A farewell gives back what is not in use; what is in use counts until the lease is over. If it ended the lease, the
 # limit would be exceeded in every rolling deployment, without a crash, since a process takes as long to stop as its
@@ -60,7 +60,7 @@ from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
 RETRY_NS: Final = SECOND_NS
-"""After so long another try may be worth it, where nothing tells how long what is in progress will take."""
+"""After so long another try may be worth it, as nothing tells how long work will take."""
 PEAK_NS: Final = SECOND_NS
 """A peak of work in progress is remembered for about so long."""
 
@@ -134,7 +134,7 @@ class Slots(Meter):
 
 
 class SlotEdges(Edges):
-    """The one window of what is in progress: it has no end but that of the lease."""
+    """The one window of work in progress: it has no end but that of the lease."""
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the lease ends."""
@@ -158,7 +158,7 @@ class SlotEdges(Edges):
 
 
 def lease_left_ns(cell: Cell, now_ns: int) -> int:
-    """For how long what is in progress is covered by a lease, if no answer prolongs it; negative once it has ended.
+    """For how long work in progress is covered by a lease, if no answer prolongs it; negative once it has ended.
 
     A key that the hub has never answered about has no lease, and none ends.
     """

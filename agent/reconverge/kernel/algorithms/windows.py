@@ -89,7 +89,7 @@ class SlidingWindow(Meter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Current becomes previous; what was previous is gone."""
+        """Current becomes previous; the previous one is gone."""
         if cell.at_hub:
             cell.line = 0  # what was granted for the window before is void: it would count for longer than at the hub
         cell.previous = cell.used if steps == 1 else 0

@@ -285,7 +285,7 @@ def refuse_all(
     weighed: Sequence[tuple[int, bool]],
     now_ns: int,
 ) -> list[tuple[Cell, bool]]:
-    """Note what was refused, and return for each quota its cell and whether it has room afterwards.
+    """Note the refused cost, and return for each quota its cell and whether it has room afterwards.
 
     A quota that counts refused requests counts those, too, that another quota refuses because it is used up. What is
     asked for again then has to wait for both.

@@ -152,7 +152,7 @@ class AskGate:
         return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
 
     def _told(self, settled: Settled, group: Together) -> Settled:
-        """An admission by a group, which says so if it was the parent's pool."""
+        """An admission by a group, which tells whether it was the parent's pool."""
         borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
         return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 
@@ -199,7 +199,7 @@ class Together:
         self.lock = tables[0].lock
 
     def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Whether one comparison says that there is room; takes no lock."""
+        """Whether one comparison finds room; takes no lock."""
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
             if cell is None or not (cell.heard or cell.shard.alone):

@@ -18,7 +18,7 @@ class Decider(Protocol):
     One with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
     a share of its parent's quota is either of two (`ShareLimit`).
 
-    All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` says.
+    All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` does.
     """
 
     @property
@@ -88,7 +88,7 @@ class Decider(Protocol):
         ...
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give back what was charged, as far as it still counts."""
+        """Give a charge back, as far as it still counts."""
         ...
 
     def warm(self, keys: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """Questions of requests that wait for a key, to a whole limit: to all quotas at once, or a share and then its parent.
 
-A gate lets one request through or none, and says when to try again. The queue decides which one comes first.
+A gate lets one request through or none, and tells when to try again. The queue decides which one comes first.
 """
 
 # Theory of operation.

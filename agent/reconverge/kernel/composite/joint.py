@@ -97,7 +97,7 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
-        raise ValueError("a quota stands in two parts of one request")
+        raise ValueError("a quota stands in two parts of one request; ask about each limit once")
     groups = [groups_of(part.limit, part.costs) for part in parts]
     locks = list(dict.fromkeys(group.lock for each in groups for group in each))
     now_ns = parts[0].limit.tables[0].now_ns()

@@ -114,11 +114,13 @@ class Composites:
 
 
 def _refuse_slots(quotas: Mapping[str, Limit], parents: Sequence[Table] | None) -> None:
-    """Raise InvalidLimit for slots that would be part of something else: what is charged to them comes back."""
+    """Raise InvalidLimit for slots that would be part of something else: their charges come back."""
     slots = next((limit for limit in quotas.values() if limit.slots), None)
     if slots is not None and len(quotas) > 1:
         problem = "limits what is in progress, and no rate; declare it as a limit of its own, and take its slots beside"
         raise InvalidLimit(str(slots), problem)
     if parents is not None and (slots is not None or parents[0].limit.slots):
         limit = slots or parents[0].limit
-        raise InvalidLimit(str(limit), "limits what is in progress, of which no shares are set aside")
+        raise InvalidLimit(
+            str(limit), "limits work in progress, of which no shares are set aside; leave the parent out"
+        )

@@ -4,7 +4,7 @@
 #
 # The shares of all children are taken out of the parent's quota when they are declared, and what remains of it is a
 # pool for limits that have used up their share, and for the parent's own requests. A request is charged to one of the
-# two: so shares and pool sum to the parent's quota whatever happens, and no share can be used up by another limit.
+# two: so shares and pool sum to the parent's quota at all times, and no share can be used up by another limit.
 #
 # An idle share is not lent. Whether it is idle is known only when the window is over: until then its owner may come, on
 # any node, and must be admitted at once. Simulated with eight nodes, a parent of 1000 and shares of 300 and 200,
@@ -83,7 +83,7 @@ class ShareLimit:
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give back to the share; what was borrowed goes back by settling."""
+        """Give back to the share; borrowed cost goes back by settling."""
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
@@ -162,5 +162,5 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """How a limit is counted, whatever its size."""
+    """How a limit of any size is counted."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

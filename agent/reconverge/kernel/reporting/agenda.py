@@ -140,7 +140,7 @@ class Agenda:
         return self._groups[0].due_ns if self._groups else NEVER_NS
 
     def first(self) -> Cell:
-        """The cell that has to be looked at next; there is one, of which `due_ns` has told."""
+        """The cell that has to be looked at next; there is one, as `due_ns` has returned."""
         return next(iter(self._groups[0].cells))
 
 
@@ -164,7 +164,7 @@ class ShardFields:
         self.agenda = Agenda()
 
     def begin_round(self) -> None:
-        """A round begins: what is dirty by now makes it up.
+        """Begins a round of the cells that are dirty now.
 
         The queues change places, and none is thrown away: a deciding thread may be about to append to either.
         """

@@ -1,4 +1,4 @@
-"""Requests that ask the hub: how many exchanges they may call for, and how they are told of an answer."""
+"""Requests that ask the hub: how many exchanges they may call for, and how they hear of an answer."""
 
 # Theory of operation.
 #
@@ -146,7 +146,7 @@ class AskState:
                 self.told.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:
-        """It has looked at what it was told of."""
+        """Notes that an asker has looked at its answer."""
         self.told.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:

@@ -10,7 +10,7 @@ from reconverge.kernel.reporting.cell_reports import apply_answer, look_again, r
 from reconverge.kernel.reporting.requests import mark_dirty
 
 
-class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside what is in it
+class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside its items
     """The reports of one batch, in the order of their cells."""
 
     cells: list[Cell]
@@ -52,7 +52,7 @@ def _report_or_drop(
 
 
 def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    """Take in the answer to a report; returns whether a waiter has to be told."""
+    """Take in the answer to a report; returns whether a waiter has to hear of it."""
     return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
 
 
@@ -85,7 +85,7 @@ def rebase_cells(cells: list[Cell], now_ns: int) -> None:
 
 
 def apply_answers(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
-    """Take in what was answered to each report; returns the cells whose waiters have to be told."""
+    """Take in the answer to each report; returns the cells whose waiters have to hear of it."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
         if hear(cell, report, answer, heard_ns, now_ns):

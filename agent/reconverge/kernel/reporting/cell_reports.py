@@ -153,7 +153,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
-    """Where a cell stands, as it is told."""
+    """The report of a cell."""
     current, previous = cell.table.meter.report(cell, now_ns)
     return CellReport(
         limit=limit_index,
@@ -393,7 +393,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
 
 
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
-    """Remember what is asked of all nodes, to judge whether the key is calm."""
+    """Remember the demand on all nodes, to judge whether the key is calm."""
     cell.nodes = max(1, answer.nodes)
     cell.fleet_demand = float(answer.demand_milli) / 1000
     if answer.epoch == cell.epoch:
@@ -474,7 +474,7 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_lines(cell: Cell, used: int, need: float) -> None:
-    """Give back what is beyond this node's fair part of what was left at the last answer.
+    """Give back the line beyond this node's fair part of the rest at the last answer.
 
     If the key is kept at the hub, that is all that is not in use.
     """
@@ -509,12 +509,12 @@ def _lower_lines(cell: Cell, used: int, need: float) -> None:
 
 
 def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
-    """Give back the overdraft beyond `part`, but for what is in use: the hub would grant that to another node."""
+    """Give back the overdraft beyond `part`, but for the part in use: the hub would grant that to another node."""
     cell.overdraft = min(cell.overdraft, max(part, used - cell.line))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """The headroom that is this node's fair part of what was left at the last answer."""
+    """The headroom that is this node's fair part of the rest at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:

@@ -41,7 +41,7 @@ class Later:
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Put aside what is `waiting` and not due, and hand over up to `most` of what has become so.
+        """Put cells aside that are `waiting` and not due, and hand over up to `most` that have become due.
 
         `due` holds the intervals whose limits are due; None stands for all. Returns whether more are to be handed over.
         """
@@ -104,7 +104,7 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
-    """Put back what was held back."""
+    """Put the held cells back."""
     for cell in held:
         shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

@@ -57,7 +57,7 @@ class Lanes:
         """Appends a cell behind the others of its limit, and takes it out of any other numbered queue."""
         self._add(cell)
         if self.number:
-            cell.dirty = self.number  # last: queued twice does no harm, what is marked and missing is never said
+            cell.dirty = self.number  # last: queued twice does no harm, a marked cell that is missing is never reported
 
     def _add(self, cell: Cell) -> None:
         table, lanes = cell.table, self._lanes

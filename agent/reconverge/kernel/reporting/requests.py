@@ -31,14 +31,14 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
-"""For so long what was granted for a request that asks waits for it: a thread may have to wait for its turn."""
+"""A grant waits for its request for so long: a thread may have to wait for its turn."""
 GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
     """Marks the cell to be reported with the next exchange of its shard; a new one in its turn."""
     if not cell.dirty and not _is_refused(cell):
-        # Queued first: what is there twice does no harm, what is missing is never said.
+        # Queued first: a cell that is there twice does no harm, a missing one is never reported.
         cell.fresh = not cell.heard and cell.place >= 0
         if cell.fresh:
             cell.table.tallies[cell.shard.index].fresh.append(cell)

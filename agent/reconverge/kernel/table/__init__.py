@@ -1,1 +1,1 @@
-"""The decisions about one limit: its cells, and what is asked, charged and corrected there."""
+"""The decisions about one limit: its cells, and questions, charges and corrections there."""

@@ -1,4 +1,4 @@
-"""Changing what a limit admits, without forgetting what was used."""
+"""Changes a limit's quota, without forgetting its use."""
 
 # Theory of operation.
 #
@@ -69,7 +69,7 @@ def _parts(unit: int) -> str:
 
 
 def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
-    """Remember that the capacity has fallen from `before`, for answers to what was reported until then.
+    """Remember that the capacity has fallen from `before`, for answers to reports until then.
 
     Of several changes within a lease the largest capacity is remembered, which lowers rather too much; a later answer
     than that grants nothing.

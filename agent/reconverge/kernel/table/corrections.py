@@ -12,7 +12,7 @@ from reconverge.kernel.table.state import LimitState
 from reconverge.limit.limit import QUOTA_MAX
 
 DEBT_MAX = QUOTA_MAX
-"""The deepest debt of a key, in parts of a request, of a limit that names none: more could not be told to a hub."""
+"""The deepest debt of a key, in parts of a request, of a limit that names none: more could not be reported to a hub."""
 
 
 class Held(Protocol):
@@ -69,7 +69,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Give back from what was charged last, as far as that goes, and the rest from before."""
+    """Give back from the last charge, as far as that goes, and the rest from before."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
@@ -79,7 +79,7 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
 
 
 def take_at_once(table: LimitState, key: str, cost: int, held: Held, now_ns: int) -> bool:
-    """Take slots if one comparison says that there is room; returns whether they were."""
+    """Take slots if one comparison finds room; returns whether they were taken."""
     cell = table.cells.get(key)
     if cell is None or not (cell.heard or cell.shard.alone):
         return False

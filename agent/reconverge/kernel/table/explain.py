@@ -19,7 +19,7 @@ VAIN_INTERVALS = 10
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """The answer with its grounds; `charged` says whether what was admitted is counted already."""
+    """The answer with its grounds; `charged` if an admitted cost is counted already."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)
@@ -119,7 +119,7 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
     """How long until the line lets it through, or until the next exchange may bring what the fleet has left.
 
-    `left` is that: what is left of the capacity.
+    `left` is the rest of the capacity.
     """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)

@@ -15,7 +15,7 @@
 # 2. `lock.owner` is 0 only while no work goes on under the lock: it is set between taking the lock and the work, and
 #    back to 0 after the work and before letting go. After an exception it stays as it is, which costs the next decision
 #    the slow path. `lock.locked()` would be a call, and a property of a `methodcaller` costs a fifth more.
-# 3. Whatever else works on a cell (deciding, advancing, reporting, applying answers, correcting, resetting, evicting,
+# 3. All other work on a cell (deciding, advancing, reporting, applying answers, correcting, resetting, evicting,
 #    several quotas, shares, waiting) holds the lock of its limit. Only `forget_everything` does not, in a forked child
 #    that has no other thread yet. So at the moment of the comparison either the lock is held, and `allow_at` waits for
 #    it; or nothing is in the middle of a change, and the cell is whole.

@@ -14,7 +14,7 @@
 #
 # A node is full when a stranger makes up keys, so such a decision may not cost more than one about a new key that
 # finds room. Most keys of a full node are held by a line, or were touched lately: `may_be_idle` sees that without
-# bringing them to the moment. `native/full.c` does the same, and leaves to Python whatever is to go.
+# bringing them to the moment. `native/full.c` does the same, and leaves cells that are to go to Python.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconverge.kernel.table.state import LimitState, line_alone
 from reconverge.kernel.table.tiers import fetch
 
 UNTOUCHED_NS = SECOND_NS
-"""A key that was asked about within that time stays, whatever it has used: it is in use just now."""
+"""A key that was asked about within that time stays, with any use: it is in use just now."""
 LEAVES_UP_TO = 2
 """A key that counts leaves a node without a hub if it has used the capacity divided by that, at most: half of its quota
 is left to a newcomer that is mistaken for it."""

@@ -135,7 +135,7 @@ class LimitState:
         """How much of the capacity a new key begins without."""
 
     def count_by(self, pool: Limit) -> None:
-        """Count by a limit, or by what is left of one after a share of it was set aside."""
+        """Count by a limit, or by the rest of one after a share of it was set aside."""
         self.pool = pool
         """The part of the limit that is for all: all of it, unless shares of it were set aside."""
         self.meter = meter_for(pool, merged_only=self.policy.merged_only)
@@ -168,7 +168,7 @@ class LimitState:
         """The charges and refunds, by shard."""
 
     def start_over(self) -> None:
-        """Drop all cells and numbers, and whatever lock another thread may have held."""
+        """Drop all cells and numbers, and any lock that another thread may have held."""
         first = self.tiers[0]
         self.lock = Lock(self.kernel) if first is self else first.lock
         self.born_ns = self.now_ns()

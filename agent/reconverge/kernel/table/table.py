@@ -7,7 +7,7 @@
 #
 #     lookup.py       finds, makes and drops cells
 #     slow_path.py    decides: weighs a cost against a cell, and charges it
-#     explain.py      the grounds of a decision, and what is used
+#     explain.py      the grounds of a decision, and the use of a key
 #     corrections.py  settles, refunds, resets
 #     waiter.py       lets those through that wait
 #     changes.py      adapts cells to another quota or policy
@@ -268,7 +268,7 @@ class Table(LimitState):
             self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Give back what was charged on this node, whenever that was, as far as it still counts."""
+        """Give a charge of this node back, of any time, as far as it still counts."""
         cost = self.check_correction(self.cost_of(cost, kind))
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -423,7 +423,7 @@ class Table(LimitState):
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Count by what is left when a share was set aside; nothing has been asked yet."""
+        """Count by the rest after a share was set aside; nothing has been asked yet."""
         assert not self.cells, "lines may have been granted"
         self.count_by(pool)
         self.choose_path()
@@ -459,7 +459,7 @@ class Table(LimitState):
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
-        """Admit as `limit` says from now on; whatever has been used counts on. Nothing may speak against it."""
+        """Admit as `limit` says from now on; earlier use counts on. Nothing may speak against it."""
         try:
             waited_for = self.lock.run(self._change, limit, self.now_ns())
         except Reentry:

@@ -77,7 +77,7 @@ def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> No
     cell.table = target
     adapt_to_quota(target, cell, source.capacity, former, now_ns)
     if cell.waiters:
-        # Whatever waits for its turn in the table that the key has left would not hear of it any more.
+        # Requests that wait for their turn in the table that the key has left would not hear of it any more.
         source.kernel.put_off(partial(_tell, source, cell.key))
 
 

@@ -98,7 +98,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
-        """A request does not wait any more; what was granted for it goes back at once if it has not gone."""
+        """A request does not wait any more; its grant goes back at once if it has not gone."""
         cell.waiters -= 1
         cell.waiting -= cost
         cell.head_cost = 0

@@ -65,7 +65,7 @@ class Addresses:
 
     @property
     def believes_nothing(self) -> bool:
-        """Whether the address at the other end of a connection is the client's, whatever anything says."""
+        """Whether the address at the other end of a connection is the client's, and no header field can change that."""
         return not self._networks and not self._trusts_unix
 
     def client(self, peer: str | None, header: Callable[[str], str | None]) -> str | None:
@@ -147,7 +147,7 @@ class Located(ABC):
     def has_gone(self) -> bool:
         """Whether the client has reset its connection before the server looked: its address is lost, and no other fact.
 
-        Only where the server has told of other addresses: some tell of none, whatever they listen at.
+        Only where the server has named other addresses: some name none, wherever they listen.
         """
         return self.is_at_port and not self.peer and _read.cache_info().currsize > 0
 
@@ -216,7 +216,7 @@ def _group_of(address: Address, prefix: int) -> str:
 def group_of_peers(prefix: int) -> Callable[[str], str | None]:
     """Returns a function that groups a connection by the text of its other end, where nothing else is believed.
 
-    It says what `Addresses.client` and `grouped` say one after the other, and reads the address once. It is for texts
+    It does as `Addresses.client` and `grouped` one after the other, and reads the address once. It is for texts
     of at most 64 characters, of which it keeps the last few thousand: each keeps a small piece of memory.
     """
 

@@ -44,7 +44,7 @@ pass uncounted."""
 SHARED_KEY: Final = f"{OURS}nobody"
 """The key that all requests without a key share. Its value stays: nodes of older versions use the same."""
 NOWHERE: Final = "-"
-"""The part of a key for what is not there: no route was found, say."""
+"""The part of a key for a missing thing, such as a route that was not found."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """Which count each on their own."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -66,7 +66,7 @@ _CLAIMS: Final = ("sub",)
 
 
 class OfHeader(NamedTuple):
-    """A key is what one header field says."""
+    """The key is the value of one header field."""
 
     name: str
 
@@ -82,7 +82,7 @@ class OfUser(NamedTuple):
 
 
 class OfNothing(NamedTuple):
-    """A key is what a function says that takes no request; it can be called with anything in the place of one."""
+    """The key is the result of a function that takes no request; it can be called with anything in the place of one."""
 
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
@@ -166,7 +166,7 @@ def identity_of(user: object) -> str | int | UUID | None:
 
 
 def by_route(request: Request) -> str:
-    """By the route that was found; whatever leads nowhere counts as one."""
+    """By the route that was found; all requests that lead nowhere count as one."""
     return request.route or NOWHERE
 
 
@@ -245,7 +245,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
     Raises InvalidSetting for what cannot be called with either.
     """
     if not callable(function):
-        raise InvalidSetting(what, function, "is not a function of the request")
+        raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
     if is_application(function):
         raise InvalidSetting(what, function, "is an application, and not a function of the request; write app=app")
     if function in (by_header, by_ip_network, by_path_parameter, together):
@@ -259,7 +259,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
     if _takes(signature, 1):
         return cast("Asked", function)
     if not _takes(signature, 0):
-        raise InvalidSetting(what, function, "takes more than the request")
+        raise InvalidSetting(what, function, "takes more than the request; leave its other parameters a default")
     without = cast("Callable[[], Any]", function)
     if waits(without):
 
@@ -368,4 +368,4 @@ def _takes(signature: inspect.Signature, arguments: int) -> bool:
 
 def _check_text(name: str, value: object) -> None:
     if not isinstance(value, str) or not value:
-        raise InvalidSetting(name, value, "must be a name")
+        raise InvalidSetting(name, value, "must be a text of at least one character")

@@ -142,7 +142,7 @@ class Places:
 def path_pattern(path: str) -> re.Pattern[str]:
     """Compiles a path such as `/items/{id}`, or `/api/*` with all below. Raises InvalidSetting."""
     if not isinstance(path, str) or not path.startswith("/"):
-        raise InvalidSetting("paths", path, "does not begin with a slash")
+        raise InvalidSetting("paths", path, "does not begin with a slash; write a path such as /api/*")
     return _pattern(_with_fillers(path))
 
 
@@ -201,7 +201,7 @@ def deep_at(path: str) -> int | None:
 
 
 def takes_slashes(expression: str) -> bool:
-    """Whether a regular expression may match a text with a slash; if that cannot be told, it may."""
+    """Whether a regular expression may match a text with a slash; if that is not known, it may."""
     try:
         return any(re.fullmatch(atom, "/") for atom in _ATOM.findall(expression))
     except re.error:
@@ -209,7 +209,7 @@ def takes_slashes(expression: str) -> bool:
 
 
 def takes_nothing(expression: str) -> bool:
-    """Whether a regular expression may match the empty text; if that cannot be told, it may."""
+    """Whether a regular expression may match the empty text; if that is not known, it may."""
     try:
         return re.fullmatch(expression, "") is not None
     except re.error:
@@ -217,7 +217,7 @@ def takes_nothing(expression: str) -> bool:
 
 
 def with_types(path: str, expressions: Mapping[str, object]) -> str:
-    """The pattern of a route in which each value that may have slashes says so, whatever its type is called.
+    """The pattern of a route in which each value that may have slashes is marked, with any name of its type.
 
     `expressions` are those that the router compares the values with, by the names of these: an application may have
     types of its own.

@@ -77,7 +77,7 @@ class Request(Protocol):
         ...
 
     def single_header(self, name: str) -> str | None:
-        """The value of a header field that says one thing; None when it is missing, or several say different things.
+        """The value of a header field that occurs once; None when it is missing, or several say different things.
 
         Of several, applications believe the first, the last or all of them, and a client knows which.
         """
