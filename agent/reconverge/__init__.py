@@ -110,7 +110,7 @@ _PLACES: Final = {
 if not TYPE_CHECKING:  # to checkers it would say that there is any name
 
     def __getattr__(name: str) -> object:
-        """Import a public name, or a module beside this one. Raises AttributeError for what is neither."""
+        """Import a public name, or a module beside this one. Raises AttributeError for a name that is neither."""
         if name in _PLACES:
             found = globals()[name] = getattr(import_module(_PLACES[name]), name)
             return found

@@ -99,6 +99,6 @@ def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str
 
 
 def _shown(name: str, value: object) -> object:
-    """The value, unless it may hold a password: what is misspelt may be a secret or a URL."""
+    """The value, unless it may hold a password: a misspelt argument may be a secret or a URL."""
     text = value if isinstance(value, str) else ""
     return HIDDEN if "secret" in name.lower() or "@" in text else value

@@ -1,6 +1,6 @@
 """The one place where time comes from, and how durations are written.
 
-Everything else is handed its moments as integers of nanoseconds, and the name says which kind:
+Everything else is handed its moments as integers of nanoseconds, and the name tells which kind:
 `monotonic_ns` measures ages and never jumps, `wall_ns` names windows and may.
 """
 
@@ -64,7 +64,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests.
+    """A clock that moves by calls alone, for tests.
 
     `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
     `jump` moves the wall clock alone, as an operator or NTP does. A caller that waits for a limit on this clock (see

@@ -1,7 +1,7 @@
 """Errors: mistakes of the caller, and a hub that cannot be reached.
 
 A refusal is not among them: it is a `Decision`. Each error carries its facts as attributes,
-and its message says what to do next.
+and its message names the remedy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WORD_LENGTH_MAX: Final = 100
 
 
 def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) -> str | None:
-    """The known word that `word` is closest to, whatever its case; None if none is close."""
+    """The known word that `word` is closest to, in any case; None if none is close."""
     if not isinstance(word, str) or len(word) > WORD_LENGTH_MAX:
         return None
     spelled = {each.lower(): each for each in known}
@@ -50,7 +50,7 @@ def shown(value: object) -> str:
 class InvalidLimit(ReconvergeError, ValueError):
     """Raised when a limit cannot be understood, or asks for something that does not exist.
 
-    `text` is what was given; `position` is the offset at which it stopped making sense, or None.
+    `text` is the given text; `position` is the offset at which it stopped making sense, or None.
     """
 
     def __init__(self, text: str, problem: str, position: int | None = None) -> None:
@@ -137,7 +137,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """A limit on what is in progress was asked as if it limited a rate: what is charged so would never come back."""
+    """Raised when a limit on work in progress is asked like a rate: such charges would never come back."""
 
     def __init__(self, limit: str, method: str, problem: str = "") -> None:
         self.limit = limit

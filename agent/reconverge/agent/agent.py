@@ -101,7 +101,7 @@ class Agent:
         lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
-            see `reconverge.policies`. By default `balanced`, and `strict` for what is in progress.
+            see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
         scarce: "hub" or "nodes": where requests lie of which there are few for each node, of a limit about which
             requests ask in doubt. At the hub none is refused falsely, and most are refused while the hub is away; at
             the nodes it is the other way round. By default at the hub.
@@ -288,16 +288,16 @@ class Agent:
         another limiter of this agent, the limit is a share of the parent's that no other limit can use; beyond it what
         the parent has left for all may be borrowed. `switch` is as in `Limiter.switch`; without, a limit is as it was,
         or on.
-        `sync_interval` is how many seconds pass between two exchanges of what was counted here, if not as many as for
+        `sync_interval` is how many seconds pass between two exchanges of the counts here, if not as many as for
         the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
         published settings may raise this one; see `Limiter.cap`.
-        After as many certain refusals as `block_after` says ("20/minute"), on all nodes together, a key is refused for
-        `block_for` ("10 minutes", or a number of seconds), whatever it has left; see docs/guide/bans.md.
+        After as many certain refusals as in `block_after` ("20/minute"), on all nodes together, a key is refused for
+        `block_for` ("10 minutes", or a number of seconds), with any quota left; see docs/guide/bans.md.
 
         Raises:
             InvalidLimit: the name or the limit cannot be used.
             LimitConflict: the name stands for another limit already.
-            InvalidSetting: the policy or the interval makes no sense, or a setting contradicts what the limit says.
+            InvalidSetting: the policy or the interval makes no sense, or a setting contradicts the limit.
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         sync_interval = in_seconds(sync_interval)
@@ -338,7 +338,7 @@ class Agent:
         sync_interval: Seconds | None = None,
         switch: Switch | None = None,
     ) -> Limiter:
-        """Declare a limit on what is in progress at once, for each key and on all nodes together.
+        """Declare a limit on work in progress at once, for each key and on all nodes together.
 
             render = agent.concurrency("render", 20)
             with render.slot("ada") as slot:
@@ -381,7 +381,7 @@ class Agent:
 
         Raises:
             InvalidLimit, LimitConflict: as `limit` does; so does a policy that the others do not have.
-            InvalidSetting: the policy makes no sense, or the lease of a limit on what is in progress is too short.
+            InvalidSetting: the policy makes no sense, or the lease of a limit on work in progress is too short.
         """
         check_name(limit_name)
         self._check_switch_and_interval(None, None, {name: limit})
@@ -495,7 +495,7 @@ class Agent:
         return bans
 
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
-        """Set what a declaration says beside the quotas and the policy; None leaves it as it is."""
+        """Set a declaration's settings beside the quotas and the policy; None leaves it as it is."""
         if cap is not None:
             limiter.cap(cap)
         if switch is not None:
@@ -519,7 +519,7 @@ class Agent:
 
         Of this and a limit's own switch, whichever refuses less is in force; so "on" gives each its own back.
         Exchanges go on. A switch that is published for the fleet comes before this one, as long as it is in force.
-        Raises InvalidSetting for what is no switch.
+        Raises InvalidSetting for a word that is no switch.
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
@@ -592,7 +592,7 @@ class Agent:
                 password, ends the check at once.
 
         Raises:
-            HubUnavailable: the hub does not answer; says what went wrong.
+            HubUnavailable: the hub does not answer; its kind and problem tell why.
             InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
             RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
         """
@@ -661,7 +661,7 @@ class Agent:
 
         The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
         hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
-        node knows, and says so in `fleetwide` and `problem`. Waits for two exchange timeouts at most.
+        node knows, as `fleetwide` and `problem` tell. Waits for two exchange timeouts at most.
 
         Raises:
             InvalidKey: the key is not a usable string.
@@ -675,7 +675,7 @@ class Agent:
     async def fleet_usages_of(self, asked: Sequence[tuple[Limiter, str]]) -> list[FleetUsage]:
         """Asks the hub about several keys at once, each with its limiter: in one round trip for each shard.
 
-        Keys of one shard are told as of one moment. Where the hub cannot be asked, nothing is told.
+        Keys of one shard are read at one moment. Without the hub, nothing is read.
 
         Raises:
             HubUnavailable: the hub does not answer, keeps no keys, or tells them to no reader.
@@ -692,25 +692,25 @@ class Agent:
         return [min((next(usages) for _ in limiter.tables), key=lambda usage: usage.left) for limiter, _ in asked]
 
     def _check_own(self, limiter: Limiter) -> None:
-        """Raise InvalidSetting for what is no limiter of this agent."""
+        """Raise InvalidSetting for an object that is no limiter of this agent."""
         if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
             raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
 
     async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.
 
-        The identity is a customer or whatever else limits count by: every key that is its name goes, and every key of
-        a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds until
-        none of them has the identity any more, and says in what it returns what is left.
+        The identity is a customer or another thing that limits count by: every key that is its name goes, and every key
+        of a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds
+        until none of them has the identity any more, and the result tells what is left.
 
-        What was used of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
+        The use of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
         requests first; while they go on it stays known, and what it uses goes on to count. Usage that was not exported
         is not billed. Contracts are kept elsewhere; see `Book.forget`.
 
         Raises:
             InvalidKey: that is no identity.
             HubUnavailable: the hub does not answer, may not be searched, or is none from which anything can be erased.
-                What was ordered by then stays ordered; do it again.
+                The order stays; do it again.
         """
         return await self._erasing.forget(
             plain_identity(identity),
@@ -722,7 +722,7 @@ class Agent:
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Calls a bound method when an identity is erased, as long as its object lives.
 
-        It is handed what says of a name whether that is to be erased; it must not wait, nor fail.
+        It gets a function that tells whether a name is to be erased; it must not wait, nor fail.
         """
         self._erasing.listen(method)
 
@@ -763,7 +763,7 @@ class Agent:
         return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
 
     def stats(self) -> AgentStats:
-        """A snapshot of what was decided and exchanged."""
+        """A snapshot of decisions and exchanges."""
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
         limiters = list(self._limiters.values())
@@ -791,7 +791,7 @@ class Agent:
         return health_of(self.stats(), keys_max=self._kernel.keys_max)
 
     def snapshot(self) -> NodeSnapshot:
-        """How this node stands, as a console shows it: what `stats` says, and the keys that have used most."""
+        """How this node stands, as a console shows it: `stats`, and the keys that have used most."""
         return self._publishing.snapshot(self)
 
     def load_snapshot(self) -> LoadSnapshot | None:

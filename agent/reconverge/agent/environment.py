@@ -1,10 +1,10 @@
 """The environment's variables for agents, and those among them that are misspelt.
 
-A variable that no part of this package reads has no effect, so it is told of once in each process. Kubernetes sets
+A variable that no part of this package reads has no effect, so it is logged once in each process. Kubernetes sets
 variables for every service, so a service named `reconverge` brings some that begin as ours do; they are passed over.
 
 Most variables are read by `reconverge.integrations.config.load` alone, and not by an `Agent` that a program makes
-itself. That is told of, too, unless `load` has made an agent in the same process: then they have their effect.
+itself. That is logged, too, unless `load` has made an agent in the same process: then they have their effect.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """The hub that a program names, or else the environment; memory://, which is told of, if neither does.
+    """The hub that a program names, or else the environment; memory://, with a warning, if neither does.
 
-    Raises InvalidSetting for what the environment says, by the name of the variable.
+    Raises InvalidSetting for a value of the environment, by the name of the variable.
     """
     if hub is not None:
         return hub
@@ -132,7 +132,7 @@ def variables_are_read() -> None:
 
 
 def tell_of_variables() -> None:
-    """Warn of what the environment says in vain to an agent that is being made, each once in this process."""
+    """Warn of variables without effect on an agent that is being made, each once in this process."""
     tell_of_misspelt_variables()
     _tell_of_unread_variables()
 

@@ -81,7 +81,7 @@ class Erasing:
         self._logged = LoggedOnce()
         self._listeners: list[WeakMethod[Callable[[Names], None]]] = []
         self.forget_keys: Callable[[set[tuple[str, str]]], None] = lambda _keys: None
-        """Told of keys that go, each after its limit."""
+        """Called with keys that go, each after its limit."""
         self.leaving: dict[tuple[str, str], int] = {}
         """Keys that are to go, each after its limit, and until when that is tried."""
         self._to_drop: list[tuple[str, str]] = []
@@ -232,7 +232,7 @@ class Erasing:
     def _question(self, shard: int, table_name: str, key: str) -> KeyQuestion:
         return KeyQuestion(self._kernel.declared(self._tables[table_name], shard), key)
 
-    # ------------------------------------------------------------ what is ordered here
+    # ------------------------------------------------------------ orders
 
     async def forget(self, identity: str, lifecycle: Lifecycle, *, wait_s: float, timeout_s: float) -> Forgotten:
         names = names_of(identity)
@@ -272,7 +272,7 @@ class Asking(Protocol):
 
 
 def plain_identity(identity: object) -> str:
-    """The identity as a plain string. Raises InvalidKey for what is none."""
+    """The identity as a plain string. Raises InvalidKey for a value that can be none."""
     return plain_key(identity, NAME_BYTES_MAX)
 
 

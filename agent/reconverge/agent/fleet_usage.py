@@ -47,7 +47,7 @@ class FleetUsage:
     learning: float
     """Seconds for which the hub grants nothing more of this key: it has lost data, and knows less than it did."""
     fleetwide: bool
-    """Whether the hub has answered; if not, all this is as far as this node knows, and `problem` says why."""
+    """Whether the hub has answered; if not, all this is as far as this node knows, and `problem` has the reason."""
     problem: str = ""
     """Why the hub has not answered, in a sentence; empty if it has."""
 
@@ -85,7 +85,7 @@ async def ask_fleet(
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
     """Reads keys at a hub, each with the table that it is counted in; `kernel` need be no node's.
 
-    Keys of one shard are told as of one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
+    Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """
     by_shard: dict[int, list[int]] = {}
     for place, (table, key) in enumerate(asked):

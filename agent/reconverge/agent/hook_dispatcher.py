@@ -62,7 +62,7 @@ class HookDispatcher:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child, whose parent's thread and counts are not there: begin with what is there now."""
+        """In a forked child, whose parent's thread and counts are not there: begin anew."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -199,13 +199,13 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
 
 
 class _Keys:
-    """Keys of which something is known to have happened, until it is told how often."""
+    """Keys with events, until their counts are reported."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}
 
     def add(self, pairs: deque[tuple[str, str]]) -> None:
-        """Take in what the exchanges have noted, each key once; of each limit no more than can be told."""
+        """Take in what the exchanges have noted, each key once; of each limit no more than can be reported."""
         for limit, key in _taken(pairs):
             keys = self._keys.setdefault(limit, {})
             keys.pop(key, None)
@@ -214,7 +214,7 @@ class _Keys:
                 del keys[next(iter(keys))]
 
     def of(self, limit: str) -> tuple[str, ...]:
-        """Those of a limit, which are told now."""
+        """Those of a limit, which are reported now."""
         return tuple(self._keys.pop(limit, ()))
 
 

@@ -32,7 +32,7 @@ class RequiredHub:
 
     Args:
         required: see `Agent(require_hub=...)`.
-        named: whether the program or its environment says where nodes meet, be it nowhere.
+        named: whether the program or its environment names a hub, be it memory://.
     """
 
     def __init__(self, *, required: bool, named: bool) -> None:
@@ -48,7 +48,7 @@ class RequiredHub:
         self._unheeded = False
 
     def begins_unchecked(self) -> None:
-        """A decision has the exchanges begin; it waits for no hub, which is told of if no check was made before."""
+        """A decision has the exchanges begin; it waits for no hub, with a warning if no check was made before."""
         if self._unheeded:
             self._unheeded = False
             logger.error(
@@ -68,7 +68,7 @@ def until_answered(
     until_ns = SystemClock.monotonic_ns() + round(timeout_s * SECOND_NS)
     answers = {syncer: syncer.answers for syncer in syncers}
     for syncer in syncers:
-        exchanges.troubles.pop(syncer, None)  # what is known of an earlier outage tells nothing about now
+        exchanges.troubles.pop(syncer, None)  # an earlier outage tells nothing about now
         syncer.speak_up()
     owner = exchanges.owner
     if owner is not None:

@@ -192,7 +192,7 @@ class Lifecycle:
             except RuntimeError as error:  # no thread can be had just now: a later decision will try again
                 if not self._refusal and (isinstance(error, EventletPatched) or not in_main_interpreter()):
                     self._refusal = str(error)  # none ever will
-                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # it says all
+                    logger.error("reconverge: nothing is exchanged: %s", error)  # noqa: TRY400  # the message has all
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
         """The loop that exchanged was closed without a word; the last ones have to come from a loop of our own."""

@@ -75,7 +75,7 @@ class StackStats(Protocol):
 
 
 class ToldStack(Protocol):
-    """A stack, as far as it is told of."""
+    """A stack, as consoles see it."""
 
     @property
     def name(self) -> str:
@@ -203,7 +203,7 @@ def encoded(snapshot: LoadSnapshot) -> bytes:
 
 
 def decoded(payload: bytes) -> LoadSnapshot | None:
-    """The snapshot in what was read; None for what is none, or is of another version."""
+    """The snapshot in a payload; None if it holds none, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX or not payload.startswith(MAGIC):
         return None
     try:

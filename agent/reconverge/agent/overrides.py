@@ -24,7 +24,7 @@ class Overrides:
     """The published settings in force on one agent, and which of them cannot be applied there.
 
     `take_pace` is called with the name of a limit, or None for the agent's pace, and with the published interval, or
-    None for what the node itself says; it raises InvalidSetting.
+    None for the node's own; it raises InvalidSetting.
     """
 
     def __init__(self, take_pace: Callable[[str | None, float | None], None]) -> None:

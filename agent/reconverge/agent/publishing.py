@@ -83,7 +83,7 @@ class Publishing:
     """Sends one node's snapshots to consoles. A `Follower`."""
 
     def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
-        self._agent = weakref.ref(agent)  # what is driven must not keep an agent that is otherwise unused
+        self._agent = weakref.ref(agent)  # a driven object must not keep an agent that is otherwise unused
         self._kernel = kernel
         self._clock = clock
         self._hasher = hasher

@@ -1,9 +1,9 @@
-"""How one node stands, as a console shows it: made of what the agent says of itself, and read with suspicion."""
+"""How one node stands, as a console shows it: made of the agent's statistics, and read with suspicion."""
 
 # Theory of operation.
 #
-# A snapshot is JSON of a bounded size. What makes it is a pure function of `Agent.stats()`, of what is declared, of the
-# keys that use most of their limits, and of what hooks have told; so nothing here asks anything of a decision.
+# A snapshot is JSON of a bounded size. What makes it is a pure function of `Agent.stats()`, of the declared limits, of
+# the keys that use most of their limits, and of what hooks have told; so nothing here asks anything of a decision.
 #
 # It travels through the hub, where each client could have written another one. So the reader takes nothing for granted:
 # each member has its type and its bound, one that does not fit makes all of it unreadable, and text is shown as text.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 """Of the form; a console shows nodes with another one as nodes that it cannot read."""
 LIMITS_MAX: Final = 100
-"""So many limits are told of, those with most decisions first, if the bytes suffice."""
+"""So many limits are shown, those with most decisions first, if the bytes suffice."""
 KEYS_MAX: Final = 20
 DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3
@@ -65,7 +65,7 @@ class LimitSnapshot:
     overadmitted: int
     keys: int
     in_use: int | None = None
-    """Of a limit on what is in progress, how many slots are in use on this node."""
+    """Of a limit on work in progress, how many slots are in use on this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class NodeSnapshot:
     switch: str
     """The agent's own."""
     hashed: bool = False
-    """Whether keys are told as hashes, as the hub sees them."""
+    """Whether keys are shown as hashes, as the hub sees them."""
     limits: tuple[LimitSnapshot, ...] = ()
     left_out: int = 0
     """So many limits there was no room for."""
@@ -125,7 +125,7 @@ class NodeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is, and what a snapshot says beside its statistics."""
+    """Where a node is, and the other parts of its snapshot beside statistics."""
 
     host: str
     pid: int
@@ -217,7 +217,7 @@ def _with_hashes(denial: Denial, hashed: Callable[[str], str]) -> Denial:
 
 
 def encoded(snapshot: NodeSnapshot) -> bytes:
-    """A snapshot as it travels, without what is too much: old denials, keys that have used little, then limits."""
+    """A snapshot as it travels, without its excess: old denials, keys that have used little, then limits."""
     said: dict[str, Any] = {"version": VERSION, **_table(snapshot)}
     for name in ("limits", "top", "denials"):
         said[name] = list(map(_table, said[name]))
@@ -243,7 +243,7 @@ def _table(part: Any) -> dict[str, Any]:
 
 
 def decoded(payload: bytes) -> NodeSnapshot | None:
-    """The snapshot in what was read; None for what is none, or is of another version."""
+    """The snapshot in a payload; None if it holds none, or one of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX:
         return None
     try:
@@ -303,7 +303,7 @@ _MEMBERS: Final = {
 
 
 def _check_members(made: Any) -> None:
-    """Raise TypeError or ValueError for a member that is not what its annotation says, or is beyond all bounds."""
+    """Raise TypeError or ValueError for a member that does not fit its annotation, or is beyond all bounds."""
     for name, kinds in _MEMBERS[type(made)]:
         value = getattr(made, name)
         kind = type(value)

@@ -19,7 +19,7 @@ from reconverge.published.envelope import VARIABLE, Secrets
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
 FORGOTTEN_AFTER: Final = 2
-"""A node's second answer after a reset comes after the report that says so: one may have been under way."""
+"""A node's second answer after a reset comes after the report about it: one may have been under way."""
 LOOK_S: Final = 0.02
 
 
@@ -35,7 +35,7 @@ def secrets_as_said() -> Secrets:
 def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *, what: str) -> T:
     """Ask the hub of that URL, and let go of it. Raises HubUnavailable, or InvalidSetting if no nodes meet there.
 
-    The error names the hub, and says what to do.
+    The error names the hub, and the remedy.
 
     `what` is what cannot be done there, as in "nothing can be published".
     """
@@ -56,7 +56,7 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
 
 
 def advised(error: HubUnavailable, name: str) -> HubUnavailable:
-    """The same error, which says of what hub it is, and what to do about that."""
+    """The same error, with the hub's name and a remedy."""
     problem = f"the hub {name} is unavailable ({error.problem}); {advice_about(name)}"
     return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 

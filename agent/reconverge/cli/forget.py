@@ -46,7 +46,7 @@ def forget(
 
     End its requests first: what an identity uses meanwhile goes on to count, and it stays known. What it has used is
     forgiven, as by a reset. Events that were exported cannot be recalled. With a RECONVERGE_KEY_SECRET, that has to be
-    set here, too. Ends with status 1 if anything is left, and says what.
+    set here, too. Ends with status 1 if anything is left, and names it.
     """
     plain_identity(identity)
     hasher = hasher_of(None, namespace=namespace)

@@ -56,7 +56,7 @@ def adopt(
 ) -> None:
     """Let a hub that has lost its data grant again, without waiting until all from before is over.
 
-    Without --incarnation nothing is changed: what was lost is shown, and what adopting it costs.
+    Without --incarnation nothing is changed: the loss is shown, and the cost of adopting it.
     """
     opened = _open(hub, namespace)
     if not isinstance(opened, Adoptable):

@@ -52,12 +52,12 @@ LINE_EVERY_S: Final = 10.0
 """So often there is a line where there is no terminal."""
 
 Watch = Callable[[str, float, float], None]
-"""Is told what is being done, how much of it is, and how much there is to do."""
+"""Gets the name of the work, the part that is done, and the whole."""
 
 
 @contextmanager
 def told(what: str, *columns: ProgressColumn) -> Generator[Watch]:
-    """Say what is done once it begins, and then how far it is; `columns` are shown between a bar and the time left."""
+    """Show the work when it begins, and then its progress; `columns` are shown between a bar and the time left."""
     console = Console(stderr=True)
     began = False
     bar = Progress(

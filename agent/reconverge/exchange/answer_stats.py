@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 NEAR_SHARE: Final = 0.8
 """A key is near to its quota's end when so much of it is used."""
 KEYS_SEEN_MAX: Final = 10_000
-"""So many keys are remembered to be near; beyond that all are forgotten, and told of again."""
+"""So many keys are remembered to be near; beyond that all are forgotten, and logged again."""
 SMALLER_GRACE_US: Final = 30_000_000
-"""For so long of the hub's time another node may declare a smaller quota before it is told of."""
+"""For so long of the hub's time another node may declare a smaller quota before that is logged."""
 KEYS_TOLD_MAX: Final = 100
 DURATIONS_TOLD_MAX: Final = 1000
 """Between two looks of the dispatcher; newer ones take the place of older ones."""
@@ -162,7 +162,7 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:
-        """Count what is beyond the capacity, as far as it is more than was counted before."""
+        """Count the cost beyond the capacity, as far as it is more than was counted before."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

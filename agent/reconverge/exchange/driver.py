@@ -59,7 +59,7 @@ IDLE_S: Final = 3600.0
 BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
-"""A hub that comes and goes is told of so many times in so long; what the log leaves out is counted in `stats`."""
+"""A hub that comes and goes is logged so many times in so long; `stats` counts the rest."""
 CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
 TURN_S: Final = TURN_NS / SECOND_NS
@@ -92,7 +92,7 @@ class ExchangeDriver(Ownership):
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
-        """By how much an exchange, or getting over a bug, may delay the next look at what is due."""
+        """By how much an exchange, or getting over a bug, may delay the next look at due work."""
         self._hub_name = hub_name
         self._hub = hub
         """None for a node that is alone, which exchanges nothing."""
@@ -111,7 +111,7 @@ class ExchangeDriver(Ownership):
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
-        """A caller wants the round in progress to look at what is due."""
+        """A caller wants the round in progress to look at due work."""
         self._nudge: Callable[[], object] | None = None
         """Has the round in progress look at once, by a write to its loop's pipe."""
         self._asked_ns: list[int] = []
@@ -131,11 +131,11 @@ class ExchangeDriver(Ownership):
         self._reconnects = False
         """The connections may have names that a copy of this process has, too."""
         self._look_by_ns: int | None = None
-        """When, by the machine's clock, the driver will have looked at what is due, unless something holds it up."""
+        """When, by the machine's clock, the driver will have looked at due work, unless something holds it up."""
 
     @property
     def overdue_s(self) -> float:
-        """For how long the runner should have looked at what is due, and has not."""
+        """For how long the runner should have looked at due work, and has not."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -165,7 +165,7 @@ class ExchangeDriver(Ownership):
     async def rest(self, woken: Callable[[], bool]) -> None:
         """Lets the loop go on until the next exchange should begin, or `wake` is called.
 
-        `woken` says whether it has been already.
+        `woken` returns whether it has been already.
         """
         self._note_calls()
         if not woken():
@@ -175,7 +175,7 @@ class ExchangeDriver(Ownership):
         """Make every exchange that is due, different shards' side by side. Raises nothing but cancellation.
 
         While some shards have yet to answer, the others go on as they become due, so that a slow one delays no other;
-        until `going_on` says no.
+        until `going_on` returns False.
         """
         try:
             if self._is_relied_on:
@@ -212,7 +212,7 @@ class ExchangeDriver(Ownership):
                 nudge()
 
     def _note_calls(self) -> None:
-        """The round in progress looks at what is due now, and so at all that callers want."""
+        """The round in progress looks at due work now, and so at all that callers want."""
         self._note_asks()
         self._called = False
 
@@ -423,7 +423,7 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """The runner does not look at what is due for so long: decisions need not start another one meanwhile."""
+        """The runner does not look at due work for so long: decisions need not start another one meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
@@ -440,7 +440,7 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Make one exchange; whatever goes wrong is told to the syncer. Returns whether that got the node anywhere."""
+        """Make one exchange; the syncer hears of any failure. Returns whether that got the node anywhere."""
         await self._let_askers_look(syncer)
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
@@ -474,7 +474,7 @@ class ExchangeDriver(Ownership):
             try:
                 syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
             except Exception as error:
-                # A bug of our own, past every check. What was under way is said again, and the next exchange tried.
+                # A bug of our own, past every check. The batch under way is sent again, and the next exchange tried.
                 syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
                 raise
             self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)

@@ -1,4 +1,4 @@
-"""Which runner owns the exchanges of an agent: one at a time, whatever is interrupted where."""
+"""Which runner owns the exchanges of an agent: one at a time, through any interruption."""
 
 # Theory of operation.
 #
@@ -34,7 +34,7 @@ class Runner(Protocol):
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver is told however it ends, so that decisions may rely on its looking by itself."""
+        """Whether the driver hears of each way in which it ends, so that decisions may rely on its own looks."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Ownership:
         self._claims: dict[int, Runner] = {}
         """The runner that owns the exchanges, by how many there were before it."""
         self.stops = 0
-        """How often all runners were told to stop, those among them that have not begun yet and may be unknown."""
+        """How often all runners were asked to stop, those among them that have not begun yet and may be unknown."""
 
     @property
     def owner(self) -> Runner | None:

@@ -66,7 +66,7 @@ async def _answer(question: Callable[[Hub], Awaitable[T]], future: Future[T], hu
         future.set_result(await asyncio.wait_for(question(hub), timeout_s))
     except TimeoutError:
         _fail(future, HubUnavailable("timeout", f"no answer within {timeout_s:g} s"))
-    except Exception as error:  # noqa: BLE001  # the question's caller is told, and the exchanges go on
+    except Exception as error:  # noqa: BLE001  # the question's caller hears of it, and the exchanges go on
         _fail(future, error)
 
 

@@ -37,7 +37,7 @@ _NONE: Final = frozenset[int]()
 
 
 class Intervals:
-    """The moments at which what is exchanged at each interval is due. Most agents have one interval."""
+    """The moments at which the exchanges of each interval are due. Most agents have one interval."""
 
     def __init__(self, intervals_ns: tuple[int, ...], due_ns: int) -> None:
         self._known = intervals_ns
@@ -67,7 +67,7 @@ class Intervals:
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """When the first of some intervals is over; whatever is not known is due with the first of all."""
+        """When the first of some intervals is over; an unknown one is due with the first of all."""
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
@@ -90,7 +90,7 @@ class Intervals:
 class Pacing:
     """The sync intervals in force: of each limit by its name, and of the agent under the name `None`.
 
-    `tables_of` knows a limit's tables, `told` is called when an interval has changed.
+    `tables_of` knows a limit's tables, `told` is called after a change of an interval.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Pacing:
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[Pace | None]:
-        """The layers of one pace; a limit says none itself at first, and goes by the agent's."""
+        """The layers of one pace; a limit has none itself at first, and goes by the agent's."""
         return self._paces.setdefault(limit, Layered(None))
 
     def _take(self, limit: str | None, pace: Pace | None) -> None:

@@ -53,10 +53,10 @@ learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """But at least this many times per lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
-"""Of several shards, those that were never told anything hear of a node so often: they have nothing of its to lose."""
+"""Of several shards, those that never got a report hear of a node so often: they have nothing of its to lose."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
-"""For so long a hub counts as full after it had no room for a key: longer than until it is told of that key again."""
+"""For so long a hub counts as full after it had no room for a key: longer than until that key is reported again."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 """The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
 
@@ -91,7 +91,7 @@ class SyncerStats:
     """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite
     without a hub."""
     not_taken: int = 0
-    """How often the hub had no room for a key. Such a key goes by the cold rule of its policy, and is told of again."""
+    """How often the hub had no room for a key. Such a key goes by its policy's cold rule, and is reported again."""
     hub_full: bool = False
     """The hub had no room for a key lately."""
 
@@ -114,7 +114,7 @@ class Syncer:
         self._answered = False
         """The hub has answered to the current name."""
         self._involved = len(kernel.shards) == 1
-        """This is the only shard, or has been told anything."""
+        """This is the only shard, or has got a report."""
         self._lapsed = False
         """The last lease is over, and the hub has yet to hear of the new name."""
         self.renounced = False
@@ -173,7 +173,7 @@ class Syncer:
 
     @property
     def told(self) -> bool:
-        """Whether requests were told of an answer, and have not looked at it yet."""
+        """Whether requests have an answer, and have not looked at it yet."""
         return bool(self._shard.told)
 
     def note_turn(self, now_ns: int) -> None:
@@ -222,7 +222,7 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """The runner is at work, and asks anew what is due before it sleeps: decisions need not wake it."""
+        """The runner is at work, and asks again for due work before it sleeps: decisions need not wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
@@ -231,7 +231,7 @@ class Syncer:
         Until the next exchange is due. After one in which decisions had something to say, until another could begin: as
         they go on, what they want next is seen then, and none of them has to wake the runner.
         """
-        self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before it is looked what is due
+        self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before the look at due work
         looks_ns = self.due_ns(now_ns)
         if self._hurried and now_ns < self._begins_ns < looks_ns:
             return self._begins_ns
@@ -259,7 +259,7 @@ class Syncer:
         self._hasten = True  # and no more, as the driver may be just about to look
 
     def attend(self, until_ns: int) -> None:
-        """The runner will ask again what is due, at `until_ns` at the latest if it is still there."""
+        """The runner will ask again for due work, at `until_ns` at the latest if it is still there."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_lines(self, now_ns: int) -> None:
@@ -535,7 +535,7 @@ class Syncer:
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
-        """The last word has been heard: whatever comes now, comes from a new node."""
+        """The last word has been heard: later reports come from a new node."""
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False

@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Say the last words and stop; what is not said within `timeout_s` is left unsaid."""
+        """Say the last words and stop; the part that takes longer than `timeout_s` is left unsaid."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""The runner that is a thread: it exchanges beside the application, of whatever kind that is."""
+"""The runner that is a thread: it exchanges beside an application of any kind."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ThreadRunner:
                 self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
-        """Exchange until told to stop; what fails as a whole is begun again."""
+        """Exchange until a request to stop; a failed run is begun again."""
         exchanges = self._exchanges
         while not exchanges.claim(self):
             owner = exchanges.owner
@@ -132,7 +132,7 @@ class ThreadRunner:
             self._wait_for_stop(pause_s)
 
     def _wait_for_stop(self, pause_s: float) -> None:
-        """Let so much time pass, whatever rings meanwhile, unless it is a request to stop."""
+        """Let so much time pass, unless a request to stop comes meanwhile."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
             self._waker.wait(left_ns / SECOND_NS)

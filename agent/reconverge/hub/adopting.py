@@ -10,13 +10,13 @@ class HubData(NamedTuple):
 
     hub_us: int
     incarnation: str
-    """Empty as long as no node has told anything."""
+    """Empty as long as no node has reported anything."""
     lost: bool
     """A node has shown that there were other data before these."""
     begun_us: int
     """When these data began, if others may have been lost then; 0 if that is ruled out, or the loss was adopted."""
     told_us: int
-    """Until when nodes may still be telling what they know of the data from before; 0 where nothing is to be told."""
+    """Until when nodes may still report the data from before; 0 where there is nothing to report."""
     nodes: int
     """How many live nodes have reported."""
     adopted: int

@@ -28,9 +28,9 @@
 # compares them once and for all, and nothing has to be worked out again when the time is asked for.
 #
 # If two samples contradict each other (offsets further apart than both errors together), one of the clocks has jumped.
-# Then the newest is right and all others are void. Callers are told, and carry their counts over to the new numbers.
+# Then the newest is right and all others are void. Callers hear of it, and carry their counts over to the new numbers.
 #
-# What is not found out: a jump by less than the errors.
+# A jump by less than the errors is not found out.
 #
 # Sources: F. Cristian, Probabilistic clock synchronization, Distributed Computing 3, 1989; D. Mills et al., RFC 5905,
 # Network Time Protocol Version 4, section 10 (clock filter).

@@ -1,4 +1,4 @@
-"""The words in which a hub says how it is, and how to mend it."""
+"""A hub's findings about itself, with remedies."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ class Diagnosable(Protocol):
         """Say how the hub is; what cannot be checked is a finding too.
 
         Promises: nothing that any agent uses is touched; what was written for the check is taken away again, or
-        named in a finding; whatever state the hub is in, nothing is raised but cancellation.
+        named in a finding; in any state of the hub, nothing is raised but cancellation.
         """
         ...

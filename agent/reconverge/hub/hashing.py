@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # The problem. Keys are identities: names, addresses, tokens. The hub stores them, and so do its backups, its log of
-# slow commands and whatever listens to its traffic.
+# slow commands and programs that listen to its traffic.
 #
 # Why a plain hash is not enough. There are few enough addresses and clients to hash them all and compare. With a secret
 # that only the nodes have, the hub can neither compute a hash nor tell whether a guess is right.
@@ -52,7 +52,7 @@ MARK_EVERY_NS: Final = 600 * SECOND_NS
 MARK_RETRY_NS: Final = 10 * SECOND_NS
 """How long after a failure a node tries again."""
 MARK_KEPT_S: Final = 3600.0
-"""How long a mark stays that no node renews: so long the nodes take to be told of a new secret without an error."""
+"""How long a mark stays that no node renews: so long the nodes take to get a new secret without an error."""
 
 
 class KeyHasher:

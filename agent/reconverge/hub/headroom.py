@@ -41,7 +41,7 @@ SLACK_FADING_ASKED: Final = 0.9
 SLACK_ASKED: Final = 0.0
 """and nothing of a fixed window: at its end what others hold unused is lost."""
 HEADROOM_FRACTION: Final = 0.04
-"""The fraction of what is left that a node may hold beyond what it has used, whatever it expects."""
+"""The fraction of the rest that a node may hold beyond its use, whichever use it expects."""
 OVERDRAFT_FRACTION: Final = 0.01
 """The fraction of the capacity that a node's overdraft may be; with the headroom that makes a twentieth."""
 
@@ -56,7 +56,7 @@ def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
-    """How much of what is left a node may hold unused; at least one request."""
+    """The part of the rest that a node may hold unused; at least one request."""
     return max(need, unit, HEADROOM_FRACTION * left)
 
 

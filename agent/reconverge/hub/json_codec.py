@@ -26,12 +26,12 @@ from reconverge.hub.report import (
 from reconverge.limit.limit import KNOWN_ALGORITHMS
 
 CELLS_MAX: Final = 256
-"""No node says more in one batch."""
+"""No node reports more in one batch."""
 LIMITS_MAX: Final = 65_536
 
 
 class Malformed(ValueError):
-    """Raised when a value is not what was to be read; nothing has been done with any part of it."""
+    """Raised for a value of another kind than expected; nothing has been done with any part of it."""
 
 
 class _NamedTotals(NamedTuple):

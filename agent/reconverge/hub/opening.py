@@ -30,7 +30,7 @@ def open_hubs(
     odd_cell: OddCell = first_odd_cell,
     hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Where `hub` says, and if that fails at `fallback`; see `two_hubs`. Raises InvalidSetting.
+    """Opens `hub`, and `fallback` for when that fails; see `two_hubs`. Raises InvalidSetting.
 
     With a `hasher` both see hashes in place of keys.
     """

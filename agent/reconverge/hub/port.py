@@ -29,7 +29,7 @@ class Hub(Protocol):
 
     Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that
     exchanging twice, late or out of order is harmless; the lines it grants for a key never sum to more than the
-    capacity; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    capacity; each failure is raised as `HubUnavailable`.
     Does not promise: that a batch which failed was not merged, or will not be yet; that the totals are fresh.
 
     One hub object serves one event loop at a time, and one process.
@@ -57,10 +57,10 @@ class Hub(Protocol):
 class SettingsStore(Protocol):
     """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
 
-    Promises: what was posted last is what is read, until it has been kept for its time, another is posted, or the hub
+    Promises: the last post is read, until it has been kept for its time, another is posted, or the hub
     loses its data; reading it again and again is cheap; what is longer than `bytes_max` does not reach the reader's
-    memory, if that can be helped; whatever goes wrong is raised as `HubUnavailable` and nothing else.
-    Does not promise: that what is read was posted by an authorized publisher. It is signed, and readers verify that.
+    memory, if that can be helped; each failure is raised as `HubUnavailable`.
+    Does not promise: that an authorized publisher has posted it. It is signed, and readers verify that.
 
     A broker whose retained messages come by themselves has `read` return the newest that has come.
     """
@@ -87,8 +87,8 @@ class ContractStore(Protocol):
     Promises: `swap_index` replaces the index whole and only if it is still what the caller has read, so that of two
     changes at once one fails; a page that was put is read as it was put, until it has been kept for its time, or the
     hub loses its data; what is longer than `bytes_max` does not reach the reader's memory, if that can be helped;
-    whatever goes wrong is raised as `HubUnavailable` and nothing else.
-    Does not promise: that what is read was put by an authorized publisher, or is what its digest says. The index is
+    each failure is raised as `HubUnavailable`.
+    Does not promise: that an authorized publisher has put it, or that it fits its digest. The index is
     signed and names the digests, and readers verify both.
     """
 
@@ -142,7 +142,7 @@ class IndexHints(Protocol):
 class ContractHints(Protocol):
     """A hub that keeps contracts and pushes a hint when the index has changed; not every hub need be one.
 
-    Promises: whatever goes wrong is raised as `HubUnavailable` and nothing else; listening needs nothing of the hub's
+    Promises: each failure is raised as `HubUnavailable`; listening needs nothing of the hub's
     own connections, and goes on while these are closed. Does not promise: that a hint comes, or comes once, or comes in
     time, or that anything has changed. Readers look for themselves, and hints only say when.
     """
@@ -158,8 +158,7 @@ class Region(Protocol):
 
     Promises: the lines it grants for a key sum to at most the region's own part and what is lent at that moment; what
     is said to be held is no less than what nodes hold beyond their own part; of one lender's loans the newest count,
-    so that lending twice, late or out of order is harmless; whatever goes wrong is raised as `HubUnavailable` and
-    nothing else.
+    so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`.
     Does not promise: to remember loans for longer than they last, or when it loses its data.
     """
 
@@ -193,7 +192,7 @@ class UsageLedger(Protocol):
     the sum of what all accounts have said of it last; an event, once issued, is issued again with the same number and
     the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total; rows that
     are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than is kept, are refused, and the answer
-    names them. Whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    names them. Each failure is raised as `HubUnavailable`.
     Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
     """
 
@@ -227,7 +226,7 @@ class UsageLedger(Protocol):
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """Count what is recorded up to the end of that period as late from now on. Raises HubUnavailable.
+        """Count records up to the end of that period as late from now on. Raises HubUnavailable.
 
         Returns whether the period is over by the hub's clock; nothing is done if not.
         """
@@ -254,7 +253,7 @@ class AddressLedger(Protocol):
     """A ledger that knows from how many addresses identities come to all nodes together; not every one need be.
 
     Promises: a register of an identity's sketch keeps the highest rank that any node has told of it in that hour, so
-    that a report which is repeated or late changes nothing else. Whatever goes wrong is raised as `HubUnavailable`.
+    that a report which is repeated or late changes nothing else. Each failure is raised as `HubUnavailable`.
     Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
     after that.
     """
@@ -267,7 +266,7 @@ class AddressLedger(Protocol):
         ...
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """Merge what a node says; returns how many identities there was no room for. Raises HubUnavailable."""
+        """Merge a node's report; returns how many identities there was no room for. Raises HubUnavailable."""
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
@@ -293,8 +292,7 @@ class KeyReader(Protocol):
 
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
-    node whose lease is over may have used counts as used; whatever goes wrong is raised as `HubUnavailable` and nothing
-    else.
+    node whose lease is over may have used counts as used; each failure is raised as `HubUnavailable`.
     Does not promise: what nodes have charged since their last report, which is at most what `lines` says and their
     overdrafts; that the key is told apart from one that no node has used; that the answer is true any more when it
     arrives. Nothing may be admitted by it.
@@ -316,7 +314,7 @@ class Adoptable(Protocol):
 
     Promises: nothing is changed in other data than those that are named, nor while nodes may still be telling what they
     know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what live
-    nodes have told stays known; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    nodes have told stays known; each failure is raised as `HubUnavailable`.
     Does not promise: that strict limits hold. What departed nodes had used before the loss, and what nodes use that
     are cut off, may be admitted once more, and that is the price.
     """
@@ -345,7 +343,7 @@ class Eraser(Protocol):
     Promises: an order that was left is read by all until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer
     ones, or the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no
     node whose lease runs has told of it and not forgotten it; a key is dropped whole, and with it what was used; all
-    that bears other names stays as it is; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    that bears other names stays as it is; each failure is raised as `HubUnavailable`.
     Does not promise: that a key does not come back. A node that has yet to hear of the order may tell of it again.
     """
 
@@ -380,7 +378,7 @@ class Eraser(Protocol):
 
 @runtime_checkable
 class UsageEraser(Protocol):
-    """A ledger from which an account can take back what it has told; not every ledger need be one."""
+    """A ledger from which an account can take back its reports; not every ledger need be one."""
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """Count as if the account had said nothing of these rows, of which there are at most about BATCH_ROWS_MAX.
@@ -395,7 +393,7 @@ class KeyMarker(Protocol):
     """A hub at which nodes leave a mark of the secret with which they hash keys; not every hub need be one.
 
     Promises: of nodes with different marks all but those of one are told of another mark, as long as a node renews that
-    one; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    one; each failure is raised as `HubUnavailable`.
     Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
     """
 
@@ -413,7 +411,7 @@ class SnapshotBoard(Protocol):
 
     See `hub/board.py`. Promises: a snapshot is taken only while a console is open; the newest of a name is what is
     read, whole, until it has been kept for its time; of one name more than `SNAPSHOTS_MAX` none is taken; looking
-    whether a console is open is cheap; whatever goes wrong is raised as `HubUnavailable` and nothing else.
+    whether a console is open is cheap; each failure is raised as `HubUnavailable`.
     Does not promise: that a snapshot comes from a node, or is true; to remember anything when it loses its data.
     """
 

@@ -27,7 +27,7 @@ class KeyReading(NamedTuple):
     free: int
     """The part that is granted to no node."""
     capacity: int
-    """The smallest among the live nodes and the reader's own, with what is lent to the region."""
+    """The smallest among the live nodes and the reader's own, with the loans to the region."""
     nodes: int
     """How many live nodes have reported this key, and have not forgotten it."""
     free_us: int
@@ -42,5 +42,5 @@ class KeyReadings(NamedTuple):
 
     hub_us: int
     incarnation: str
-    """Empty as long as no node has told anything."""
+    """Empty as long as no node has reported anything."""
     keys: tuple[KeyReading, ...]

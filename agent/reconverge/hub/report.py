@@ -1,7 +1,7 @@
 """Messages of a node and the hub in one exchange.
 
 Amounts are whole numbers of cost, or of thousandths where the name says `_milli`; moments are microseconds of the
-hub's clock. All of them are absolute: saying the same twice says nothing new.
+hub's clock. All of them are absolute: a repeated message changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLOATS = 2**30
 charged since the last report belongs into the hub's own bucket, and so does `previous`, which is what has drained since
 of what it gives back."""
 WAITING_MAX = FLOATS - 1
-"""The largest cost that is told to wait."""
+"""The largest waiting cost in a report."""
 
 
 class Status(IntEnum):
@@ -201,7 +201,7 @@ def _is_rows(kind: type) -> bool:
 
 
 class Batch(NamedTuple):
-    """Everything one node says in one exchange with one shard of the hub."""
+    """All that one node reports in one exchange with one shard of the hub."""
 
     node: str
     """New for every start of a process, for every fork, and after every lease that ended."""
@@ -311,7 +311,7 @@ report_row: Final = cast(
 
 
 def report_of_row(key: str, row: Sequence[int]) -> CellReport:
-    """The report about a key whose row says these numbers."""
+    """The report about a key, of its row of numbers."""
     epoch, reset_us, limit, *others = row
     return CellReport._make((limit, key, epoch, *others, reset_us))
 
@@ -341,7 +341,7 @@ class Wish(NamedTuple):
     fades_us: int
     """For how long what a node may hold or use now can count, beside its lease."""
     heard_us: int
-    """When a node told of the cell last."""
+    """When a node reported the cell last."""
 
 
 class Wishes(NamedTuple):
@@ -349,7 +349,7 @@ class Wishes(NamedTuple):
 
     hub_us: int
     incarnation: str
-    """Empty as long as no node has told anything."""
+    """Empty as long as no node has reported anything."""
     lease_us: int
     """The longest of the region's nodes."""
     wishes: tuple[Wish, ...]

@@ -37,7 +37,7 @@ EVENTS_MAX: Final = 500
 SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub remembers an account that is silent or gone; a message is later than that by no network."""
 LOAD_KEPT_US: Final = 120 * 1_000_000
-"""A node that has told no load for so long counts as gone. A new account's first batch has the hub forget those."""
+"""A node that has reported no load for so long counts as gone. A new account's first batch has the hub forget those."""
 REGISTERS: Final = 256
 """Bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve the error."""
 SKETCHES_MAX: Final = 5000
@@ -119,7 +119,7 @@ class NodeLoad(NamedTuple):
     requests_per_s: float
     cost_per_s: float
     at_us: int
-    """When it said so, by the hub's clock; 0 in what a node says."""
+    """When it reported that, by the hub's clock; 0 in a node's report."""
 
 
 class UsageBatch(NamedTuple):
@@ -185,7 +185,7 @@ class AddressReport(NamedTuple):
 
 
 class UsageEvent(NamedTuple):
-    """One exported piece of usage: what was used under a key in a period beyond what the events before it say."""
+    """One exported piece of usage: the usage under a key in a period beyond that of the events before it."""
 
     period: Period
     key: UsageKey

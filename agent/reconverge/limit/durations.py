@@ -16,7 +16,7 @@ _ISO: Final = re.compile(
 
 
 def seconds_of_iso(text: str) -> float:
-    """The seconds that an ISO 8601 duration stands for. Raises ValueError, and says what is wrong."""
+    """The seconds that an ISO 8601 duration stands for. Raises ValueError, which describes the mistake."""
     found = _ISO.fullmatch(text)
     if found is None:
         raise ValueError(

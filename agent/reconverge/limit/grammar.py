@@ -52,7 +52,7 @@ class Quota:
     position: int
     warmup_s: float | None = None
     slots: bool = False
-    """Whether it limits what is in progress; the window is 0 then."""
+    """Whether it limits work in progress; the window is 0 then."""
     lease_s: float | None = None
 
 
@@ -67,7 +67,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
     """Read all quotas of a limit string, at least one.
 
     Raises:
-        InvalidLimit: the text cannot be read; it says where and what was expected.
+        InvalidLimit: the text cannot be read; it tells where, and what was expected.
     """
     if not isinstance(text, str):
         raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")

@@ -109,13 +109,13 @@ class Limit:
     refused as well, by this quota or by another of the same limit, so that a client that goes on asking stays out.
     `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
 
-    `align` says where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
+    `align` is where fixed windows begin: "clock", at multiples of the window; "first-hit", each with the first charge
     after the one before; "calendar", with the day, week, month or year of `timezone` (an IANA name), which the windows
     of 1, 7, 30 and 360 days then stand for. Of buckets, `initial` says how much a new key may use at once, by default
     the capacity, and `refill` how the quota comes back: "greedy", steadily, or "interval", all of it at each multiple
     of the window.
 
-    `concurrency` limits what is in progress and not a rate: `quota` is the number of slots, there is no window, and
+    `concurrency` limits work in progress and not a rate: `quota` is the number of slots, there is no window, and
     `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. Written as a limit
     string, that is `20 in flight` or `20 concurrent lease 10s`.
 
@@ -289,7 +289,7 @@ class Limit:
 
     @property
     def capacity(self) -> int:
-        """The most that can be admitted at once: what `nominal` says, and what `soft` adds to it."""
+        """The most that can be admitted at once: `nominal`, and the part that `soft` adds to it."""
         soft = floor(self.nominal * Fraction(str(self.soft))) if self.soft else 0  # 0.1 is a tenth, as it is written
         return self.nominal + soft
 
@@ -326,7 +326,7 @@ class Limit:
 
     @property
     def slots(self) -> bool:
-        """Whether this limits what is in progress, so that what is charged is given back when the work ends."""
+        """Whether this limits work in progress, so that charges are given back when the work ends."""
         return self.algorithm == CONCURRENCY
 
     @property
@@ -387,7 +387,7 @@ class Limit:
         as `slices` or `align`.
 
         Raises:
-            InvalidLimit: the text cannot be read (it says where), or it joins several quotas.
+            InvalidLimit: the text cannot be read (it tells where), or it joins several quotas.
         """
         quota, *others = parse_quotas(text)
         if others:
@@ -402,7 +402,7 @@ class Limit:
     def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
         """Read all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
 
-        Raises InvalidLimit, and says where.
+        Raises InvalidLimit, with the place.
         """
         return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
 
@@ -437,7 +437,7 @@ class Limit:
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
-        """The algorithm, and what is not as usual about it."""
+        """The algorithm, and its unusual settings."""
         said = [self.algorithm]
         if self.slices is not None:
             said.append(f"{self.slices} slices")
@@ -459,7 +459,7 @@ class Limit:
 
 
 def _written(window_ns: int) -> str:
-    """A window as a limit string says it; no limit string can say parts of a millisecond."""
+    """A window as a limit string writes it; no limit string has parts of a millisecond."""
     if window_ns % SECOND_NS == 0:
         return f"{window_ns // SECOND_NS}s"
     milliseconds, rest_ns = divmod(window_ns, MILLISECOND_NS)

@@ -14,7 +14,7 @@ from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import CONCURRENCY, Limit
 
 TIER: Final = "@"
-"""Between the name of a limit and what one plan of contracts says of it, in the name of that quota."""
+"""Between the name of a limit and the terms of one plan of contracts, in the name of that quota."""
 QUOTAS_MAX: Final = 16
 """Of one limit. Each is decided about in every request."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
@@ -37,7 +37,7 @@ def quotas_of(
 
     Raises:
         InvalidLimit: a quota or its name cannot be used, or two have the same name.
-        InvalidSetting: a setting contradicts what the limit says itself.
+        InvalidSetting: a setting contradicts the limit itself.
     """
     check_name(name)
     limits = _limits(limit, algorithm)
@@ -61,7 +61,7 @@ def quotas_of(
 
 
 def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
-    """A limit on what is in progress, of a number of slots, a limit string or a `Limit`. Raises InvalidLimit."""
+    """A limit on work in progress, of a number of slots, a limit string or a `Limit`. Raises InvalidLimit."""
     if isinstance(limit, int) and not isinstance(limit, bool):
         return Limit(limit, algorithm=CONCURRENCY, lease=lease)
     if isinstance(limit, str):
@@ -103,7 +103,7 @@ def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
 
 
 def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
-    """The limit with what is said beside it, unless that contradicts it."""
+    """The limit with the settings beside it, unless these contradict it."""
     changes = {field: value for field, value in settings.items() if value is not None}
     for field, value in changes.items():
         said = getattr(limit, field)

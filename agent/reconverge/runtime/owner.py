@@ -42,7 +42,7 @@ def this_loop() -> Owner:
 
 
 def this_process() -> Owner:
-    """This process, whatever loops it has."""
+    """This process, with all of its loops."""
     return Owner(os.getpid())
 
 
@@ -69,8 +69,8 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 class Owned(Generic[T]):
     """Makes the thing anew for every owner that asks for it, and leaves alone those of others.
 
-    `left` is told of each that is left alone, and whether it is the parent's, of which this process is a fork. `whose`
-    names the owner that asks: by default a process and an event loop in it.
+    `left` is called with each that is left alone, and whether it is the parent's, of which this process is a fork.
+    `whose` names the owner that asks: by default a process and an event loop in it.
     """
 
     def __init__(

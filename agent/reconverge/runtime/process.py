@@ -52,7 +52,7 @@ LAST_WORDS_S: Final = 2.0
 LAST_WORDS_BESIDE_S: Final = 30.0
 """The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
 SIGTERM_GRACE_S: Final = 5.0
-"""The longest that a process lives on after SIGTERM, whatever its threads do."""
+"""The longest that a process lives on after SIGTERM, with any work on its threads."""
 LOOP_GRACE_S: Final = 0.5
 """How long an event loop of the main thread has to end by itself after SIGTERM; it is interrupted then."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
@@ -77,7 +77,7 @@ class Stoppable(Protocol):
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
 _told_pid = 0
-"""The process that SIGTERM has told to end already."""
+"""The process that SIGTERM has asked to end already."""
 _asked_pid = 0
 """The process whose event loop is asked to end, and has not come to that yet."""
 _held_back_pid = 0

@@ -210,7 +210,7 @@ class Section:
     def run(self, function: Callable[[], T], *, waits: bool = True) -> T:
         """Call a function in the section; waits while another thread is in it.
 
-        A caller for which that thread may be waiting in turn says that it does not wait: the function is then called
+        A caller for which that thread may be waiting in turn tells that it does not wait: the function is then called
         although another thread is in the section.
         """
         if self.entered():

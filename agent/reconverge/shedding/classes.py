@@ -82,7 +82,7 @@ class TrafficClasses:
         return rank
 
     def rank_of(self, request: Any, method: str, field: str | None) -> int:
-        """The place of a request's class, by the function, else by its method and what its header field says.
+        """The place of a request's class, by the function, else by its method and its header field.
 
         A field with an unknown name is ignored: it comes from a client. Raises InvalidSetting for an unknown name that
         the function returns.

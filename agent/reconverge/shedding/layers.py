@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
-"""The request was answered, and how long that took says something about the load."""
+"""The request was answered, and its duration tells something about the load."""
 DROPPED: Final = "dropped"
 """It ran into a timeout, or what it called refused it for its own load."""
 IGNORED: Final = "ignored"
-"""It was cancelled, or failed for another reason: how long it took says nothing."""
+"""It was cancelled, or failed for another reason: its duration tells nothing."""
 
 
 class Arrival:
@@ -52,7 +52,7 @@ class Refusal:
     quotas: Mapping[str, Limit] | None = None
     """Of such a layer: its quotas, by name."""
     concurrent_max: int | None = None
-    """Of a layer that counts what is in progress: how much may be."""
+    """The most requests in progress, of a layer that counts them."""
 
 
 class InProgress(NamedTuple):
@@ -68,7 +68,7 @@ class InProgress(NamedTuple):
 class Ticket(Protocol):
     """A layer's record of a request that it has admitted. One of the two is called, once; more calls do nothing.
 
-    A ticket of a layer that counts what is in progress may have an attribute `in_progress`, for the fields of the
+    A ticket of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
 
     A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a

@@ -123,7 +123,7 @@ class Stack:
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: what was counted is the parent's."""
+        """In a forked child: the counts are the parent's."""
         self._begin_counting()
         self._apply()
 
@@ -173,7 +173,7 @@ class Stack:
         """Decide about one request. An admission that is true has to be finished, which a `with` block does.
 
         `traffic_class` is by default the least important one. Raises InvalidSetting for a class that is not there, and
-        whatever a layer raises, such as InvalidKey; nothing is held then.
+        the error of a layer, such as InvalidKey; nothing is held then.
         """
         names = self.classes.names
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
@@ -229,7 +229,7 @@ class Stack:
             self._lost.append((self._now() + DROPPED_NS, admission))
 
     def _end_lost(self) -> None:
-        """Finish what was dropped and never finished, and say so once."""
+        """Finish admissions that were dropped and never finished, and log that once."""
         now_ns = self._now()
         while self._lost:
             try:

@@ -51,7 +51,7 @@ class AddressReports:
     async def tell(self, ask: Ask, *, losses: int) -> None:
         """Tell what has risen, and all of it if the hub has lost its data once more, which it has so often by now.
 
-        Raises what `ask` raises; what was not told by then stays to be told.
+        Raises what `ask` raises; the rest stays to be reported.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:
@@ -78,7 +78,7 @@ class AddressReports:
             book.give_back(risen)
 
     def turn_hour(self) -> None:
-        """Begin another book when the hour is over, after the last one was told."""
+        """Begin another book when the hour is over, after the last one was reported."""
         hour, book = self._hour_now(), self._meter.addresses
         if hour != self._hour:
             self._hour = hour

@@ -1,4 +1,4 @@
-"""One round of telling the hub what a meter has counted, on whatever thread it runs."""
+"""One round of telling the hub what a meter has counted, on any thread."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class UsageDriver:
         self.answered = 0
         """Batches that were answered."""
         self.failures: Counter[str] = Counter()
-        """How often the hub could not be told, by class."""
+        """Failed reports, by class."""
         self.addresses = AddressReports(meter, ledger, clock)
         self.start_over()
 
@@ -150,7 +150,7 @@ class UsageDriver:
         return False
 
     async def _erase(self) -> bool:
-        """Forget whatever identity is to be erased, before anything is told; returns whether the hub has answered."""
+        """Forget the identities that are to be erased, before any report; returns whether the hub has answered."""
         if self._orders is None:
             return True
         try:

@@ -42,7 +42,7 @@ class UsageErasing:
         self._here.append(is_named)
 
     async def obey(self, ledger: object, reports: UsageReports) -> None:
-        """Forget what is to be erased. Raises HubUnavailable; the next time goes on from there."""
+        """Forget the identities that are to be erased. Raises HubUnavailable; the next time goes on from there."""
         while self._here:
             self._erase(reports, self._here.popleft())
         if isinstance(self._hub, Eraser):

@@ -1,4 +1,4 @@
-"""Counts what was charged on this node, by identity, limit, route and minute."""
+"""Counts the charges of this node, by identity, limit, route and minute."""
 
 # Theory of operation.
 #
@@ -36,7 +36,7 @@ ROWS_MAX: Final = 10_000
 ROUTES_MAX: Final = 200
 """An application has so many routes; more of them mean that paths are taken for routes."""
 OTHERS_MAX: Final = 1000
-"""Limits that are told apart among OTHERS; contracts have at most so many."""
+"""Limits that are counted apart among OTHERS; contracts have at most so many."""
 COST_MAX: Final = QUOTA_MAX
 """The largest cost of one request, as limits have it. Sums of a period are exact up to 2**53."""
 
@@ -56,12 +56,12 @@ class Taken(NamedTuple):
 
 
 class Meter:
-    """Counts what was charged on this node. Threads, signal handlers and greenlets may share it.
+    """Counts the charges of this node. Threads, signal handlers and greenlets may share it.
 
     Args:
         clock: whose minutes it counts by, in UTC.
-        rows_max: identities times limits times routes that are told apart within one minute.
-        routes_max: routes that are told apart.
+        rows_max: identities times limits times routes that are counted apart within one minute.
+        routes_max: routes that are counted apart.
 
     Raises:
         InvalidSetting: a bound is less than 1.
@@ -81,7 +81,7 @@ class Meter:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child: what was counted is the parent's."""
+        """In a forked child: the counts are the parent's."""
         self._minutes: dict[int, _Rows] = {}
         self._routes: dict[str, str] = {}
         self._companions = 0
@@ -92,9 +92,9 @@ class Meter:
         """Count one request of an identity. Does no input or output.
 
         Args:
-            identity: the customer; what is counted under a longer name than 512 characters goes to "(others)".
+            identity: the customer; a charge under a longer name than 512 characters goes to "(others)".
             limit: which limit was charged.
-            cost: what was charged; negative for what is given back when a reservation is settled for less. That does
+            cost: the charge; negative for a refund when a reservation is settled for less. That does
                 not count as a request.
             route: the pattern that the request's path was found by.
             refused: the request was refused, so that `cost` was not charged.
@@ -151,7 +151,7 @@ class Meter:
     def amend(
         self, identity: str, limit: str, route: str = "", *, cost: int = 0, requests: int = 0, refused: int = 0
     ) -> None:
-        """Count a correction of what was counted before, in the minute that it is: each number may be negative.
+        """Count a correction of earlier counts, in the minute that it is: each number may be negative.
 
         A request that was admitted and then is not has requests=-1, refused=1. Raises as `add` does.
         """
@@ -178,7 +178,7 @@ class Meter:
         return taken
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forget what was counted of the identities that are named, also what was not taken yet."""
+        """Forget the counts of the named identities, also those that were not taken yet."""
         with self._lock:
             for rows in list(self._minutes.values()):
                 for key in [each for each in list(rows) if is_named(each[0])]:
@@ -194,7 +194,7 @@ class Meter:
     def _new_row(self, minute: int, identity: str, limit: str, route: str) -> list[int]:
         """The row of that key in that minute, or that of OTHERS if there is no room for it. Called under the lock.
 
-        Raises InvalidKey for what is no name.
+        Raises InvalidKey for a value that is no name.
         """
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:

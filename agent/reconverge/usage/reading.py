@@ -12,7 +12,7 @@ from reconverge.hub.usage import HOUR, NOTHING, PAGES, Counts, NodeLoad, Period,
 from reconverge.usage.addresses import MANY, unusual_of
 
 FIELDS: Final = UsageKey._fields
-"""By what totals can be told apart."""
+"""The fields by which totals can be divided."""
 TOP: Final = 10
 
 
@@ -34,7 +34,7 @@ async def totals(
         limit: of one limit alone.
 
     Raises:
-        InvalidSetting: nothing can be told apart by that.
+        InvalidSetting: totals cannot be divided by that.
         HubUnavailable: the hub does not answer.
     """
     fields = set(by)
@@ -101,6 +101,6 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
 async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
     """Returns each node's load, the busiest first, as a load balancer weighs them. Raises HubUnavailable.
 
-    A node says it with each report; one that has been silent for two minutes is left out.
+    A node sends it with each report; one that has been silent for two minutes is left out.
     """
     return sorted(await ledger.loads(), key=lambda load: -load.cost_per_s)

@@ -62,9 +62,9 @@ class UsageStats:
     answered: int
     """Batches that the hub has answered."""
     failures: dict[str, int]
-    """How often the hub could not be told, by class of failure."""
+    """Failed reports, by class of failure."""
     untold: int
-    """Keys of which something is not told yet."""
+    """Keys with counts that are not reported yet."""
     rows: int
     """Rows that are kept, of all periods."""
     overflowed: int
@@ -72,9 +72,9 @@ class UsageStats:
     folded: int
     """Rows that the hub has counted under "(others)"."""
     losses: int
-    """How often the hub had lost what this node had told it; what is kept was told again."""
+    """How often the hub had lost this node's reports; the kept ones were sent again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Rows that were never told and are lost, by kind of period."""
+    """Rows that were never reported and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
     """Identities that have come to this node from unusually many addresses in this hour, and from how many, about; see
     `reconverge.usage.from_many_addresses` for the whole fleet."""
@@ -196,7 +196,7 @@ class UsageReporter:
     def stop(self, timeout: Seconds = STOP_S) -> None:
         """Tell the hub all that was counted, and stop; waits for at most `timeout` seconds.
 
-        What takes longer than that is told beside, as long as the process lives.
+        A longer report goes on beside, as long as the process lives.
         """
         self._wanted = False
         telling = self._telling
@@ -228,7 +228,7 @@ class UsageReporter:
         await asyncio.to_thread(self.stop)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Forget what was counted here of some identities, with the next report; for `Agent.on_forget`.
+        """Forget the counts of some identities here, with the next report; for `Agent.on_forget`.
 
         With a hub that is not needed: orders to erase an identity are read there.
         """
@@ -257,7 +257,7 @@ class UsageReporter:
         )
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: what was counted, the thread and the connections are the parent's."""
+        """In a forked child: the counts, the thread and the connections are the parent's."""
         running = self.running
         self._nothing_runs()
         self.meter.start_over()

@@ -61,14 +61,14 @@ from reconverge.usage.periods import period_at, period_name, periods_of_minute
 logger = logging.getLogger("reconverge")
 
 KEPT_TOLD: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
-"""So many periods of a kind that is not exported are kept before the present one, after they were told."""
+"""So many periods of a kind that is not exported are kept before the present one, after they were reported."""
 ROWS_KEPT_MAX: Final = 400_000
 """Rows that a node keeps, of all periods: about 150 MB if they are all used. Beyond that keys that are new to a period
 are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
 
 
 class _Row:
-    """An account's own count of a key in a period, and what the hub was told of it."""
+    """An account's own count of a key in a period, and the count that the hub was told."""
 
     __slots__ = ("counts", "merged", "told")
 
@@ -80,7 +80,7 @@ class _Row:
 
 
 class UsageReports:
-    """The rows of one node. `new_name` names accounts; `kept` says what the hub keeps; `alone`, that there is no hub.
+    """The rows of one node. `new_name` names accounts; `kept` is the hub's retention; `alone` if there is no hub.
 
     One thread reports at a time; others may read `totals`.
     """
@@ -103,11 +103,11 @@ class UsageReports:
         self._alone = alone
         self._logged = LoggedOnce()
         self.losses = 0
-        """How often the hub had lost what this node had told it."""
+        """How often the hub had lost this node's reports."""
         self.told_again = 0
-        """Rows that were told again for that."""
+        """Rows that were reported again for that."""
         self.dropped: Counter[str] = Counter()
-        """Rows that were never told, by kind of period: the hub did not answer for as long as it keeps them."""
+        """Rows that were never reported, by kind of period: the hub did not answer for as long as it keeps them."""
         self.misdated: Counter[str] = Counter()
         """Rows that the hub has refused for their date, by kind of period; they count in its present period."""
         self.folded = 0
@@ -130,7 +130,7 @@ class UsageReports:
 
     @property
     def untold(self) -> int:
-        """Keys of which something is not told."""
+        """Keys with counts that are not reported."""
         return sum(len(shard.dirty) for shard in self._shards)
 
     @property
@@ -263,7 +263,7 @@ class UsageReports:
                 self._add(present, key, new, now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
-        """Let go of periods that no hub will be told of again."""
+        """Let go of periods that are not reported to any hub again."""
         for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
@@ -287,7 +287,7 @@ class UsageReports:
         self._note_dropped(period.kind, untold)
 
     def _tell_again(self, shard: int) -> None:
-        """The hub has lost what it was told: all that is kept of this shard is new to it."""
+        """Marks all that is kept of this shard as new to the hub, which has lost its data."""
         state = self._shards[shard]
         count = 0
         for period, rows in self._rows.items():
@@ -305,7 +305,7 @@ class UsageReports:
         )
 
     def _become_another(self) -> None:
-        """Another process has this account: go on under a new one, with what was not told yet."""
+        """Another process has this account: go on under a new one, with the counts that were not reported yet."""
         self.account = self._new_name()
         for rows in self._rows.values():
             for row in rows.values():
@@ -386,7 +386,7 @@ class _Shard:
         """The sequence of the last batch that was merged."""
 
     def told(self, key: UsageKey, period: Period) -> None:
-        """Nothing is to be told of that row."""
+        """Marks a row as reported."""
         periods = self.dirty.get(key, set())
         periods.discard(period)
         if not periods:

@@ -98,7 +98,7 @@ def reset(
 ) -> None:
     """Forget what a customer has used, on all nodes, and say how it stands then.
 
-    Of a limit that counts by further facts, what was counted by those of --fact. A limit that counts customers together
+    Of a limit that counts by further facts, the counts by those of --fact. A limit that counts customers together
     is forgotten for all of them. Limits whose facts are not said stay as they are, which is told.
     """
     facts = _facts(fact or [])

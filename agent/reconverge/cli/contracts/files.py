@@ -1,4 +1,4 @@
-"""`reconverge contracts validate, diff, export, schema`: what is asked of files of contracts, without a hub."""
+"""`reconverge contracts validate, diff, export, schema`: questions about files of contracts, without a hub."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FileArgument = Annotated[Path, typer.Argument(help="A YAML, JSON or TOML file.",
 
 
 def validate(file: FileArgument, as_json: JsonOption = False) -> None:
-    """Check a file of contracts; what is wrong is told with its line and field, and ends with status 2."""
+    """Check a file of contracts; a mistake is printed with its line and field, and ends with status 2."""
     document = read_file(file)
     if as_json:
         counts = {"file": str(file), "plans": len(document.plans), "customers": len(document.customers)}

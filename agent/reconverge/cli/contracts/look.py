@@ -1,4 +1,4 @@
-"""`reconverge contracts get`, `list` and `history`: what is kept at a hub, and how it came to be."""
+"""`reconverge contracts get`, `list` and `history`: the contracts at a hub, and their history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconverge.contracts.store.index import HISTORY_MAX
 def get(
     identity: IdentityArgument, hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False
 ) -> None:
-    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and says what holds then.
+    """Print the contract of a customer, as JSON; ends with status 1 if it has none, and prints the terms in force.
 
     With --json that is JSON, too: null in place of the contract.
     """
@@ -70,7 +70,7 @@ def history(
     most: Annotated[int, typer.Option(help="So many at most.", min=1, max=HISTORY_MAX, metavar="N")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the last changes, the newest first: version, moment, author, customer, what was said before and since."""
+    """Print the last changes, the newest first: version, moment, author, customer, the text before and since."""
     changes = ask_book(hub, namespace, lambda book: book.history(most=most, identity=identity))
     if as_json:
         typer.echo(json.dumps([{**asdict(each), "when": written_moment(each.when)} for each in changes], indent=2))

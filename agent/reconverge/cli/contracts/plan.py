@@ -41,7 +41,7 @@ UNTOLD_END: Final = "a recording does not tell when requests ended, and these li
 WIDTH: Final = 120
 """In characters, where there is no terminal: what is kept with a change does not depend on the machine."""
 WATCHED_EVERY: Final = 10_000
-"""After so many requests it is told how far the rehearsal is."""
+"""The progress is shown after so many requests."""
 
 FileArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="The contracts as they would be: a YAML, JSON or TOML file.", metavar="FILE")
@@ -179,7 +179,7 @@ def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
 
 
 def _on_slots(document: Document) -> Iterator[str]:
-    """The names of the limits on what is in progress."""
+    """The names of the limits on work in progress."""
     for plan in document.plans.values():
         yield from (name for name, each in plan.limits.items() if each.limit.slots)
     for customer in document.customers.values():

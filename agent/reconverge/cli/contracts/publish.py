@@ -34,7 +34,7 @@ def publish(
 ) -> None:
     """Make every node of the namespace obey a file of contracts within one sync interval.
 
-    Whatever it does not say is gone; `history` and `rollback` have it.
+    All that it does not name is gone; `history` and `rollback` have it.
     """
     said = _read(file)
     version = ask_book(

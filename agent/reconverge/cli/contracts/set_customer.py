@@ -47,7 +47,7 @@ def set_customer(
 ) -> None:
     """Put a customer on a plan; settings that are not named here are as in the plan.
 
-    A limit that is counted otherwise from now on holds beside the former one, until what was used of that has expired.
+    A limit that is counted otherwise from now on holds beside the former one, until the use of that has expired.
     """
     said: dict[str, Any] = {"plan": plan, "limits": _limits(limit or []), "note": note}
     said |= _switches(switch or [])

@@ -1,1 +1,1 @@
-"""`reconverge doctor`: what is wrong with a hub, and how to mend it."""
+"""`reconverge doctor`: the faults of a hub, and how to mend them."""

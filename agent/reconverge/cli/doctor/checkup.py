@@ -1,4 +1,4 @@
-"""Examines a hub from outside, whatever kind it is, and judges its distance by the agents' settings."""
+"""Examines a hub of any kind from outside, and judges its distance by the agents' settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reconverge doctor`: says what is wrong with a hub, and how to mend it."""
+"""`reconverge doctor`: names the faults of a hub, and how to mend them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def doctor(
 
 
 def _open(url: str, namespace: str, timeout_s: float) -> Hub | Checkup:
-    """The hub, or what is to be said if there is none to ask. Raises UnknownHub, InvalidSetting."""
+    """The hub, or the report if there is none to ask. Raises UnknownHub, InvalidSetting."""
     if scheme_of(url) == MEMORY:
         fact = f"{MEMORY}:// keeps everything in the agent's own process: there is no hub, and nothing to check"
         return Checkup([Finding("hub", Level.OK, fact)])
@@ -132,7 +132,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Fit for every terminal, whatever a URL or a server has put into it."""
+    """Fit for every terminal, with any text of a URL or a server."""
     visible = "".join(letter if letter.isprintable() else " " for letter in text)
     return visible.encode("ascii", "backslashreplace").decode()
 

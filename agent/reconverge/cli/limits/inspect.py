@@ -30,7 +30,7 @@ from reconverge.kernel import Table
 from reconverge.limit.limit import Limit
 
 KEY_BYTES_MAX = 256
-"""The longest key of an agent that says nothing else."""
+"""The longest key of an agent with default settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def inspect(
     file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a key is refused or not: by which limit, what is used, left and held, and when it is free again.
+    """Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.
 
-    The answer is for the whole fleet, as the nodes have told the hub; nothing is charged, and no node is needed.
+    The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
     Switches are not looked at: `switch` shows those that are published. `contracts explain` tells of what contracts
     count.
     """

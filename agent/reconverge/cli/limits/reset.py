@@ -28,7 +28,7 @@ def reset(
     """Forget what a key has used, on all nodes: of the limits of --file, or of each --limit.
 
     The command is a node for a moment, so say limits exactly as the nodes declare them: of quotas that differ the
-    smallest holds meanwhile. Limits on what is in progress are left alone, which is told. What contracts count,
+    smallest holds meanwhile. Limits on work in progress are left alone, with a note. What contracts count,
     `contracts reset` forgets.
     """
     if scheme_of(hub) == MEMORY:

@@ -188,7 +188,7 @@ class _Located(Protocol):
 
 
 def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
-    """Run the recording; `watch` is told again and again how far it is.
+    """Run the recording; `watch` gets the progress again and again.
 
     Raises:
         InvalidSetting: the hub is none that processes can share, or one that nodes cannot be cut off from.
@@ -327,7 +327,7 @@ def _await_readiness(nodes: list[_Node]) -> None:
 def _oversee(
     setup: Setup, nodes: list[_Node], links: Links | None, start_s: float, watch: Callable[[Progress], None]
 ) -> None:
-    """Cut and heal the wires when it is time, until all nodes have told their histories, or are gone."""
+    """Cut and heal the wires when it is time, until all nodes have sent their histories, or are gone."""
     duration_s = setup.duration_s() + setup.settle_after_s / setup.speed
     cut: frozenset[int] = frozenset()
     patience = _Patience()

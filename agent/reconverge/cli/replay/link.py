@@ -103,7 +103,7 @@ class Links:
             self._loop.call_soon_threadsafe(self._healed[node].clear)
 
     def heal(self, nodes: frozenset[int]) -> None:
-        """From now on everything passes, beginning with what was held back."""
+        """From now on everything passes, beginning with the bytes held back."""
         for node in nodes:
             self._loop.call_soon_threadsafe(self._healed[node].set)
 
@@ -169,7 +169,7 @@ async def _rounds() -> None:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
-    """Pass bytes on while the wire is whole; what was read while it was cut is held."""
+    """Pass bytes on while the wire is whole; bytes that come while it is cut are held."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             await healed.wait()
@@ -196,7 +196,7 @@ def _place() -> str:
 
 
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
-    """How to reach the hub, and what a node is told instead: the same URL with a unix socket in place of the host."""
+    """How to reach the hub, and the URL for a node: the same with a unix socket in place of the host."""
     parts = urlsplit(hub_url)
     check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")

@@ -32,7 +32,7 @@ _Item = TypeVar("_Item")
 
 
 class InvalidTrace(ReconvergeError, ValueError):
-    """Raised when a recording cannot be read; says in which file, and in which line if it is one."""
+    """Raised when a recording cannot be read; names the file, and the line if it is one."""
 
     def __init__(self, path: Path, problem: str, line: int | None = None) -> None:
         self.path = path
@@ -100,7 +100,7 @@ def read_arrivals(path: Path, nodes: int) -> list[Arrival]:
 
 
 def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
-    """The rows of a recording one after the other, parsed; at least one. A ValueError of `parse` is told with its line.
+    """The rows of a recording one after the other, parsed; at least one. A ValueError of `parse` gets its line.
 
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.

@@ -1,4 +1,4 @@
-"""`reconverge settings`: publishes settings for all nodes of a namespace, and shows what is published."""
+"""`reconverge settings`: publishes settings for all nodes of a namespace, and shows those that are published."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ def publish(
 
 @settings.command(epilog=example("settings show --hub redis://localhost --namespace shop"))
 def show(hub: HubOption, namespace: NamespaceOption = "default", as_json: JsonOption = False) -> None:
-    """Print what is published, as JSON; ends with status 1 if no node would obey that.
+    """Print the published settings, as JSON; ends with status 1 if no node would obey that.
 
-    If nothing is published a sentence says so, or null with --json.
+    If nothing is published it prints a sentence, or null with --json.
     """
     secrets = secrets_as_said()
     payload = _ask(hub, namespace, lambda store: store.read(bytes_max=PAYLOAD_BYTES_MAX))

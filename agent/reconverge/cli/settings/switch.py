@@ -125,7 +125,7 @@ def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: 
 
 
 def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
-    """Raise InvalidSetting for a limit of which no node has told, or say so with `force`: it would switch nothing."""
+    """Raise InvalidSetting for a limit that no node has reported, or warn with `force`: it would switch nothing."""
     for name in names:
         limit = limit_of_quota(name)
         if limit != name:

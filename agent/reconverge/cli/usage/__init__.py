@@ -1,1 +1,1 @@
-"""`reconverge usage`: shows and exports what was used."""
+"""`reconverge usage`: shows and exports usage."""

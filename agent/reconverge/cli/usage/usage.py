@@ -72,7 +72,7 @@ def show(
     ] = "identity,limit",
     as_json: JsonOption = False,
 ) -> None:
-    """Print what was used in a period, as far as nodes have reported it."""
+    """Print the usage in a period, as far as nodes have reported it."""
     which = _period(period)
     names = [name for name in by.split(",") if name]
 
@@ -167,7 +167,7 @@ def export(
 
 
 async def _export_once(exporter: Exporter) -> bool:
-    """Export what is due; returns whether that was done.
+    """Export usage that is due; returns whether that was done.
 
     One that was killed has left its lease, which is waited for. One that lives has prolonged it by then, and exports.
     """

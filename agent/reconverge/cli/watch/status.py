@@ -25,7 +25,7 @@ PROBLEM_STATUS: Final = 1
 PACE: Final = Pace(sync_interval_s=0.1, timeout_s=1.0)
 """That of agents that say nothing else; `doctor` takes others."""
 TOLD: Final = ("memory", "durability", "keys", "round trip")
-"""Checks of which also good news is told."""
+"""Checks whose good results are shown, too."""
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
 
 

@@ -44,7 +44,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Watch a fleet: what is charged to each limit, what each node does, or which keys use most, the largest first.
+    """Watch a fleet: the charges to each limit, the load of each node, or the keys that use most, the largest first.
 
     Shows what the hub knows anyway; nodes and keys are those of metered usage, keys of the present minute. Ends with
     Ctrl-C. With --json each look is one line.

@@ -140,7 +140,7 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: Lending, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Take in what has become of it; of what was never answered, the most is assumed anyway."""
+        """Take in the loans' outcome; of loans without an answer, the most is assumed anyway."""
         self._hear_home(shard, lent.hub_us, lent.incarnation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
             return

@@ -99,7 +99,7 @@ class BridgeDriver:
         self._rounds = 0
 
     async def run(self, stopping: asyncio.Event, *, patience_s: float) -> None:
-        """Go round after round until `stopping` is set, then give back what is free, for up to `patience_s` seconds."""
+        """Go round after round until `stopping` is set, then give the free part back for up to `patience_s` seconds."""
         while not stopping.is_set():
             await self.go_round()
             await _pause(stopping, self._interval_s)
@@ -160,6 +160,6 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-    """Let go of a hub, whatever it says to that."""
+    """Let go of a hub, which may fail."""
     with contextlib.suppress(Exception):
         await asyncio.wait_for(close(), timeout_s)

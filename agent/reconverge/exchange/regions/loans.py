@@ -59,7 +59,7 @@ from reconverge.hub.report import CellAnswer, Loan, Wish
 from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS
-"""By so much the clocks of two regions' hubs may differ: what was given back after a window is not lent in that one."""
+"""By so much the clocks of two regions' hubs may differ: a loan given back after a window is not lent in that one."""
 HYSTERESIS: Final = 0.05
 """A region keeps what exceeds its fair part by less than this fraction of it, so that loans do not go to and fro."""
 
@@ -80,13 +80,13 @@ class Holding:
     answer: CellAnswer | None = None
     """The wide hub's last answer."""
     acked_ns: int | None = None
-    """When the last batch was sent that told of this cell and was answered."""
+    """When the last batch was sent that reported this cell and was answered."""
     amount: int = 0
     """The amount that the region's hub was last asked to have."""
     confirmed: bool = True
     """And it has said so."""
     maybe: int = 0
-    """The most that nodes at home may hold of what was lent."""
+    """The most of the loan that nodes at home may hold."""
     ends_ns: int = 0
     """When the last loan ends."""
     until_us: int = 0
@@ -116,7 +116,7 @@ class Holding:
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """How much of what is granted the region keeps, by what the wide hub said of the others' needs."""
+        """The part of the grant that the region keeps, by the others' needs as the wide hub told them."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)

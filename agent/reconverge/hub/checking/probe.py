@@ -1,4 +1,4 @@
-"""A dry run of a hub: a node that joins, says nothing of weight, and leaves."""
+"""A dry run of a hub: a node that joins, reports nothing of weight, and leaves."""
 
 from __future__ import annotations
 

@@ -151,11 +151,11 @@ class Baseline:
 
 
 class Aimd:
-    """Additive increase, multiplicative decrease: for what says itself when it is overloaded, by refusals or timeouts.
+    """Additive increase, multiplicative decrease: for services that signal overload by refusals or timeouts.
 
     Args:
         initial, min_limit, max_limit: of the limit.
-        backoff: what is left of the limit after a window with drops, from 0.5 up to less than 1.
+        backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
         timeout: a round trip of more seconds counts as dropped.
 
     Raises InvalidSetting for numbers that make no sense.
@@ -200,7 +200,7 @@ class Probing:
 
     @property
     def probe_scale(self) -> float:
-        """To which fraction a probe lowers what is in progress, by draining the queue; 1 without a probe."""
+        """The fraction to which a probe lowers work in progress, by draining the queue; 1 without a probe."""
         return self.baseline.scale
 
     @property

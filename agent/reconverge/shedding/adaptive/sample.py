@@ -29,7 +29,7 @@ QUIET_NS: Final = 10_000 * MILLISECOND_NS
 class Sample:
     """One window, as an algorithm is told of it.
 
-    `round_trip_ns` is the mean of what was served, 0 if nothing was; `in_flight` is the most that ran at once.
+    `round_trip_ns` is the mean of served requests, 0 if nothing was; `in_flight` is the most that ran at once.
     `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left
     free for classes that are more important.
     """

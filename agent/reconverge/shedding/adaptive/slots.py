@@ -48,7 +48,7 @@ class Slots:
         self.limit = limit
         self.in_flight = 0
         self.running = [0] * classes
-        """Of each class, what is in progress."""
+        """The requests in progress, by class."""
         self.full_at = 0
         """The most that ran when a request was refused, since this was last set to 0."""
         self.scale = 1.0
@@ -70,7 +70,7 @@ class Slots:
                 self._next_peaks(now_ns)
             running = self.running[rank] + 1
             if running > self._peaks[rank]:
-                self._peaks[rank] = running  # also what is refused is wanted
+                self._peaks[rank] = running  # refused requests are demand, too
                 self._left_free_max = self._most_left_free()
             # Nearly always there is room for all that could be left free, and no need to know how much is.
             if self.in_flight + self._left_free_max >= self.limit and self._is_full(rank):
@@ -112,7 +112,7 @@ class Slots:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """No class leaves more free than this, whatever runs."""
+        """No class leaves more free than this, with any requests in progress."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 

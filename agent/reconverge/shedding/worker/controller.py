@@ -50,7 +50,7 @@ REJECTED_MAX: Final = 0.98
 """Something is always admitted, or a worker that recovers could not tell."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
-"""An error of so many targets is a flood, and what is beyond counts `FLOOD_GAIN` times for the proportional term."""
+"""An error of so many targets is a flood, and the part beyond counts `FLOOD_GAIN` times for the proportional term."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """Time constant in which a flood is forgotten."""

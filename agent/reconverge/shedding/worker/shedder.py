@@ -39,7 +39,7 @@ class WorkerShedder:
     """Rejects with 503, least important classes first, while this worker cannot keep up.
 
     Args:
-        signal: what says how loaded it is. By default the lag of the event loop that serves the requests; for threads
+        signal: a measure of its load. By default the lag of the event loop that serves the requests; for threads
             `Occupancy(workers=8)`.
         classes: the classes of traffic; by default the four of `TrafficClasses`.
         gains: how strongly the controller acts; see `worker/controller.py` before changing them.

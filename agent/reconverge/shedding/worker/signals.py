@@ -57,7 +57,7 @@ class Signal(Protocol):
 
     @property
     def counts(self) -> bool:
-        """Whether it has to be told when requests begin and end."""
+        """Whether it has to hear when requests begin and end."""
         ...
 
     def began(self, now_ns: int) -> None:
