@@ -80,7 +80,7 @@ nothing of intervals and regions, and is told only of those that there are."""
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
     """Packs the part that the cells share, and their rows; without the keys, which go beside it.
 
-    If the hub's data begin with it, `candidate` names their incarnation, and `certainly_new` says that no node can
+    If the hub's data begin with it, `candidate` names their incarnation, and `certainly_new` if no node can
     hold lines from before. Raises HubUnavailable when a number of a cell cannot travel.
     """
     shared = _pack(
@@ -190,7 +190,7 @@ def _unpack(payload: object) -> Any:
 
 
 def _short(error: Exception) -> str:
-    """Describes the error, without all of what was found instead."""
+    """Describes the error, without all of the text found instead."""
     return str(error)[:PROBLEM_LENGTH_MAX]
 
 

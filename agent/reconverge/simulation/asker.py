@@ -2,7 +2,7 @@
 
 # `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
 # to sleep in, the world has an event at the end of the sleep, and another one at the moment of each wake-up, behind
-# whatever else happens at that moment.
+# beside any other event of that moment.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stage(Protocol):
         ...
 
     def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
-        """Remember what was decided just now."""
+        """Remember the decision of just now."""
         ...
 
 

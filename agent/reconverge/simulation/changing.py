@@ -65,7 +65,7 @@ class Stretch(NamedTuple):
     until_ns: int
 
     def includes(self, moment_ns: int) -> bool:
-        """Whether what was admitted then is judged by its limit."""
+        """Whether its limit judges the admissions of that time."""
         return self.after_ns < moment_ns < self.until_ns
 
 

@@ -84,7 +84,7 @@ class RunFigures:
     busiest_by_window: list[int]
     """The admissions of the busiest key in every window, warm-up included."""
     requests: int = 0
-    """How many there were, of whatever cost."""
+    """The number of requests, of any cost."""
     waited_ns: list[int] = field(default_factory=list)
     """How long those of them waited that asked."""
 

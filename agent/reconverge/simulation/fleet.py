@@ -89,7 +89,7 @@ class Fleet:
 
     @property
     def longest_interval_ns(self) -> int:
-        """After which whatever was counted has been said, if all goes well."""
+        """After which all counts have been reported, if all goes well."""
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
@@ -213,7 +213,7 @@ class Member:
         self.clock = clock
         self.alive = False
         self.stopping = False
-        """It says its last words; no request comes to it any more."""
+        """It sends its last words; no request comes to it any more."""
         self.batch: Batch | None = None
         self.sent_ns = 0
         self.due_ns = 0

@@ -1,6 +1,6 @@
 """Random fleets, traffic and faults, judged by what must never happen. Run as `python -m reconverge.simulation.fuzz`.
 
-Five modes. *Safety*: whatever goes wrong, no window exceeds its declared bound, and no count is lost or doubled.
+Five modes. *Safety*: with any faults, no window exceeds its declared bound, and no count is lost or doubled.
 *Liveness*: once nothing goes wrong any more and nothing is asked, all nodes soon agree on what was used. *Elected*:
 safety, when the nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges.
 *Slots*: limits on what is in progress, of which no more runs than may, and none is lost; see `in_progress/`.
@@ -62,7 +62,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
-    """Whether what each answer calls free can be told from the charges alone."""
+    """Whether the charges alone show if each answer is right about the free part."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
     lost = any(fault.kind is Kind.LOSE_DATA for fault in faults)

@@ -52,7 +52,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Situations that belong together, and what is to be reached in all of them."""
+    """Situations that belong together, and the goals for all of them."""
 
     name: str
     situations: dict[str, Experiment]

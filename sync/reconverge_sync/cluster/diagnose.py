@@ -27,7 +27,7 @@ async def diagnose_cluster(
     """Diagnoses the servers of a cluster; `named` are those in the URL."""
     try:
         found = await owners.places()
-    except Exception as error:  # noqa: BLE001  # whatever it is, the first of the servers will say more about it
+    except Exception as error:  # noqa: BLE001  # the first of the servers tells more about any error
         failure = as_failure(error, encrypted=False)
         diagnosis = await examine(named[0], 0)
         fact = f"could not find out which server owns which slots: {failure.text}"
@@ -57,7 +57,7 @@ def _judge(found: Mapping[Place, Sequence[int]], shards: int) -> Finding:
 
 
 def _what_is_wrong(place: Place, diagnosis: Diagnosis) -> Iterator[Finding]:
-    """Of the other servers only that is told."""
+    """Yields the findings of another server that are not OK, at its place."""
     for finding in diagnosis.findings:
         if finding.level is not Level.OK:
             yield replace(finding, fact=f"{place}: {finding.fact}")

@@ -63,7 +63,7 @@ class ClusterHub(RedisHub):
             raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0")
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """A client of one of the servers that the URL names: what is published at any of them, all of them tell."""
+        """A client of one of the servers that the URL names: a message published at any of them reaches all."""
         place = choice(self._connection.places)
         return self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
 

@@ -1,4 +1,4 @@
-"""One server of a cluster, and what is on the way to it: all that is asked at one moment travels together."""
+"""One server of a cluster, and the commands on the way to it: those of one moment travel together."""
 
 # Theory of operation.
 #
@@ -17,7 +17,7 @@ import redis.asyncio
 from redis import exceptions
 
 FLIGHTS_MAX: Final = 2
-"""So many connections of one process to one server; what is asked while both are in use waits, and travels together."""
+"""So many connections of one process to one server; commands that come while both are in use travel together."""
 QUESTIONS_MAX: Final = 64
 """In one go; a server may take 4 ms to answer one of them."""
 
@@ -54,7 +54,7 @@ class NodePipeline:
     async def ask(self, *commands: Command) -> Any:
         """Runs commands one right after the other on one connection; returns the answer to the last.
 
-        Raises whatever the client does.
+        Raises the client's errors.
         """
         question = _Question(commands, asyncio.get_running_loop().create_future())
         self._waiting.append(question)
@@ -66,7 +66,7 @@ class NodePipeline:
         return await question.answer
 
     async def close(self) -> None:
-        """Give up what is on the way, and let go of the connections."""
+        """Give up commands on the way, and let go of the connections."""
         flights = list(self._flights)
         for flight in flights:
             flight.cancel()

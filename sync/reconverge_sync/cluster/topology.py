@@ -168,7 +168,7 @@ class ClusterTopology:
         raise exceptions.TryAgainError(f"sent on more than {HOPS_MAX} times")
 
     async def places(self) -> dict[Place, list[int]]:
-        """Which shards each server owns, as a new map has it. Raises whatever the client does."""
+        """Which shards each server owns, as a new map has it. Raises the client's errors."""
         async with asyncio.timeout(self._timeout_s):
             await self._map(older_than_s=0.0)
         found: dict[Place, list[int]] = {}

@@ -1,6 +1,6 @@
 """Keys that are kept at the hub: which they are, and what a node is granted that has asked about one.
 
-Part of the merge rule, so `exchange.lua` says the same to Redis.
+Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
 
 # Theory of operation.
@@ -109,7 +109,7 @@ def is_small(cell: Cell, nodes: int) -> bool:
 def stays_at_hub(
     cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
 ) -> bool:
-    """Whether what is free of a key stays at the hub, as far as a node is concerned that has asked about it."""
+    """Whether the free part of a key stays at the hub, as far as a node is concerned that has asked about it."""
     if not report.asks or nodes < 2 or not rule.bounded:
         return False
     # By what the limit admits and not by what is asked for, which changes: a key that now stays at the hub and now does

@@ -1,6 +1,6 @@
-"""How far a node's lines are raised: towards its share of what the nodes need, never beyond what is free.
+"""How far a node's lines are raised: towards its share of the nodes' need, never beyond the free part.
 
-Part of the merge rule, so `exchange.lua` says the same to Redis.
+Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
 
 # Theory of operation.
@@ -43,13 +43,13 @@ from reconverge.hub.report import CellReport
 from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 TAKEN_AT_ONCE = 0.9
-"""How much of what is free one node may take beyond its need: the next node to come shall find something."""
+"""How much of the free part one node may take beyond its need: the next node to come shall find something."""
 
 
 def grant(
     cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, small_lines: bool
 ) -> None:
-    """Raise the node's lines towards its share, never beyond what is free; its entry is not in the sums meanwhile.
+    """Raise the node's lines towards its share, never beyond the free part; its entry is not in the sums meanwhile.
 
     What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that. If
     `small_lines`, the window outlasts the node's lease, and what it holds unused is kept small.
@@ -108,7 +108,7 @@ def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, smal
 
 
 def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """How much to raise the line by; what was asked for at once is met whole or not at all, the oldest ask first."""
+    """How much to raise the line by; a cost asked for at once is met whole or not at all, the oldest ask first."""
     head = entry.line - used
     wanted = ceil(target - head)
     if not 0 < entry.ask <= pool:

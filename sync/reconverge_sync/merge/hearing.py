@@ -11,7 +11,7 @@ from reconverge_sync.merge.ledger import Cell, Entry, Rule
 
 
 def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> CellReport:
-    """Follow a node that has reset the key, unless that is impossibly far ahead; returns what it says then."""
+    """Follow a node that has reset the key, unless that is impossibly far ahead; returns its report as of then."""
     if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
         return report._replace(reset_us=cell.reset_us)
     if report.reset_us > cell.reset_us:
@@ -36,13 +36,13 @@ def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
         entry.line = min(report.line, entry.line)
-    entry.vouchers = 0  # what is left of them is given back, and what is not counts as used
+    entry.vouchers = 0  # the rest of them is given back, and all else counts as used
     entry.base = min(report.base, entry.base)
     entry.overdraft = min(report.overdraft, entry.overdraft)
 
 
 def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int, fill: Fill) -> None:
-    """Replace what the node said before by what it says now."""
+    """Replace the node's former report by this one."""
     same_epoch = report.epoch == cell.epoch
     # A report from before the last reset: its counts are forgotten, its lines and its need are not.
     counted = report.reset_us >= cell.reset_us

@@ -96,7 +96,7 @@ class Rule:
     """A count that does not fade: of a window, or of slots."""
     bucket: bool
     dated: bool
-    """Each node says what it has in use and for how long at most; what that consists of, only the node knows."""
+    """Each node reports its use and for how long that counts at most; only the node knows the dates."""
     overshoot_milli: int
     first_hit: bool = False
     stepwise: bool = False
@@ -188,7 +188,7 @@ class Rule:
 
     @property
     def counts_for_us(self) -> int:
-        """After so long no charge counts any more, whatever the algorithm."""
+        """After so long no charge counts any more, with any algorithm."""
         runs_out_us = self.window_us
         if self.bucket:
             drains_us = min(float(self.window_us) * self.capacity / self.quota, float(WINDOW_MAX_US))
@@ -210,7 +210,7 @@ class Rule:
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
     def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
-        """How much drains meanwhile by what is no node's line, in thousandths."""
+        """How much drains meanwhile by no node's line, in thousandths."""
         return float(max(0, passed_us)) * self.quota * share / self.capacity / self.window_us * 1000
 
 
@@ -344,7 +344,7 @@ class Entry:
             self.line = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: Rule) -> bool:
-        """Whether this entry says nothing that could not be assumed of an unknown node."""
+        """Whether this entry tells no more than that of an unknown node."""
         lines = self.line or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
         return not (lines or counts or self.need_milli or self.ask or self.window_demand)
@@ -448,7 +448,7 @@ class Cell:
 
     @property
     def lines_of_nodes(self) -> int:
-        """The lines with which nodes drain a bucket: neither the hub's own bucket nor what was granted to asks."""
+        """The lines with which nodes drain a bucket: neither the hub's own bucket nor grants to asks."""
         pool = self.entries.get(DEPARTED)
         return self.lines - (0 if pool is None else pool.line) - max(0, self.vouchers)
 
@@ -488,7 +488,7 @@ class Cell:
     def pour(self, rule: Rule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
         """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
 
-        It is as full as `least` then in any case, and no fuller than `fill` says.
+        It is as full as `least` then in any case, and no fuller than `fill` allows.
         """
         pool = self.entries.get(DEPARTED)
         if pool is None:

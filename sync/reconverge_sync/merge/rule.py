@@ -1,6 +1,6 @@
 """The merge rule: how a hub turns the reports of all nodes into lines that never sum to more than the capacity.
 
-This is the definition; `exchange.lua` says the same to Redis, and a test feeds both the same batches. It does no I/O
+This is the definition; `exchange.lua` does the same in Redis, and a test feeds both the same batches. It does no I/O
 and reads no clock.
 """
 
@@ -106,7 +106,7 @@ SWEEP_US = 60_000_000
 SWEPT_AT_ONCE = 1000
 """So many cells are looked at in a step."""
 CELLS_MAX = 1 << 20
-"""So many cells a shard keeps unless it is told otherwise, which takes a gigabyte or so. The cells that are there are
+"""So many cells a shard keeps by default, which takes a gigabyte or so. The cells that are there are
 served on; a key that would be one more is answered with NOT_TAKEN."""
 SWEEP_WHEN_FULL_US = 5_000_000
 """How often cells that have expired are looked for while no more can be taken."""
@@ -129,7 +129,7 @@ class Shard:
     lost: bool = False
     """A node has reported lines from before these data began."""
     adopted: int = 0
-    """How often an operator has ordered to go on without what was lost."""
+    """How often an operator has ordered to go on without the lost data."""
     grace_us: int = 0
     """By how much longer than usual it may take until all nodes have spoken that can, once these data have begun."""
     swept_us: int = 0

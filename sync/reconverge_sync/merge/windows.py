@@ -35,7 +35,7 @@ def place_epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int |
         return first_hit_epoch(limit, hub_us, report.epoch, -1 if known is None else known, asked=report.ask > 0)
     if limit.closes_us > 0:
         return calendar_epoch(limit, hub_us, report.epoch, known)
-    # What comes back at an edge may not come back a moment early, whatever a node's clock says.
+    # What comes back at an edge may not come back a moment early, by any node's clock.
     return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
 
 
@@ -46,7 +46,7 @@ def uniform_epoch(limit: LimitReport, hub_us: int, told: int) -> int:
 
 
 def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None) -> int:
-    """The window of the calendar: the node's, or the next to it if the hub's clock says so.
+    """The window of the calendar: the node's, or the next to it by the hub's clock.
 
     A message that is late never turns a cell back, and neither does a node whose clock is far ahead turn it on.
     """

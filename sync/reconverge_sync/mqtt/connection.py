@@ -72,7 +72,7 @@ KEEPALIVE_S: Final = 5
 WAITING_BYTES_MAX: Final = 4 << 20
 """Bytes that may wait for a broker that does not read: far more than members have to say in the time that they wait."""
 MESSAGE_BYTES: Final = 200
-"""About what a message takes beside what is in it."""
+"""The bytes of a message beside its payload, about."""
 REFUSED_FROM: Final = 128
 """Codes with which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
@@ -119,7 +119,7 @@ class MqttLink:
         except asyncio.CancelledError:
             self.sever()
             raise
-        except Exception as error:  # noqa: BLE001  # whatever the client raises, there is no connection
+        except Exception as error:  # noqa: BLE001  # with any error of the client there is no connection
             problem = as_unavailable(error, secrets=self._address.login.secrets)
         self.sever()
         # Raised out here: the client's own traceback shows the password where a tool prints its locals.
@@ -131,7 +131,7 @@ class MqttLink:
         try:
             if await self._subscribed(self._client, topics):
                 return
-        except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is heard of them
+        except Exception as error:  # noqa: BLE001  # with any error of the client nothing is heard of them
             problem = as_unavailable(error, secrets=self._address.login.secrets)
         else:
             problem = HubUnavailable("permission", "the broker refuses the subscription", applied=False)
@@ -278,5 +278,5 @@ class MqttLink:
 
 
 def _paho(client: aiomqtt.Client) -> Any:
-    """The paho client inside; aiomqtt has no settings for what is changed in it."""
+    """The paho client inside; aiomqtt has no settings for the parts changed in it."""
     return client._client  # noqa: SLF001

@@ -226,7 +226,7 @@ class MqttDiagnosis:
         return True
 
     def _answering(self, topic: str) -> bool:
-        """Whether a member says there, now, that it answers."""
+        """Whether a member claims there, now, to answer."""
         for payload, kept in self._heard.get(topic, ()):
             with contextlib.suppress(MalformedMessage):
                 if not kept and read_claim(payload).answers:

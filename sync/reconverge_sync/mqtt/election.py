@@ -96,7 +96,7 @@ class Role(Enum):
 
 
 class Election:
-    """One member's part. Times are those of its own monotonic clock; whatever it is told may be late, or missing.
+    """One member's part. Times are those of its own monotonic clock; each message may be late, or missing.
 
     A member is one connection to the broker: after a loss of it the member takes part anew, as `join` has it, because a
     higher claim may have gone by meanwhile.
@@ -165,7 +165,7 @@ class Election:
         return self._term
 
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
-        """Whether whatever is answered now still counts, if it takes up to `within_ns` to be heard."""
+        """Whether an answer of now still counts, if it takes up to `within_ns` to be heard."""
         return (
             self.role is Role.LEADER
             and self._confirmed_ns is not None
@@ -180,7 +180,7 @@ class Election:
         self._next_ns = now_ns + int(self._beat_ns * (2 + self._random.random()))
 
     def leave(self) -> None:
-        """The connection is gone, and with it whatever this member was."""
+        """Gives up the member's role, as its connection is gone."""
         self._step_down()
         self.member = ""
         self._leader = None
@@ -210,7 +210,7 @@ class Election:
                 self._waits_from_ns = now_ns
 
     def hear_gone(self, member: str, now_ns: int) -> None:
-        """The broker says that a member is gone, or the member does: no other member waits for it any longer."""
+        """Notes that a member is gone, by its own word or the broker's: no other member waits for it any longer."""
         if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
             self._leader = None
             # Not all at once: the first claim to be heard makes the others wait.

@@ -32,7 +32,7 @@ from reconverge_sync.mqtt.usage import MqttUsage, understood
 logger = logging.getLogger("reconverge")
 
 TIMEOUT_SHARE: Final = 0.9
-"""After so much of an exchange's time it is said what is missing, before the caller gives up."""
+"""After so much of an exchange's time an error names the missing part, before the caller gives up."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
 """How often messages that are of no use are mentioned in the log."""
 
@@ -214,7 +214,7 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):
         raise
-    except Exception as error:  # noqa: BLE001  # whatever it is, this exchange has failed
+    except Exception as error:  # noqa: BLE001  # with any error this exchange has failed
         problem = HubUnavailable("client", type(error).__name__)
     raise problem
 

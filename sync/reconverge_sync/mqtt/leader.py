@@ -117,7 +117,7 @@ class Candidate:
             return None
         begun = self._term_led == self.election.terms_led
         inherited = self._inherited if self.election.inherited else None
-        ledger = self._ledger if begun else inherited  # what was taken over counts before the first batch, too
+        ledger = self._ledger if begun else inherited  # an inherited ledger counts before the first batch, too
         return {} if ledger is None else ledger.totals()
 
     @property
@@ -126,7 +126,7 @@ class Candidate:
         return self._usage.state
 
     def go_on(self) -> None:
-        """Begin with what was inherited, though no batch has come yet: now all of it can be handed over."""
+        """Begin with the inherited ledger, though no batch has come yet: now all of it can be handed over."""
         if self._inherited is not None and self.election.inherited:
             self._opened()
 

@@ -1,7 +1,7 @@
 """Members' messages by way of a broker: claims, batches, answers and totals, as bytes.
 
 Every message begins with two fixed bytes, the format's number and what kind of message it is. All numbers are
-little-endian. A message is checked as a hub checks a batch, whatever its sender; reading raises
+little-endian. A message is checked as a hub checks a batch, from any sender; reading raises
 `MalformedMessage` alone.
 """
 
@@ -97,7 +97,7 @@ BYTES_MAX: Final = {
 
 
 class MalformedMessage(Exception):
-    """Raised when a message cannot be read. `kind` says in a word what is wrong with it."""
+    """Raised when a message cannot be read. `kind` is a word for its fault."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

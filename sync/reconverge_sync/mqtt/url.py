@@ -1,4 +1,4 @@
-"""Where a broker is and how to log in, as a URL says it."""
+"""Where a broker is and how to log in, from a URL."""
 
 from __future__ import annotations
 

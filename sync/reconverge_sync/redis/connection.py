@@ -1,4 +1,4 @@
-"""Where Redis servers are and how to log in to them, as a URL says it."""
+"""Where Redis servers are and how to log in to them, from a URL."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Connection:
             if self._read_path(parts, serves=serves) and database:
                 raise refuse("names a database twice, after the last / and as db; leave one of them out")
             if encrypted:
-                # Names are checked unless the URL says no: redis-py 5 accepts any by default.
+                # Names are checked unless the URL forbids it: redis-py 5 accepts any by default.
                 self._options |= {"ssl": True, **(tls := tls_options(query, refuse))}
                 self._tls = SharedContext(tls)
         if serves and not self.service:

@@ -19,7 +19,7 @@ SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
 """So many in one script, as in one batch: no node waits for longer than that takes."""
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
-"""The name of a cell, without what is common to a shard: schema, limit, algorithm, window, key."""
+"""The name of a cell, without the common part of a shard: schema, limit, algorithm, window, key."""
 _USAGE: Final = re.compile(r"u1:([tipoa]):")
 Call = Callable[..., Awaitable[Any]]
 

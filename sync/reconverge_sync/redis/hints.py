@@ -47,7 +47,7 @@ class RedisHints:
                 await self._next("message")
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever the client raises, nothing is heard any more
+        except Exception as error:  # noqa: BLE001  # after any error of the client nothing is heard any more
             problem = (
                 error.with_traceback(None)
                 if isinstance(error, HubUnavailable)

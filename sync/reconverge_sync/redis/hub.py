@@ -70,7 +70,7 @@ CONNECTIONS_MAX: Final = 4
 
 
 class Servers(Protocol):
-    """Answers what is asked about a shard; belongs to one process and one event loop."""
+    """Answers commands about a shard; belongs to one process and one event loop."""
 
     async def ask(self, shard: int, *command: object) -> object:
         """Runs a command about keys of that shard. Raises the client's errors."""
@@ -363,7 +363,7 @@ class RedisHub:
             return await self._per_loop.get().ask(shard, *command)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever the client raises, this exchange has failed
+        except Exception as error:  # noqa: BLE001  # with any error of the client this exchange has failed
             problem = (
                 error.with_traceback(None)
                 if isinstance(error, HubUnavailable)

@@ -23,11 +23,11 @@ CALLS_MAX: Final = 20
 BYTES_PER_KEY: Final = 300
 """The bytes of a key that one node asks for once, as in a flood; how they were measured: `docs/operate/redis.md`."""
 MANY: Final = 100_000
-"""So many keys one node keeps, unless it is told otherwise; with more of them, a bound on memory is worth having."""
+"""So many keys one node keeps, by default; with more of them, a bound on memory is worth having."""
 ENDLESS: Final = -1
 """The reply of PTTL for a key that stays."""
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
-"""No cell lives so long, whatever its window and its lease."""
+"""No cell lives so long, with any window and any lease."""
 NAMED_MAX: Final = 3
 LATEST_END_S: Final = 62 * 86_400
 """By then all that the agents share of a namespace has ended, and every cell of a limit per month or less."""

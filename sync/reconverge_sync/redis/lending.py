@@ -24,7 +24,7 @@ LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
-    """The names of the cells, and what is lent to them. Raises HubUnavailable if that cannot be asked."""
+    """The names of the cells, and the loans to them. Raises HubUnavailable if that cannot be asked."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
         raise HubUnavailable("protocol", "such loans cannot be asked for", applied=False)
     arguments: list[str | int] = [lender, sequence, ""]

@@ -58,7 +58,7 @@ UNREADABLE: Final = "the hub's usage cannot be read"
 META_MS: Final = Retention().keep_ms(MONTH)
 """How long the marks of an export outlive the last batch."""
 EVENTS_KEPT_MS: Final = META_MS
-"""How long is remembered what was issued: no less than any period may be kept, or it would be issued again as new."""
+"""How long issued events are remembered: no less than any period may be kept, or it would be issued again as new."""
 SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
@@ -257,7 +257,7 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """The secret is told apart by a hash: names of keys are seen by whatever watches a server's commands."""
+        """The secret is told apart by a hash: names of keys are seen by programs that watch a server's commands."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 

@@ -60,7 +60,7 @@ class SentinelHub(RedisHub):
         service = self._connection.service
         try:
             place = await master.place()
-        except Exception as error:  # noqa: BLE001  # whatever it is, there is something to say about it
+        except Exception as error:  # noqa: BLE001  # any error becomes a finding
             failure = as_failure(error, encrypted=self._connection.address.encrypted)
             fact = f"no Sentinel says where the master of {service} is: {failure.text}"
             remedy = "Correct the hosts and the service in the URL; which services a Sentinel knows, it says itself:\n"

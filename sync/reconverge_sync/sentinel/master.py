@@ -1,4 +1,4 @@
-"""The one master of a service, where most of its Sentinels say that it is, and as long as it says so itself."""
+"""The one master of a service, at the place that most of its Sentinels name, as long as it confirms that."""
 
 # Theory of operation.
 #
@@ -67,7 +67,7 @@ class SentinelMaster:
             return answer
 
     async def place(self) -> Place:
-        """Where the Sentinels say now that the master is. Raises HubUnavailable, or whatever the client does."""
+        """Where the Sentinels say now that the master is. Raises HubUnavailable, or the client's errors."""
         async with asyncio.timeout(self._timeout_s * FIND_SHARE):
             return await self._named()
 
@@ -154,7 +154,7 @@ class SentinelMaster:
 
 
 async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collection[redis.asyncio.Redis]) -> None:
-    """Ask no more, and close what was opened for that."""
+    """Ask no more, and close the connections for that."""
     for question in questions:
         question.cancel()
     await asyncio.gather(*questions, return_exceptions=True)

@@ -1,1 +1,1 @@
-"""Limits on what is in progress, under virtual time: fleets whose work takes a while, and cases drawn from a seed."""
+"""Limits on work in progress, under virtual time: fleets whose work takes a while, and cases drawn from a seed."""

@@ -192,7 +192,7 @@ class SlotWorld:
         self._look_at(node)
 
     def ends(self, work: Work) -> None:
-        """Work is over; what is said twice is said once."""
+        """Ends work, and releases its slots twice: the second time does nothing."""
         node = work.node
         if work in node.work:
             node.work.remove(work)

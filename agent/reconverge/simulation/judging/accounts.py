@@ -1,4 +1,4 @@
-"""Whether the hub has counted what was charged: nothing lost, nothing doubled, but for what the promises exclude."""
+"""Whether the hub has counted all charges: nothing lost, nothing doubled, but for what the promises exclude."""
 
 # Theory of operation.
 #

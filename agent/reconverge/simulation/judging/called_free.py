@@ -24,7 +24,7 @@ BITS: Final = 1e-6
 
 
 def is_plain(limit: Limit) -> bool:
-    """Whether what is free of a limit can be told from the charges and a moment."""
+    """Whether the free part of a limit follows from the charges and a moment."""
     if limit.algorithm in PACED or limit.withheld > 0:
         return False
     fixed = limit.counts_as == FIXED_WINDOW and limit.align != FIRST_HIT and limit.calendar is None

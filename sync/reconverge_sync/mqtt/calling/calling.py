@@ -127,7 +127,7 @@ class Calls:
                 own.reply.set_result(value)
 
         if not own.reply.done():
-            with contextlib.suppress(MalformedMessage):  # the caller is told
+            with contextlib.suppress(MalformedMessage):  # the caller hears of it
                 self._answer(own.call, reply)
 
     def answer_message(self, sender: str, payload: bytes) -> str:

@@ -1,11 +1,12 @@
 """Members' calls to the leader beside exchanges, as they travel: usage, keys, the state of the data, and replies.
 
 A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either
-`[True, value]` or `[False, kind, problem]`. Whatever is read is checked; reading raises `MalformedMessage` alone.
+`[True, value]` or `[False, kind, problem]`. Each value that is read is checked; reading raises `MalformedMessage`
+alone.
 """
 
 # Members of the version before know no calls: they count them as messages of no use, and the caller's time runs out.
-# A member that does not know an operation says so, which leaves room for further ones.
+# A member that does not know an operation replies so, which leaves room for further ones.
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ ROWS_MAX: Final = 4096
 TEXT_BYTES_MAX: Final = 4096
 """Of an identity, a limit or a route: 512 characters, and what marks other ones."""
 REPLY_BYTES_WANTED: Final = 1 << 18
-"""Rows and events are told in parts of about so many bytes."""
+"""Rows and events travel in parts of about so many bytes."""
 KEPT_MAX: Final = 4096
 """Periods of one kind that a node may have kept."""
 PROBLEM_MAX: Final = 400
@@ -57,7 +58,7 @@ Call = list[Any]
 
 
 class Refused(NamedTuple):
-    """A reply that says why there is no answer."""
+    """A reply with the reason why there is no answer."""
 
     kind: str
     problem: str
@@ -69,7 +70,7 @@ def write_call(number: int, call: Call) -> bytes:
 
 
 def read_call(payload: bytes) -> tuple[int, Call]:
-    """The number of a call, and what is asked. Raises MalformedMessage."""
+    """The number of a call, and the call. Raises MalformedMessage."""
     number, call = _read(payload, Kind.CALL)
     _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
     return number, cast("Call", call)
@@ -82,7 +83,7 @@ def write_reply(number: int, value: Any) -> bytes:
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
-    """The number of the call that is answered, and what is said, perhaps `Refused`. Raises MalformedMessage."""
+    """The number of the answered call, and the reply, perhaps `Refused`. Raises MalformedMessage."""
     number, told = _read(payload, Kind.REPLY)
     match told:
         case [True, value]:
@@ -262,7 +263,7 @@ def read_events(period: Period, told: Any) -> list[UsageEvent]:
 
 
 def read_confirmed(period: Period, told: Any) -> list[UsageEvent]:
-    """The events that were delivered, told by key and number, without counts. Raises MalformedMessage."""
+    """The events that were delivered, by key and number, without counts. Raises MalformedMessage."""
     _check(len(_list(told)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
     for event in told:

@@ -128,7 +128,7 @@ class PostedIndex:
         return self._payload[: bytes_max + 1]
 
     def hear(self, message: bytes) -> None:
-        """A message has come on the topic. An empty one takes back what was. Raises MalformedMessage."""
+        """A message has come on the topic. An empty one takes the last back. Raises MalformedMessage."""
         if not message:
             self._take(Stamp(0, 0), b"", None, 0)
             return
@@ -268,7 +268,7 @@ class PostedPages:
 
     @contextlib.asynccontextmanager
     async def _watching(self, digests: Sequence[str]) -> AsyncIterator[None]:
-        """Hear of these pages; what is retained of them has come when this begins."""
+        """Hear of these pages; the retained ones have come when this begins."""
         for digest in digests:
             if DIGEST.fullmatch(digest) is None:
                 raise HubUnavailable("protocol", f"{digest[:80]!r} is no digest of a page", applied=False)
@@ -289,7 +289,7 @@ class PostedPages:
                 self._wire.unsubscribe([f"{PAGES_TOPIC}/{digest}" for digest in gone])
 
     def _page(self, digest: str) -> tuple[int, bytes]:
-        """Until when a page that is watched is kept, and what is in it; 0 if it is not there."""
+        """Until when a watched page is kept, and its content; 0 if it is not there."""
         return read_page(self._heard[digest]) if digest in self._heard else (0, b"")
 
     def hear(self, digest: str, message: bytes) -> None:
@@ -346,7 +346,7 @@ def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
 
 
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
-    """The stamp of an index, until when it is kept, and what it says. Raises MalformedMessage."""
+    """The stamp of an index, until when it is kept, and its content. Raises MalformedMessage."""
     content = body(message, Kind.INDEX)
     try:
         term, number, until_s = _INDEX.unpack_from(content)
@@ -358,7 +358,7 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
 
 
 def read_page(message: bytes) -> tuple[int, bytes]:
-    """Until when a page is kept, and what is in it. Raises MalformedMessage."""
+    """Until when a page is kept, and its content. Raises MalformedMessage."""
     content = body(message, Kind.PAGE)
     if len(content) < _UNTIL.size:
         raise MalformedMessage("page")

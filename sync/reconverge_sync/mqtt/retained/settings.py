@@ -50,7 +50,7 @@ class PostedSettings:
             await back
 
     def hear(self, payload: bytes) -> None:
-        """That was posted. What is empty takes back what was."""
+        """Take in a post. An empty one takes the last back."""
         kept = payload[: PAYLOAD_BYTES_MAX + 1]
         self.payload = kept or None
         self._awaited.hear(kept)

@@ -41,7 +41,7 @@ PINGS_S_MAX: Final = 2.0
 NOT_ABOUT_PERMISSION: Final = frozenset(
     ("noscript", "protocol", "script", "out-of-memory", "misconfigured", "no-replicas", "read-only")
 )
-"""Replies that a command can have only if it is permitted; whatever else is no permission either ends the diagnosis."""
+"""Replies that a command can have only if it is permitted; any other error ends the diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RedisTarget:
 
 
 class RedisDiagnosis:
-    """One examination of one Redis, from the connection to the memory; what is fatal ends it."""
+    """One examination of one Redis, from the connection to the memory; a fatal failure ends it."""
 
     def __init__(self, target: RedisTarget, clock: Clock | None = None) -> None:
         self._target = target
@@ -266,7 +266,7 @@ class RedisDiagnosis:
         """Runs one command. Raises RedisFailure."""
         try:
             return await self._target.client.execute_command(*command)
-        except Exception as error:  # noqa: BLE001  # whatever the client raises, there is something to say about it
+        except Exception as error:  # noqa: BLE001  # any error of the client becomes a finding
             failure = as_failure(error, encrypted=self._target.address.encrypted)
         # Raised out here: the client's own traceback shows the password where a tool prints its locals.
         raise failure
