@@ -195,7 +195,7 @@ def test_a_limit_is_written_out_in_full(limit: Limit, written: str) -> None:
 def test_what_a_second_stores_has_a_bound() -> None:
     """By default a smooth-bursty limit stores a second's worth, which may be too much where the quota is not."""
     assert QUOTA_MAX == Limit(QUOTA_MAX // 1000, 0.001, algorithm=SMOOTH_BURSTY).capacity
-    with pytest.raises(InvalidLimit, match="stored in a second is more than 1000000000000; say a burst"):
+    with pytest.raises(InvalidLimit, match="permits of a second are more than 1000000000000; give a burst"):
         Limit(QUOTA_MAX // 1000 + 1, 0.001, algorithm=SMOOTH_BURSTY)
 
 

@@ -612,7 +612,7 @@ def test_a_cancelled_decision_charges_nothing(guard: Guard, agent: Agent) -> Non
         (lambda: Guard("memory://", trusted_proxies=None), "trusted_proxies=None"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", forwarded_header=None), "forwarded_header=None"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", settle="later"), "settle='later'"),
-        (lambda: Rule(limits="1/minute", deduct_when=slow_key), "may not wait"),  # type: ignore[arg-type]
+        (lambda: Rule(limits="1/minute", deduct_when=slow_key), "never awaited"),  # type: ignore[arg-type]
         (lambda: Rule(limits="1/minute", exempt_when="never"), "exempt_when='never'"),  # type: ignore[arg-type]
         (lambda: Guard("memory://", fail="safe"), "fail='safe'"),
         (lambda: Guard("memory://", dialect="ietf"), "dialect='ietf'"),
