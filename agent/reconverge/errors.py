@@ -122,7 +122,7 @@ class UnknownKind(ReconvergeError, LookupError):
             names = ", ".join(repr(name) for name in self.known)
             advice = f"known: {names}; name it there, or give all others a cost as '*'"
         else:
-            advice = "it has no costs by kind; declare it with costs={'GET': 1, 'POST': 2}, say"
+            advice = "it has no costs by kind; declare it with costs={'GET': 1, 'POST': 2}"
         super().__init__(f"limit {limit!r} knows no kind {shown(kind)}; {advice}")
 
 

@@ -237,7 +237,7 @@ def choose(
         if policy.max_overshoot == 0 and cold_allowance > 0:
             problem = "must be 0 in strict, which never exceeds the limit"
             if name is None and max_overshoot is None:
-                problem += "; limits on what is in progress are strict unless you say policy='balanced' beside it"
+                problem += "; limits on what is in progress are strict; add policy='balanced'"
             raise InvalidSetting("cold_allowance", cold_allowance, problem)
         policy = replace(policy, cold_allowance=float(cold_allowance))
     return policy if scarce is None else _with_scarce(policy, scarce)

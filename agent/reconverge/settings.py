@@ -127,7 +127,7 @@ def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: flo
         problem = (
             f"must be at least {least_s:g} s for a limit on what is in progress, because it has to last for "
             f"{LEASE_INTERVALS_MIN} sync intervals of {sync_interval:g} s and {LEASE_TIMEOUTS_MIN} exchange timeouts; "
-            "say a longer one, or a shorter interval"
+            "give a longer one, or a shorter interval"
         )
         raise InvalidSetting("lease", lease_s, problem)
 

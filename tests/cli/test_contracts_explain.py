@@ -137,7 +137,7 @@ def test_contracts_may_come_from_a_file(at: tuple[str, ...], file: Path, monkeyp
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("ada",), "limit 'user' counts by 'user', which no --fact names; say --fact user=..."),
+        (("ada",), "limit 'user' counts by 'user', which no --fact names; add --fact user=..."),
         (("ada", "--fact", "user"), "--fact='user': must be a name and a value, as in user=ada"),
         (("ada", "--fact", "user=a", "--fact", "user=b"), "--fact='user=b': names user again"),
         (

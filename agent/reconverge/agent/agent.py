@@ -471,7 +471,7 @@ class Agent:
             raise InvalidSetting("block_for", block_for, problem)
         known = self._limiters.get(name)
         if known is not None and (known.bans is None or known.bans.terms != terms):
-            problem = f"differs from what {name!r} was declared with; say the same, or leave it out to keep that"
+            problem = f"differs from what {name!r} was declared with; give the same, or leave it out to keep that"
             raise InvalidSetting("block_for", block_for, problem)
         if known is None:
             self._check_free(zip(names_of(name), terms, strict=True))

@@ -117,7 +117,7 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
     if path is None or column is None:
         if path is not None or column is not None:
-            raise InvalidSetting("--recording", str(path), "goes with --customer, which names a column; say both")
+            raise InvalidSetting("--recording", str(path), "goes with --customer, which names a column; give both")
         return None
     columns = Columns(column)
     span = span_of(path, columns)

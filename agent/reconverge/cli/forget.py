@@ -63,7 +63,7 @@ def forget(
         said: dict[str, Any] = {"contracts_version": version, **asdict(done), "complete": done.complete}
         typer.echo(json.dumps(said, indent=2))
     else:
-        contract = "no contract told of it" if version is None else f"the contracts are at version {version} without it"
+        contract = "no contract names it" if version is None else f"the contracts are at version {version} without it"
         typer.echo(f"{contract if not keep_contract else 'contracts are as they were'}")
         typer.echo(f"erased {done.cells} keys of limits, and {done.rows} rows and events of usage")
     if done.kept:

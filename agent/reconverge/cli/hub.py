@@ -99,7 +99,7 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
 def _shown(data: HubData) -> str:
     """Describes a shard's data to an operator, in a sentence."""
     if not data.incarnation:
-        return "no node has told the hub anything yet"
+        return "no node has reported to the hub yet"
     adopted = f", adopted {data.adopted} times" if data.adopted else ""
     if not data.waits:
         return f"the data {data.incarnation}{adopted} wait for nothing"

@@ -113,7 +113,9 @@ class Pacing:
     ) -> Callable[[], None]:
         pace = None
         if sync_interval is None and limit is None:
-            raise InvalidSetting("sync_interval", None, "is the agent's, which has one; name a limit, or say how long")
+            raise InvalidSetting(
+                "sync_interval", None, "is the agent's, which has one; name a limit, or give an interval"
+            )
         if sync_interval is not None:
             pace = pace_of(sync_interval, min_sync_interval)
             self._check_lease(sync_interval, limit)

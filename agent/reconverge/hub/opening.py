@@ -63,7 +63,7 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
     """
     at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
     if not isinstance(at, KeyReader):
-        problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot say what all nodes have used"
+        problem = f"the hub {name} is no reconverge.hub.KeyReader, and cannot tell the use of all nodes"
         raise HubUnavailable("unsupported", problem, applied=False)
     return at
 
@@ -85,7 +85,9 @@ def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
     if isinstance(hub, str):
         if scheme_of(hub) == MEMORY:
             if "/" in hub.partition("://")[2]:
-                raise InvalidSetting("hub", redacted(hub), f"has a path; agents that share a count say {MEMORY}://NAME")
+                raise InvalidSetting(
+                    "hub", redacted(hub), f"has a path; agents that share a count name {MEMORY}://NAME"
+                )
             if set("?#") & set(hub):
                 raise InvalidSetting("hub", redacted(hub), "has options, and a node without a hub has none")
             return OpenedHub(None, redacted(hub))

@@ -47,7 +47,7 @@ def quotas_of(
     limits = [_with(each, settings) for each in limits]
     if soft is not None and settings["soft"] and all(each.capacity == each.nominal for each in limits):
         most = max(each.nominal for each in limits)
-        problem = f"adds less than one request to {most}, so it has no effect; say at least {ceil(1000 / most) / 1000}"
+        problem = f"adds less than one request to {most}, so it has no effect; give at least {ceil(1000 / most) / 1000}"
         raise InvalidSetting("soft", soft, f"{problem}, or leave it out")
     if len(limits) == 1:
         return {name: limits[0]}
@@ -67,7 +67,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
     if isinstance(limit, str):
         limit = Limit.parse(limit)
     if not isinstance(limit, Limit) or not limit.slots:
-        problem = "is no limit on what is in progress; say a number of slots, or '20 in flight'"
+        problem = "is no limit on work in progress; give a number of slots, or '20 in flight'"
         raise InvalidLimit(shown(limit), problem)
     if lease is not None and limit.lease != in_seconds(lease):
         raise InvalidSetting("lease", lease, f"the limit has a lease of {limit.lease:g} s already; leave one out")

@@ -40,7 +40,7 @@ def data_of(shard: Shard, hub_us: int) -> HubData:
 def refusal(data: HubData, incarnation: str) -> str:
     """Why a loss cannot be adopted; empty if it can."""
     if not data.incarnation:
-        return "no node has told the hub anything yet, so there is nothing to adopt"
+        return "no node has reported to the hub yet, so there is nothing to adopt"
     if data.incarnation != incarnation:
         return f"the data are called {data.incarnation}, not {incarnation}: look again at what was lost"
     if not data.waits and data.adopted == 0:

@@ -32,4 +32,4 @@ def posted(reply: object, known: Posted) -> Posted:
         case [bytes(mark), bytes(payload)]:
             return Posted(mark, payload)
         case _:
-            raise HubUnavailable("protocol", "what is posted cannot be read", applied=False)
+            raise HubUnavailable("protocol", "the posted settings cannot be read", applied=False)

@@ -128,14 +128,14 @@ def test_a_misspelt_limit_is_told(node: Agent, redis_server: RedisServer) -> Non
     where = ("--hub", redis_server.url, "--namespace", node.namespace)
     done = said_by("inspect", "ada", *where, "--limit", "logn=5/day")
 
-    assert "no node has told the hub of a limit named logn; did you mean 'login'?" in done.stderr
+    assert "no node has reported a limit named logn; did you mean 'login'?" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["inspect", "reset"])
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ((), "say --limit login=5/minute, or --file FILE"),
+        ((), "add --limit login=5/minute, or --file FILE"),
         (("--limit", "login"), "must be a name and a limit string"),
         (("--limit", "login=5/fortnight"), "5/fortnight"),
         (("--limit", "a=1/s", "--limit", "a=2/s"), "names the limit a again"),

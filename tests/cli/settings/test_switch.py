@@ -125,7 +125,7 @@ def test_a_limit_of_contracts_is_switched_by_its_name(node: Agent, redis_server:
 
     assert not spent
     assert (0, 2) == (done.status, quota.status)
-    assert "is a quota of the limit api, whose quotas are switched as one; say --limit api" in quota.stderr
+    assert "is a quota of the limit api, whose quotas are switched as one; write --limit api" in quota.stderr
     assert [True] * 6 == [contracts.hit(each).allowed for each in ("ada", "bob") for _ in range(3)]
 
 
@@ -147,7 +147,7 @@ def test_what_else_is_published_stays_and_ends_when_it_would_have(node: Agent, r
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("off",), "nothing is in force that says how long; say for instance --lifetime 3600"),
+        (("off",), "nothing is in force whose end it could take; add one such as --lifetime 3600"),
         (("of", "--lifetime", "60"), "did you mean 'off'?"),
         (("off", "--limit", "logn", "--lifetime", "60"), "a limit named logn; did you mean 'login'?"),
         (("--limit", "login"), "needs a word before it"),
@@ -170,7 +170,7 @@ def test_a_limit_that_no_node_has_told_of_is_switched_by_force(node: Agent, redi
     done = switch(node, redis_server, "off", "--limit", "later", "--lifetime", 60, "--force")
 
     assert 0 == done.status
-    assert "no node has told the hub of a limit named later; this switches nothing until" in done.stderr
+    assert "no node has reported a limit named later; this switches nothing until" in done.stderr
     assert {"later": {"switch": "off"}} == published(node, redis_server)["limits"]
 
 

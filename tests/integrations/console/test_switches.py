@@ -101,7 +101,7 @@ def test_a_limit_of_which_no_node_has_told_is_not_switched(client: Browser) -> N
     response = client.post("/switch", json={"to": "off", "limit": "logn"}, headers=WRITES)
 
     assert 422 == response.status_code
-    assert "no node has told of a limit 'logn'" in response.json()["errors"][0]["detail"]
+    assert "no node has a limit 'logn'" in response.json()["errors"][0]["detail"]
     assert {} == client.get("/switches", headers=WRITES).json()["limits"]
 
 

@@ -409,5 +409,5 @@ def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest
     for declared in (spent, fixed, fixed):
         guard.check(PlainRequest(client="192.0.2.1"), [declared]).spend(1)
 
-    assert 1 == caplog.text.count("spend() charges nothing, as the limit does not say settle='spent'")
+    assert 1 == caplog.text.count("spend() charges nothing, as the limit is without settle='spent'")
     assert {"InvalidSetting": 2} == guard.stats().failures

@@ -77,7 +77,7 @@ def explain(
     try:
         version, explanation = ask_hub(hub, namespace, ask, what="no customers can be explained")
     except MissingFact as error:
-        raise MissingFact(error.limit, error.fact, f"which no --fact names; say --fact {error.fact}=...") from None
+        raise MissingFact(error.limit, error.fact, f"which no --fact names; add --fact {error.fact}=...") from None
     _refuse_unused(facts, [each.by for each in explanation.limits])
     if as_json:
         typer.echo(json.dumps({"version": version, **table_of_explanation(explanation)}, indent=2))

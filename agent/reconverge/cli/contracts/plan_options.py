@@ -130,7 +130,7 @@ def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]
                 "began",
                 None,
                 "the contracts name moments, and the recording's times begin with "
-                f"{span.first_s:.15g}; say when 0 was, such as 2026-11-23T12:00:00Z",
+                f"{span.first_s:.15g}; give the moment of 0, such as 2026-11-23T12:00:00Z",
             )
         return 0.0
     if span.since_1970:

@@ -65,7 +65,7 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
     if file is None or said:
         if not said:
             problem = (
-                "is missing: a hub cannot list the limits of a program; say --limit login=5/minute, or --file FILE"
+                "is missing: a hub cannot list the limits of a program; add --limit login=5/minute, or --file FILE"
             )
             raise InvalidSetting("--limit", "", problem)
         agent = Agent(settings["hub"], namespace=namespace or "default", **_pace(settings))
@@ -77,16 +77,14 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
     named = {} if namespace is None else {"namespace": namespace}
     agent = load(file, **settings, **named).agent
     if not agent.limiters:
-        raise InvalidSetting("--file", str(file), "declares no limits; say them with --limit NAME=LIMIT")
+        raise InvalidSetting("--file", str(file), "declares no limits; name them with --limit NAME=LIMIT")
     return Declared(agent, agent.namespace)
 
 
 def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """A sentence for each name of a limit that no node has reported to the hub, such as a misspelt one."""
     told = sorted(known)
-    return [
-        f"no node has told the hub of a limit named {name}{asked(name, told)}" for name in names if name not in told
-    ]
+    return [f"no node has reported a limit named {name}{asked(name, told)}" for name in names if name not in told]
 
 
 def _said(limits: Sequence[str]) -> dict[str, str]:

@@ -116,7 +116,7 @@ def _read(file: Path, namespace: str, version: int | None) -> FleetSettings:
             raise wrong(f"there is no such setting; known: {', '.join(known)}{asked(name, known)}", name)
     lifetime = said.pop(LIFETIME, None)
     if type(lifetime) is not int or not 1 <= lifetime <= LIFETIME_MAX_S:
-        raise wrong(f"must say for how many seconds to obey, from 1 to {LIFETIME_MAX_S}", LIFETIME)
+        raise wrong(f"must be the seconds for which to obey, from 1 to {LIFETIME_MAX_S}", LIFETIME)
     issued = now_ns // SECOND_NS
     said |= {
         "namespace": namespace,

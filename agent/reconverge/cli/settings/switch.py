@@ -116,7 +116,7 @@ def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: 
     """Issues the settings in force, or empty ones, now. Raises InvalidSetting where their end is unknown."""
     version = SystemClock().wall_ns() // 1_000_000
     if lifetime is None and known is None:
-        problem = "is missing: nothing is in force that says how long; say for instance --lifetime 3600"
+        problem = "is missing: nothing is in force whose end it could take; add one such as --lifetime 3600"
         raise InvalidSetting("--lifetime", "", problem)
     expires = now_s + lifetime if lifetime is not None else known.expires if known is not None else now_s
     if known is None:
@@ -129,7 +129,7 @@ def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
     for name in names:
         limit = limit_of_quota(name)
         if limit != name:
-            problem = f"is a quota of the limit {limit}, whose quotas are switched as one; say --limit {limit}"
+            problem = f"is a quota of the limit {limit}, whose quotas are switched as one; write --limit {limit}"
             raise InvalidSetting("--limit", name, problem)
     for name in unknown_limits(names, known):
         (advice,) = advice_on_unknown([name], map(limit_of_quota, known))

@@ -95,7 +95,7 @@ def _scratch(url: str, namespace: str) -> Hub:
 def _show(found: Status, shown: str, namespace: str) -> None:
     problems, warnings = (found.checkup.count(each) for each in (Level.PROBLEM, Level.WARNING))
     verdict = "healthy" if not problems and not warnings else f"problems: {problems}, warnings: {warnings}"
-    advice = "" if verdict == "healthy" else "; `reconverge doctor` says how to mend them"
+    advice = "" if verdict == "healthy" else "; `reconverge doctor` has the remedies"
     typer.echo(f"hub     {shown}: {verdict}{advice}")
     for each in _worth_telling(found.checkup.findings):
         typer.echo(f"        {each.level}: {each.check}: {plain(each.fact)}")
@@ -105,7 +105,7 @@ def _show(found: Status, shown: str, namespace: str) -> None:
         why = "data were lost" if found.lost else "the hub is new, or data may be lost"
         shards = f"{found.waits} of {len(found.shards)} shards grant nothing more of strict limits for now"
         typer.echo(f"data    {shards}: {why}; see `reconverge hub adopt`")
-    typer.echo(f"limits  of namespace {namespace}" + ("" if found.limits.rows else ": no node has told of any yet"))
+    typer.echo(f"limits  of namespace {namespace}" + ("" if found.limits.rows else ": no node has reported any yet"))
     heads, rows = found.limits.table()
     tell_table(tuple(heads), rows)
     if found.limits.left_out:

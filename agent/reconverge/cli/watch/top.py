@@ -103,7 +103,7 @@ def _lines(seen: Look, namespace: str) -> list[str]:
     heads, rows = seen.table()
     lines = [f"{namespace} by {seen.by}{nodes}", *(table_lines(heads, rows) if rows else ())]
     if not rows:
-        lines.append(seen.remark or "no node has told the hub anything yet")
+        lines.append(seen.remark or "no node has reported to the hub yet")
     if seen.left_out:
         lines.append(f"and {seen.left_out} more")
     return lines

@@ -69,7 +69,7 @@ class Access:
     def __init__(self, tokens: Tokens | None, *, behind_authentication: bool, read_only: bool, clock: Clock) -> None:
         if not tokens and not behind_authentication:
             problem = "has no token, and the console would be open to all clients; name one, as tokens={'...': 'read'}"
-            advice = "or say behind_authentication=True if your application lets only operators through to it"
+            advice = "or set behind_authentication=True if your application lets only operators through to it"
             raise InvalidSetting("tokens", tokens, f"{problem}, {advice}")
         if tokens and behind_authentication:
             raise InvalidSetting(

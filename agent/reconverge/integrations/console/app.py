@@ -310,7 +310,7 @@ class _Console:
         named = limit_of_quota(query["limit"])
         limits = limits_named(await self._live.nodes(), named)
         if not limits:
-            raise Problem(404, f"no node has told of a limit {named[:100]!r}", parameter="limit")
+            raise Problem(404, f"no node has a limit {named[:100]!r}", parameter="limit")
         try:
             return _told(await key_standing(self._agent, limits, named, query["key"]))
         except InvalidKey as error:

@@ -31,7 +31,7 @@ class UnknownLimit(ReconvergeError):
     """Raised for a limit that no node has, such as a misspelt one: its switch would do nothing."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no node has told of a limit {name[:100]!r}, so this would switch nothing; look at its name")
+        super().__init__(f"no node has a limit {name[:100]!r}, so this would switch nothing; look at its name")
 
 
 class FleetSwitches:

@@ -73,7 +73,7 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
         raise Problem(400, f"the query is not UTF-8, percent-encoded, of at most {PARAMETERS_MAX} parameters") from None
     query = dict(pairs)
     if len(query) < len(pairs):
-        raise Problem(400, "the query says a parameter twice")
+        raise Problem(400, "the query has a parameter twice")
     for name in query:
         if known is not None and name not in known:
             there_is = ", ".join(known) or "none"

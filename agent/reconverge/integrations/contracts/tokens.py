@@ -89,7 +89,7 @@ class TokenTable:
             raise InvalidSetting("open", is_open, "goes without tokens: all clients may write; leave out one of them")
         if not is_open and not self._tokens:
             problem = "has no token, so no client could use the API; name some, as tokens={'...': 'write'}"
-            raise InvalidSetting("tokens", tokens, f"{problem}, or say open=True if all clients may write")
+            raise InvalidSetting("tokens", tokens, f"{problem}, or set open=True if all clients may write")
 
     def name_of(self, credentials: Sequence[str], role: Role | None) -> str:
         """The name of the token in the `Authorization` fields of a request, if its role suffices; None needs no token.

@@ -135,7 +135,7 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
             if name in settings:
                 raise InvalidSetting(name, value, "stands in the URI twice; leave one of them out")
             if not value:
-                raise InvalidSetting(name, value, "has no value in the URI; leave it out, or say one")
+                raise InvalidSetting(name, value, "has no value in the URI; leave it out, or give one")
             settings[name] = _read(name, value)
     rest = urlencode([pair for pair in query if pair[0] not in taken])
     if len(rest) == len(urlencode(query)):

@@ -109,7 +109,7 @@ class NoTier(ReconvergeError):
     """Raised when the limit of a request is not known, and the rule has given none so far to count it by."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the limit of the request cannot be told for {name!r}, and none is known")
+        super().__init__(f"the limit of the request is not known for {name!r}, and none is known")
 
 
 class NoKey(ReconvergeError):

@@ -73,7 +73,7 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
         return
     if tables and not any(map(_is_about_methods, tables)):
         problem = f"is a number, and limit {limiter.name!r} has costs for kinds of requests that are no methods"
-        raise InvalidSetting(what, said, f"{problem}: {', '.join(kinds)}; say the kind, or a function that returns it")
+        raise InvalidSetting(what, said, f"{problem}: {', '.join(kinds)}; give the kind, or a function that returns it")
     dearest = max((cost for table in tables for cost in table.values()), default=1)
     most = most_of(limiter)
     if said * dearest > most:
@@ -90,7 +90,9 @@ def check_of_call(limiter: Limiter, said: object, what: str) -> None:
     """Checks the cost of a call of a function, which has no method, as `check_fixed` does."""
     if isinstance(said, int) and _tables(limiter) and any(ANY_KIND not in table for table in _tables(limiter)):
         known = ", ".join(sorted({kind for table in _tables(limiter) for kind in table}))
-        problem = f"is a number, and limit {limiter.name!r} has costs by kind: {known}; say the kind, or a cost for '*'"
+        problem = (
+            f"is a number, and limit {limiter.name!r} has costs by kind: {known}; give the kind, or a cost for '*'"
+        )
         raise InvalidSetting(what, said, problem)
     check_fixed(limiter, said, what)
 

@@ -180,7 +180,7 @@ class Outcome:
         meant = [ruling for ruling in (*self.rulings, *self.shadows) if name is None or name == ruling.name]
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
             rule = meant[0].declared.rule
-            problem = f"spend() charges nothing, as the limit does not say settle={SPENT!r}; write that beside its cost"
+            problem = f"spend() charges nothing, as the limit is without settle={SPENT!r}; write that beside its cost"
             self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:

@@ -158,7 +158,7 @@ class Rule:
         if ban_terms(self.block_after, self.block_for) is None:
             return
         if isinstance(self.limits, Limiter | Contracts):
-            problem = "has no effect on limits that were declared before; say it to agent.limit"
+            problem = "has no effect on limits that were declared before; give it to agent.limit"
             raise InvalidSetting("block_for", self.block_for, problem)
 
     def _check_places(self) -> None:

@@ -28,7 +28,7 @@ SWAP: Final = "swap"
 MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
 RECORD: Final = "record"
 """The call with which a node tells usage."""
-_MEANINGLESS: Final = Refused("protocol", "the leader can make nothing of what was asked")
+_MEANINGLESS: Final = Refused("protocol", "the leader does not understand the call")
 _T = TypeVar("_T")
 
 Post = Callable[[str, Kind, bytes], bool]

@@ -171,7 +171,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
     ),
     "not-redis": _Advice(
         REACHED,
-        "whatever answers at {place}, it is not Redis",
+        "the server at {place} is not Redis",
         "Correct host and port in the URL.",
     ),
     "no-socket": _Advice(
