@@ -1,7 +1,7 @@
-"""Times that are felt of a limiter, in requests, between other work and in the exchange: before, now, and the aims.
+"""Times that are felt of a limiter, in requests, between other work and in the exchange: now, and the aims.
 
     python -m bench.speed                # measures, in ten minutes at most, and prints the table
-    python -m bench.speed --keep         # keeps it as well: bench/results/speed.json and docs/reference/speed.md
+    python -m bench.speed --keep         # keeps it as well: bench/results/speed.json and bench/results/speed.md
     python -m bench.speed --page         # measures nothing, and writes the page anew from what is kept
 
 These are rows of the parts `felt`, `middleware`, `sync` and `exchange` of `python -m bench`, each with the floor of its
@@ -31,8 +31,8 @@ from bench.web.limited import PEERS, REFUSED
 
 NAME: Final = "speed"
 KEPT: Final = ROOT / "bench" / "results" / f"{NAME}.json"
-PAGE: Final = ROOT / "docs" / "reference" / f"{NAME}.md"
-HEADER: Final = ("what", "before", "aim", "after", "floor of this run", "aim in floors", "after in floors", "met")
+PAGE: Final = KEPT.with_suffix(".md")
+HEADER: Final = ("what", "aim", "takes", "floor of this run", "aim in floors", "in floors", "met")
 UNDER_SERVERS: Final = {*PEERS, REFUSED}
 MEASURES: Final[tuple[Callable[..., Iterator[Row]], ...]] = (
     partial(felt.measure, only="3 ms between calls, reconverge"),
@@ -44,27 +44,25 @@ MEASURES: Final[tuple[Callable[..., Iterator[Row]], ...]] = (
 THEORY: Final = """\
 # Speed where it is felt
 
-A decision takes less than the increment of a dictionary. A user feels more: a request also pays for what is around the
+A decision takes less than the increment of a dictionary. A request also pays for the code around the
 decision, and an application that does something between two decisions has emptied the caches.
 
-- *Before* was measured when these aims were set, on two cores on another day.
 - A *floor* is the least that something like it costs in the same run: a middleware that counts keys in a dictionary,
   under a server two constant response fields or a dependency that does nothing, for one `allow` a dictionary, for the
-  exchange [the benchmark](../../bench/capacity/pieces.py). On a busy machine the floor is dear as well, so compare
-  with it.
-- *In floors* is how many times the floor it takes. An aim *met in floors* is missed only as this machine is slower.
+  exchange [the benchmark](../capacity/pieces.py). On a busy machine the floor is dear as well, so compare
+  with it: an aim *met in floors* is missed only as this machine is slower.
 - Two processes of the same program differ by up to 12 µs for a request in ASGI and 35 in FastAPI.
-- What is in the way of the aims: of exchanges [decision 40](../decisions/0040-what-an-exchange-costs.md),
-  of requests [60](../decisions/0060-one-guard-await-first-charge-last.md).
 
-How it is measured, and what else is: [measurements](../../bench/README.md).
+Other measurements, and how they are made: [bench](../README.md).
 
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table. Returns the status to end with."""
-    parser = argparse.ArgumentParser(prog="python -m bench.speed", description="What is felt, before and now.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.speed", description="What is felt, beside what was aimed at."
+    )
     parser.add_argument("--quick", action="store_true", help="a short run, which shows that it works")
     parser.add_argument("--keep", action="store_true", help="keep what was measured, and write the page")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page from what is kept")
@@ -114,7 +112,6 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
     yield f"| {' | '.join(HEADER)} |"
     yield "|---" * len(HEADER) + "|"
     for target, value, floor in judged(rows, SPEED):
-        before = "" if target.before is None else number(target.before)
         least = "" if floor is None else number(floor)
         aim = f"≤ {target.bound:g} {target.unit}"
         aim_in_floors = "" if target.in_floors is None else f"≤ {number(target.in_floors)}"
@@ -126,7 +123,7 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
                 after_in_floors = number(value / floor)
                 if not target.met(value) and target.in_floors is not None and value / floor <= target.in_floors:
                     met = "in floors"
-        line = [target.what, before, aim, after, least, aim_in_floors, after_in_floors, met]
+        line = [target.what, aim, after, least, aim_in_floors, after_in_floors, met]
         yield f"| {' | '.join(line)} |"
 
 

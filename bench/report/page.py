@@ -13,7 +13,7 @@ COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
 WHAT_IS_FELT: Final = (
     "What a request, a call between other work and an exchange should take stands in "
-    "[another table](../../docs/reference/speed.md), which `python -m bench.speed` makes."
+    "[another table](speed.md), which `python -m bench.speed` makes."
 )
 
 

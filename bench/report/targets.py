@@ -46,8 +46,6 @@ class Target:
     measured: Callable[[Iterable[Row]], float]
     floor: Callable[[Iterable[Row]], float] | None = None
     """The least that something like it costs, measured in the same run and in the same unit."""
-    before: float | None = None
-    """The figure before anything was done about it, of those in the table of `bench.speed`."""
     floor_before: float | None = None
     """The floor in the run by which the bound was set, if one is known that is measured as `floor` is."""
 
@@ -118,15 +116,12 @@ def _at_most(
     unit: str,
     measured: Callable[[Iterable[Row]], float],
     floor: Callable[[Iterable[Row]], float] | None = None,
-    before: float | None = None,
     floor_before: float | None = None,
 ) -> Target:
-    return Target(what, unit, bound, False, measured, floor, before, floor_before)  # noqa: FBT003  # `at_least`
+    return Target(what, unit, bound, False, measured, floor, floor_before)  # noqa: FBT003  # `at_least`
 
 
-def _added(
-    case: str, what: str, floor: str, bound_us: float, before_us: float, floor_before_us: float | None = None
-) -> Target:
+def _added(case: str, what: str, floor: str, bound_us: float, floor_before_us: float | None = None) -> Target:
     """Makes a target for the time that a limit adds to a request."""
     return _at_most(
         f"{case}: {what}",
@@ -134,13 +129,12 @@ def _added(
         "µs added",
         _value(under_servers.PART, case, what),
         _value(under_servers.PART, case, floor),
-        before_us,
         floor_before_us,
     )
 
 
-Aim: TypeAlias = tuple[float, float, float | None]
-"""The figure before, the bound, and the floor in the same run."""
+Aim: TypeAlias = tuple[float, float | None]
+"""The bound, and the floor in the run by which it was set."""
 
 
 def _felt(what: str, name: str, floor: str, p50_us: Aim, p99_us: Aim | None = None) -> list[Target]:
@@ -148,21 +142,20 @@ def _felt(what: str, name: str, floor: str, p50_us: Aim, p99_us: Aim | None = No
     return [
         _at_most(
             f"one `allow` after 3 ms, {what}: {percentile}",
-            figures[1],
+            figures[0],
             "µs",
             _value(felt.PART, felt.case_of(3.0, 0, percentile), name),
             _value(felt.PART, felt.case_of(3.0, 0, percentile), floor),
-            figures[0],
-            figures[2],
+            figures[1],
         )
         for percentile, figures in (("p50", p50_us), ("p99", p99_us))
         if figures is not None
     ]
 
 
-def _exchanged(what: str, bound_us: float, before_us: float, measured: Measured, floor: Measured | None) -> Target:
+def _exchanged(what: str, bound_us: float, measured: Measured, floor: Measured | None) -> Target:
     """Makes a target for the cost of a part of an exchange."""
-    return _at_most(f"exchange: {what}", bound_us, "µs for a key", measured, floor, before_us)
+    return _at_most(f"exchange: {what}", bound_us, "µs for a key", measured, floor)
 
 
 def _at_least(what: str, bound: float, unit: str, measured: Callable[[Iterable[Row]], float]) -> Target:
@@ -174,12 +167,12 @@ SPEED: Final = (
         "a Redis, first charge since the last report",
         f"{felt.REDIS}: {felt.FIRST}",
         felt.FLOOR,
-        (12.4, 3, 1.7),
-        (38, 15, None),
+        (3, 1.7),
+        (15, None),
     ),
-    *_felt("a Redis, new keys", f"{felt.REDIS}: {felt.NEW}", felt.FLOOR_NEW, (23.3, 7, 1.7), (59, 25, 5.9)),
-    *_felt("in memory, one hot key", f"{felt.MEMORY}: {felt.HOT}", felt.FLOOR, (1.25, 1.2, None)),
-    *_felt("in memory, new keys", f"{felt.MEMORY}: {felt.NEW}", felt.FLOOR_NEW, (6.2, 3, None)),
+    *_felt("a Redis, new keys", f"{felt.REDIS}: {felt.NEW}", felt.FLOOR_NEW, (7, 1.7), (25, 5.9)),
+    *_felt("in memory, one hot key", f"{felt.MEMORY}: {felt.HOT}", felt.FLOOR, (1.2, None)),
+    *_felt("in memory, new keys", f"{felt.MEMORY}: {felt.NEW}", felt.FLOOR_NEW, (3, None)),
     _at_most(
         "a new key beyond `max_keys` after 3 ms: p50",
         1.2,
@@ -190,51 +183,45 @@ SPEED: Final = (
             f"{felt.MEMORY}: {felt.BEYOND}",
             f"{felt.MEMORY}: {felt.NEW}",
         ),
-        before=8.4,
     ),
-    _added(DIRECTLY, limited.LIMITED, limited.COUNTING, 2.5, 11.6),
-    _added(DIRECTLY, limited.REFUSED, limited.COUNTING, 4, 18),
-    _added(DIRECTLY, middleware.BY_ADDRESS, limited.COUNTING, 3, 14.5),
-    _added(DIRECTLY, middleware.NO_FIELDS, limited.COUNTING_ALONE, 1.5, 7.4),
-    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10, 38, 3.5),
-    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6, 33, 1.2),
-    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23, 80, 9.8),
-    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18, 71, 9.8),
-    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12, 57, 4),
+    _added(DIRECTLY, limited.LIMITED, limited.COUNTING, 2.5),
+    _added(DIRECTLY, limited.REFUSED, limited.COUNTING, 4),
+    _added(DIRECTLY, middleware.BY_ADDRESS, limited.COUNTING, 3),
+    _added(DIRECTLY, middleware.NO_FIELDS, limited.COUNTING_ALONE, 1.5),
+    _added(under_servers.case_of("ASGI", under_servers.H11), limited.LIMITED, limited.CONSTANT, 10, 3.5),
+    _added(under_servers.case_of("ASGI", under_servers.HTTPTOOLS), limited.LIMITED, limited.CONSTANT, 6, 1.2),
+    _added(under_servers.case_of("FastAPI", under_servers.H11), limited.LIMITED, limited.TRIVIAL, 23, 9.8),
+    _added(under_servers.case_of("FastAPI", under_servers.HTTPTOOLS), limited.LIMITED, limited.TRIVIAL, 18, 9.8),
+    _added(under_servers.case_of("Flask", under_servers.GTHREAD), limited.LIMITED, limited.CONSTANT, 12, 4),
     _exchanged(
         "take and install",
         0.25,
-        0.33,
         _value(sync.PART, sync.DRAIN, EXCHANGED),
         _value(pieces.PART, pieces.DICTIONARY, pieces.FLOOR),
     ),
     _exchanged(
         "the client, all of it",
         1.0,
-        1.29,
         _value(sync.PART, sync.CLIENT, EXCHANGED),
         _value(pieces.PART, pieces.CLIENT, pieces.FLOOR),
     ),
     _exchanged(
         "the Redis, a hot key",
         5,
-        6.6,
         _value(sync.PART, sync.SERVER, EXCHANGED),
         _value(pieces.PART, pieces.SERVER, pieces.FLOOR),
     ),
     _exchanged(
         "the Redis, a key that is used once in a window of ten intervals, for each of them",
         1.5,
-        3.1,
         _value(pieces.PART, pieces.COLD_KEYS, pieces.OURS),
         _value(pieces.PART, pieces.SERVER, pieces.FLOOR),
     ),
-    _exchanged("install, keys new to the hub", 1, 3.7, _value(sync.PART, "install", INTRODUCED), None),
+    _exchanged("install, keys new to the hub", 1, _value(sync.PART, "install", INTRODUCED), None),
     *(
         _exchanged(
             case,
             10,
-            80,
             _value(pieces.PART, case, pieces.OURS),
             _value(pieces.PART, case, pieces.FLOOR),
         )
@@ -248,7 +235,7 @@ SPEED: Final = (
         _value(pieces.PART, pieces.DEMO, pieces.FLOOR),
     ),
 )
-"""The targets of `bench.speed`: times that are felt, beside those when these aims were set."""
+"""The targets of `bench.speed`: times that are felt."""
 
 TARGETS: Final = (
     _at_most("`allow`, 10 k keys", 1.3, "floors", _ratio(decisions.PART, HOT, ALLOW)),

@@ -270,13 +270,13 @@ def test_the_first_screen_of_the_readme_shows_how_to_see_it_and_how_to_test_it()
     assert {"demo", "test"} <= set(re.findall(r"^\$ make ([a-z-]+)", screen, re.MULTILINE))
 
 
-def test_the_readme_explains_a_line_where_it_first_names_one() -> None:
-    """The first *line* of the README ends the sentence that defines it, before the table of bounds."""
-    first = re.search(r"\blines?\b", prose(ROOT / "README.md"))
+def test_the_readme_explains_an_allowance_where_it_first_names_one() -> None:
+    """The first *allowance* of the README ends the sentence that defines it, before the table of bounds."""
+    first = re.search(r"\ballowances?\b", prose(ROOT / "README.md"))
 
     assert first is not None
     assert re.search(
-        r"each process holds a part of every limit and spends it without asking: its \*$",
+        r"each process holds a part of every limit and spends it\swithout asking: its \*$",
         prose(ROOT / "README.md")[: first.start()],
     )
 

@@ -1,6 +1,6 @@
 """Goal: the documents list each place that pauses or locks out by a timer, with the figures of the code.
 
-Method: the table of failure modes names a constant in each row. The figure of the row is compared with it, and
+Method: the table of promises names a constant in each row. The figure of the row is compared with it, and
 constants whose names speak of pauses are looked for in the code.
 """
 
@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = (ROOT / "docs" / "reference" / "failure-modes.md").read_text()
+PAGE: Final = (ROOT / "docs" / "reference" / "promises.md").read_text()
 SECTION: Final = PAGE.split("## What pauses or locks out by a timer")[1].split("\n## ")[0]
-ROWS: Final = re.findall(r"^\| ([^|*]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", SECTION, re.MULTILINE)
+ROWS: Final = re.findall(r"^\| ([^|*]+) \| ([^|]+) \| ([^|]+) \| `([\w.]+)` \|$", SECTION, re.MULTILINE)
 UNITS: Final = {"NS": 1e-9, "US": 1e-6}
 FIGURE: Final = re.compile(r"(\d+(?:\.\d+)?) (s|intervals|times)\b")
 PAUSING: Final = re.compile(
@@ -73,7 +73,7 @@ def seconds(constant: str) -> float:
     return float(longest * next((UNITS[part] for part in name.split("_") if part in UNITS), 1))
 
 
-@pytest.mark.parametrize(("what", "longest", "constant"), [(row[0], row[1], row[4]) for row in ROWS])
+@pytest.mark.parametrize(("what", "longest", "constant"), [(row[0], row[1], row[3]) for row in ROWS])
 def test_the_longest_time_of_each_pause_is_that_of_the_code(what: str, longest: str, constant: str) -> None:
     """The first figure of a row is the constant that the row names."""
     figure = FIGURE.search(longest)
@@ -82,7 +82,7 @@ def test_the_longest_time_of_each_pause_is_that_of_the_code(what: str, longest: 
     assert seconds(constant) == pytest.approx(float(figure[1]), rel=0.002)
 
 
-def test_each_row_says_why_and_what_ends_it() -> None:
+def test_each_row_names_what_ends_it() -> None:
     """There is a row for each line of the table but the headings within, and no part of it is empty."""
     lines = [
         line for line in SECTION.splitlines() if line.startswith("| ") and not line.startswith(("| **", "| what |"))
@@ -94,7 +94,7 @@ def test_each_row_says_why_and_what_ends_it() -> None:
 
 def test_no_pause_is_left_out() -> None:
     """A constant that is named like a pause stands in the table, or is known to be none."""
-    listed = {row[4].rpartition(".")[2] for row in ROWS}
+    listed = {row[3].rpartition(".")[2] for row in ROWS}
     found = {
         name
         for folder in ("agent/reconverge", "sync/reconverge_sync")

@@ -10,7 +10,18 @@ from reconverge import Limit
 from reconverge.clock import SECOND_NS
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, goals
 from reconverge.simulation.figures import commit_of
-from reconverge.simulation.goals import POLICIES, Chapter, Goal, chapters, page, together, unmet
+from reconverge.simulation.goals import chapters
+from reconverge.simulation.studies.chapters import (
+    NEVER_OVER,
+    POLICIES,
+    SHOWN,
+    Chapter,
+    Goal,
+    page,
+    summary,
+    together,
+    unmet,
+)
 
 NONE = Figures(
     over_mean_pct=0.0,
@@ -96,6 +107,25 @@ def test_a_page_has_a_row_for_each_situation_and_one_for_all_of_them() -> None:
     assert "Goals: strict: over max ≤ 0. NOT MET: strict: over max ≤ 0" in lines[-1]
 
 
+def test_a_summary_has_a_row_for_each_chapter() -> None:
+    """With the mean of its means, the worst of its worst, and its goals but the one of all chapters."""
+    chapter = Chapter("Planted", {"calm": SMALL, "wild": SMALL}, (NEVER_OVER, Goal("balanced", "over_max_pct", 9.0)))
+    lines = summary([(chapter, {"calm": everybody(), "wild": everybody(over_mean_pct=1.0)})]).splitlines()
+    shown = " | ".join(["0.50 / 0.0 [0.00]"] * len(SHOWN))
+
+    assert f"| Planted | {shown} | 0.0 | balanced: over max ≤ 9 |" in lines
+    assert "All goals are met." == lines[-1]
+
+
+def test_a_summary_shows_situations_that_differ_in_kind_one_by_one() -> None:
+    """And names the chapter whose goals are not met."""
+    chapter = Chapter("Planted", {"calm": SMALL, "wild": SMALL}, (REACHED,), apart=True)
+    lines = summary([(chapter, {"calm": everybody(), "wild": everybody(over_max_pct=7.0)})]).splitlines()
+
+    assert ["| Planted: calm", "| Planted: wild"] == [line[:15] for line in lines if line.startswith("| Planted")]
+    assert "Planted: NOT MET: strict: over max ≤ 0" == lines[-1]
+
+
 def test_a_chapter_of_one_situation_needs_no_row_for_all() -> None:
     """It would say the same again."""
     text = page([(Chapter("Planted", {"calm": SMALL}, (REACHED,)), {"calm": everybody()})])
@@ -124,7 +154,7 @@ def test_the_command_prints_the_page_and_ends_well_when_all_is_reached(
     out, err = capsys.readouterr()
 
     assert 0 == status
-    assert "## Planted" in out
+    assert "| Planted |" in out
     assert not commit_of() or f"Last made at commit {commit_of()}." in out
     assert "1 situations, 0 goals not met, 0 bounds broken" in err
 
@@ -176,7 +206,7 @@ def test_every_goal_is_about_a_figure_of_a_policy_that_is_simulated() -> None:
     for chapter in chapters():
         assert {goal.figure for goal in chapter.goals} <= figures
         assert {goal.policy for goal in chapter.goals} <= set(POLICIES)
-        assert goals.NEVER_OVER in chapter.goals
+        assert NEVER_OVER in chapter.goals
 
 
 def test_chapters_and_their_situations_have_names_of_their_own() -> None:

@@ -192,7 +192,7 @@ def _rounded(value: float) -> float:
 
 
 IN_DOUBT: Final = (
-    "strict: refused falsely over the run, % of what one central limiter admits / most admitted above the limit, %",
+    "strict: falsely refused over the run, % / above the limit, %",
     "balanced",
     "asked, % of requests, strict",
     "waited, median / 99th / longest, ms",

@@ -1,6 +1,6 @@
 """Compares the policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
-Prints a page in Markdown: a row for each situation with every policy's figures, and under each chapter its goals.
+Prints a page in Markdown with a row for each chapter; with `--only` one with a row for each situation and all policies.
 The seeds are not those that any constant was tuned on.
 """
 
@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
-from reconverge.simulation.figures import IN_DOUBT, Figures, commit_of, row_in_doubt
+from reconverge.simulation.figures import Figures, commit_of
 from reconverge.simulation.fleet import COMPARED, Asks, Fleet
 from reconverge.simulation.pattern import Traffic
+from reconverge.simulation.studies.chapters import NEVER_OVER, POLICIES, Chapter, Found, Goal, page, summary, unmet
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run
 
 FIRST_SEED: Final = 7_000
 WINDOW_S: Final = 10.0
 DAY_S: Final = 86_400
 STANDARD: Final = ("uniform", "zipf", "single", "rotating", "onoff", "flash")
-POLICIES: Final = ("strict", "balanced", "available", "naive", "predictive")
 PERIODIC_PER_WINDOW: Final = 10.0
 """Exchanges of a node that never asks ahead of time, at a sync interval of a tenth of the window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
@@ -33,36 +33,6 @@ NEAR_NS: Final = 2 * MILLISECOND_NS
 """A round trip that requests can wait for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """At most so much of a figure, for one policy, over all situations of a chapter."""
-
-    policy: str
-    figure: str
-    at_most: float
-
-    def met_by(self, figures: dict[str, Figures]) -> bool:
-        """Whether it is reached."""
-        return figures[self.policy].as_json()[self.figure] <= self.at_most
-
-    def __str__(self) -> str:
-        words = self.figure.removesuffix("_pct").replace("_", " ")
-        return f"{self.policy}: {words} ≤ {self.at_most:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Chapter:
-    """Situations that belong together, and the goals for all of them."""
-
-    name: str
-    situations: dict[str, Experiment]
-    goals: tuple[Goal, ...]
-    seeds: int = 2
-    in_doubt: bool = False
-    """Told by what was refused falsely over the whole run, and by what asked."""
-
-
-NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
 HARDLY_REFUSED: Final = Goal("strict", "falsely_refused_pct", 0.3)
 
 
@@ -98,7 +68,7 @@ def _hot() -> list[Chapter]:
     messages = Goal("balanced", "messages_per_node_window", PERIODIC_PER_WINDOW * MESSAGES_FACTOR_MAX)
     return [
         Chapter(
-            f"Three times the limit is asked for, {nodes} nodes",
+            f"3 L, {nodes} nodes",
             _standard(_fleet(nodes), 3.0),
             (NEVER_OVER, Goal("balanced", "over_mean_pct", mean), Goal("balanced", "over_max_pct", worst), messages),
             seeds=3 if nodes == 8 else 1,
@@ -110,7 +80,7 @@ def _hot() -> list[Chapter]:
 def _surges() -> list[Chapter]:
     return [
         Chapter(
-            f"Ten times as much, all at once: from 0.5 to 5 times the limit, {nodes} nodes",
+            f"From 0.5 to 5 L, all at once, {nodes} nodes",
             {"surge": Experiment(_fleet(nodes), Traffic("surge", 5.0), 10)},
             (NEVER_OVER, Goal("balanced", "over_max_pct", worst)),
             seeds=5 if nodes == 8 else 2,
@@ -127,7 +97,7 @@ def _outages() -> list[Chapter]:
 
     away = [
         Chapter(
-            f"The hub is away for {windows} of the limit's windows, three times the limit is asked for",
+            f"The hub is away for {windows} windows, 3 L",
             trouble(f"down@5.3w+{windows}w"),
             (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0), Goal("balanced", "under_mean_pct", under)),
         )
@@ -135,7 +105,7 @@ def _outages() -> list[Chapter]:
     ]
     cut = [
         Chapter(
-            f"Cut off for five windows: {part} of the nodes, three times the limit is asked for",
+            f"Cut off for five windows: {part} of the nodes, 3 L",
             trouble(f"cut:{part}@5.3w+5w"),
             (NEVER_OVER, Goal("balanced", "over_max_pct", 1.0)),
         )
@@ -143,16 +113,17 @@ def _outages() -> list[Chapter]:
     ]
     faults = ("loss:30%@0w+12w", "slow:100@5.3w+3w", "crash:2@5.3w+2w", "lose-data@5.35w")
     others = Chapter(
-        "Other faults, three times the limit is asked for",
+        "Other faults, 3 L",
         {fault: Experiment(_fleet(), Traffic("uniform", 3.0), 12, 2, (fault,)) for fault in faults},
         (NEVER_OVER, Goal("balanced", "over_mean_pct", 0.5)),
+        apart=True,
     )
     return [*away, *cut, others]
 
 
 def _enough_for_all() -> Chapter:
     return Chapter(
-        "Less than the limit is asked for: 0.8 of it",
+        "0.8 L",
         _standard(_fleet(), 0.8),
         (NEVER_OVER, Goal("balanced", "under_mean_pct", 0.5)),
         seeds=5,
@@ -167,7 +138,7 @@ def _other_algorithms() -> list[Chapter]:
     }
     return [
         Chapter(
-            f"Another algorithm: {name}, {demand:g} times the limit is asked for",
+            f"Another algorithm: {name}, {demand:g} L",
             _standard(fleet, demand),
             (NEVER_OVER, Goal("strict", "under_mean_pct", 4.0)),
         )
@@ -269,6 +240,7 @@ def _weak_spots() -> Chapter:
             "L/4 is set aside for an idle share, 3 L": Experiment(_shared(4, 4), Traffic("uniform", 3.0), 10),
         },
         (NEVER_OVER,),
+        apart=True,
     )
 
 
@@ -285,7 +257,7 @@ def _small_limits() -> list[Chapter]:
     }
     return [
         Chapter(
-            f"Small limits, {way}; {said} the limit is asked for",
+            f"Small limits, {way}; {demand:g} L",
             {
                 name: Experiment(replace(fleet, round_trip_ns=NEAR_NS, asks=asks), Traffic("uniform", demand), windows)
                 for name, fleet in fleets.items()
@@ -293,7 +265,7 @@ def _small_limits() -> list[Chapter]:
             (NEVER_OVER, *((HARDLY_REFUSED,) if asks is not None else ())),
             in_doubt=True,
         )
-        for said, demand, windows in (("twice", 2.0, 12), ("twenty times", 20.0, 6))
+        for demand, windows in ((2.0, 12), (20.0, 6))
         for way, asks in ways.items()
     ]
 
@@ -304,75 +276,10 @@ def _figures_of(what: tuple[Experiment, int]) -> dict[str, Figures]:
     return figures
 
 
-Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
-"""Every chapter, and the figures of its situations by policy."""
-
-
-def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
-    """All situations of a chapter as one, by policy: the means of the means, the largest of the largest."""
-    situations = list(situations)
-    count = len(situations)
-    summed: dict[str, Figures] = {}
-    for name in POLICIES:
-        each = [figures[name] for figures in situations]
-        summed[name] = replace(
-            each[0],
-            over_mean_pct=sum(one.over_mean_pct for one in each) / count,
-            over_max_pct=max(one.over_max_pct for one in each),
-            under_mean_pct=sum(one.under_mean_pct for one in each) / count,
-            under_max_pct=max(one.under_max_pct for one in each),
-            messages_per_node_window=sum(one.messages_per_node_window for one in each) / count,
-            falsely_refused_pct=sum(one.falsely_refused_pct for one in each) / count,
-            asked_pct=sum(one.asked_pct for one in each) / count,
-            waited_median_ms=max(one.waited_median_ms for one in each),
-            waited_p99_ms=max(one.waited_p99_ms for one in each),
-            waited_max_ms=max(one.waited_max_ms for one in each),
-            bound_violations=sum(one.bound_violations for one in each),
-        )
-    return summed
-
-
-def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[str]:
-    """The goals that are not reached, in words."""
-    figures = together(situations.values())
-    return [str(goal) for goal in chapter.goals if not goal.met_by(figures)]
-
-
-def page(found: Found, made_at: str = "") -> str:
-    """All figures in Markdown, and which commit they were `made_at`, if that is known."""
-    lines = ["# Figures", ""]
-    if made_at:
-        lines += [f"Last made at commit {made_at}.", ""]
-    lines += [
-        "Over-admission as mean / max and, in brackets, under-admission as mean, in % of the limit by window, after",
-        "the warm-up; *messages* by node and window. One key, 8 nodes, a fixed window of 10 s, a limit of 1000, a sync",
-        "interval of 1 s and a round trip of 20 ms, unless said otherwise; leases, back-off and all else are a fleet's",
-        "defaults. Made by `make figures`; the simulated fleet runs the production kernel, syncer and merge rule.",
-    ]
-    for chapter, situations in found:
-        row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, "messages, balanced"))
-        lines += ["", f"## {chapter.name}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-        lines += [row(name, figures) for name, figures in situations.items()]
-        if len(situations) > 1:
-            lines.append(row("**all**", together(situations.values())))
-        missed = unmet(chapter, situations)
-        goals = "; ".join(map(str, chapter.goals))
-        lines += ["", f"Goals: {goals}. {'All met.' if not missed else 'NOT MET: ' + '; '.join(missed)}"]
-    return "\n".join(lines) + "\n"
-
-
-def _row(name: str, figures: dict[str, Figures]) -> str:
-    cells = [
-        f"{each.over_mean_pct:.2f} / {each.over_max_pct:.1f} [{each.under_mean_pct:.2f}]"
-        for each in (figures[policy] for policy in POLICIES)
-    ]
-    return f"| {name} | {' | '.join(cells)} | {figures['balanced'].messages_per_node_window:.1f} |"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page; status 1 when a goal was not met or a bound was broken."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.goals", description=__doc__)
-    parser.add_argument("--only", default="", help="only chapters whose name contains this")
+    parser.add_argument("--only", default="", help="only chapters whose name contains this, in detail")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
     chosen = [chapter for chapter in chapters() if options.only in chapter.name]
@@ -385,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_ns = clock.monotonic_ns()
     figures = iter(list(mapped(_figures_of, tasks, processes=options.processes)))
     found: Found = [(chapter, {name: next(figures) for name in chapter.situations}) for chapter in chosen]
-    print(page(found, made_at), end="")
+    print((page if options.only else summary)(found, made_at), end="")
     missed = sum(len(unmet(chapter, situations)) for chapter, situations in found)
     broken = sum(
         each.bound_violations for _, situations in found for one in situations.values() for each in one.values()

@@ -33,7 +33,7 @@ from tests.support.commands.checked import Said
 
 OK, MISTAKE, TOO_MANY, INTERRUPTED = 0, 2, 3, 130
 ROOT = Path(__file__).parents[3]
-DOCUMENT = ROOT / "docs" / "guide" / "contracts-plan.md"
+DOCUMENT = ROOT / "docs" / "guide" / "contracts.md"
 DATA = ROOT / "examples" / "data"
 ACCESS = DATA / "access-2015.csv.gz"
 CHAT = DATA / "llm-conv-2023.csv.gz"
@@ -152,7 +152,8 @@ def test_the_example_in_the_documents_prints_what_is_written_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files are those of the document, and so is the command line."""
-    blocks = re.findall(r"```(?:yaml|console)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    section = DOCUMENT.read_text().partition("## Rehearse a change")[2]
+    blocks = re.findall(r"```(?:yaml|console)\n(.*?)```", section, re.DOTALL)
     current, candidate, example = blocks[:3]
     command, _, expected = example.partition("\n")
     (tmp_path / "current.yaml").write_text(current)

@@ -1,0 +1,155 @@
+"""What is to be reached of each chapter of situations, and a page in Markdown about what was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconverge.simulation.figures import IN_DOUBT, Figures, row_in_doubt
+from reconverge.simulation.studies.experiment import Experiment
+
+POLICIES: Final = ("strict", "balanced", "available", "naive", "predictive")
+SHOWN: Final = ("strict", "balanced", "naive")
+"""Policies that a summary shows."""
+MESSAGES: Final = "messages, balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """At most so much of a figure, for one policy, over all situations of a chapter."""
+
+    policy: str
+    figure: str
+    at_most: float
+
+    def met_by(self, figures: dict[str, Figures]) -> bool:
+        """Whether it is reached."""
+        return figures[self.policy].as_json()[self.figure] <= self.at_most
+
+    def __str__(self) -> str:
+        words = self.figure.removesuffix("_pct").replace("_", " ")
+        return f"{self.policy}: {words} ≤ {self.at_most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Situations that belong together, and what is to be reached in all of them."""
+
+    name: str
+    situations: dict[str, Experiment]
+    goals: tuple[Goal, ...]
+    seeds: int = 2
+    in_doubt: bool = False
+    """Told by what was refused falsely over the whole run, and by what asked."""
+    apart: bool = False
+    """Its situations differ in kind, so each has a row of its own, also in a summary."""
+
+
+NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
+
+
+Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
+"""Every chapter, and the figures of its situations by policy."""
+
+
+def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
+    """All situations of a chapter as one, by policy: the means of the means, the largest of the largest."""
+    situations = list(situations)
+    count = len(situations)
+    summed: dict[str, Figures] = {}
+    for name in POLICIES:
+        each = [figures[name] for figures in situations]
+        summed[name] = replace(
+            each[0],
+            over_mean_pct=sum(one.over_mean_pct for one in each) / count,
+            over_max_pct=max(one.over_max_pct for one in each),
+            under_mean_pct=sum(one.under_mean_pct for one in each) / count,
+            under_max_pct=max(one.under_max_pct for one in each),
+            messages_per_node_window=sum(one.messages_per_node_window for one in each) / count,
+            falsely_refused_pct=sum(one.falsely_refused_pct for one in each) / count,
+            asked_pct=sum(one.asked_pct for one in each) / count,
+            waited_median_ms=max(one.waited_median_ms for one in each),
+            waited_p99_ms=max(one.waited_p99_ms for one in each),
+            waited_max_ms=max(one.waited_max_ms for one in each),
+            bound_violations=sum(one.bound_violations for one in each),
+        )
+    return summed
+
+
+def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[str]:
+    """The goals that are not reached, in words."""
+    figures = together(situations.values())
+    return [str(goal) for goal in chapter.goals if not goal.met_by(figures)]
+
+
+def page(found: Found, made_at: str = "") -> str:
+    """Each situation in Markdown, with all policies, and which commit the figures were `made_at`, if that is known."""
+    lines = _beginning(made_at)
+    for chapter, situations in found:
+        row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, MESSAGES))
+        lines += ["", f"## {chapter.name}", "", f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines += [row(name, figures) for name, figures in situations.items()]
+        if len(situations) > 1:
+            lines.append(row("**all**", together(situations.values())))
+        lines += ["", f"Goals: {'; '.join(map(str, chapter.goals))}. {_verdict(chapter, situations) or 'All met.'}"]
+    return "\n".join(lines) + "\n"
+
+
+def summary(found: Found, made_at: str = "") -> str:
+    """A row for each chapter, the mean of its means and the worst of its worst; its goals but the one that all have."""
+    lines = [
+        *_beginning(made_at),
+        "",
+        f"*{SHOWN[-1]}* believes the last merged total. Each row sums up several kinds of traffic;",
+        "`python -m reconverge.simulation.goals --only NAME` prints them one by one, with two more policies.",
+        f"A goal of each row is {NEVER_OVER}.",
+        *_table(found, in_doubt=False, heads=(*SHOWN, MESSAGES)),
+    ]
+    if any(chapter.in_doubt for chapter, _ in found):
+        lines += ["", "Small limits, whose requests are decided from memory or ask:"]
+        lines += _table(found, in_doubt=True, heads=IN_DOUBT)
+    missed = [f"{chapter.name}: {said}" for chapter, situations in found if (said := _verdict(chapter, situations))]
+    return "\n".join([*lines, "", "; ".join(missed) or "All goals are met."]) + "\n"
+
+
+def _table(found: Found, *, in_doubt: bool, heads: Sequence[str]) -> Iterator[str]:
+    yield from ("", f"| | {' | '.join(heads)} | goals |", "|---" * (len(heads) + 2) + "|")
+    for chapter, situations in found:
+        if chapter.in_doubt != in_doubt:
+            continue
+        rows = {chapter.name: together(situations.values())}
+        if chapter.apart:
+            rows = {f"{chapter.name}: {name}": figures for name, figures in situations.items()}
+        goals = "; ".join(str(goal) for goal in chapter.goals if goal != NEVER_OVER)
+        for name, figures in rows.items():
+            row = row_in_doubt(name, figures) if in_doubt else _row(name, figures, SHOWN)
+            yield f"{row} {goals} |"
+            goals = ""
+
+
+def _beginning(made_at: str) -> list[str]:
+    lines = ["# Figures", ""]
+    if made_at:
+        lines += [f"Last made at commit {made_at}.", ""]
+    return [
+        *lines,
+        "Over-admission as mean / max and, in brackets, under-admission as mean, in % of the limit by window, after",
+        "the warm-up; *messages* by node and window. One key, 8 nodes, a fixed window of 10 s, a limit of 1000, a",
+        "sync interval T of 1 s and a round trip of 20 ms, unless another one is named. *3 L* means that three times",
+        "the limit is asked for. Made by `make figures` with the production kernel, syncer and merge rule.",
+    ]
+
+
+def _verdict(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> str:
+    """Which goals were not met, in words; empty if all were."""
+    missed = unmet(chapter, situations)
+    return f"NOT MET: {'; '.join(missed)}" if missed else ""
+
+
+def _row(name: str, figures: dict[str, Figures], policies: Sequence[str] = POLICIES) -> str:
+    cells = [
+        f"{each.over_mean_pct:.2f} / {each.over_max_pct:.1f} [{each.under_mean_pct:.2f}]"
+        for each in (figures[policy] for policy in policies)
+    ]
+    return f"| {name} | {' | '.join(cells)} | {figures['balanced'].messages_per_node_window:.1f} |"
