@@ -1,4 +1,4 @@
-"""What is to be reached of each chapter of situations, and a page in Markdown about what was."""
+"""The goals of each chapter of situations, and a page in Markdown of the figures that were reached."""
 
 from __future__ import annotations
 
