@@ -111,7 +111,7 @@ def test_a_socket_that_does_not_exist_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "fact"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is not Redis"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not Redis"),
         (b"", "breaks the connection off"),
         (b"-DENIED Redis is running in protected mode because...\r\n", "protected mode"),
         (b"-ERR max number of clients reached\r\n", "maxclients"),
