@@ -147,7 +147,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "inspect": _command(
             "limits.inspect:inspect",
-            "Say why a key is refused or not: by which limit, what is used, left and held, and when it is free again.",
+            "Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.",
             "inspect ada --limit login=5/minute --hub redis://localhost",
         ),
         "replay": _command(
@@ -179,7 +179,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "top": _command(
             "watch.top:top",
-            "Watch a fleet: what is charged to each limit, what each node does, or which keys use most, "
+            "Watch a fleet: the charges to each limit, the load of each node, or the keys that use most, "
             "the largest first.",
             "top --by limit --hub redis://localhost --namespace shop",
         ),

@@ -20,7 +20,7 @@ EXEMPT: Final = "_reconverge_exempt"
 _used = Latch()
 """Whether there is any such view, for which it is worth while to look where a request leads."""
 _imported: Final[list[object]] = [None]
-"""What resolved a URL last: its views are imported, so a look into it finds no exempt view that is new."""
+"""The last resolver of a URL: its views are imported, so a look into it finds no exempt view that is new."""
 
 
 def exempt(view: View) -> View:

@@ -153,7 +153,7 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """What finds the key of a rule in the `META` of a request under WSGI, which has what an environment has.
+    """Returns finders of a rule's key in the `META` of a request under WSGI, which has the keys of an environment.
 
     None if the request has to be asked: its user is Django's.
     """
