@@ -19,6 +19,7 @@ from redis import Redis
 from bench.capacity.exchange_cost import redis_server
 from reconverge.hub.report import SCHEMA_VERSION
 from reconverge_sync.redis.hub import SCRIPT
+from reconverge_sync.redis.scripts import filled
 
 START_US: Final = 1_750_000_000_000_000
 INTERVAL_US: Final = 1_000_000
@@ -76,7 +77,8 @@ def main() -> None:
     options = parser.parse_args()
     scripts = {"this version": SCRIPT}
     if options.script is not None:
-        scripts = {"the other version": options.script.read_bytes(), **scripts}
+        other = filled(options.script.read_text(encoding="utf-8"))
+        scripts = {"the other version": other.encode(), **scripts}
     print(
         f"{options.nodes} nodes, batches of {options.cells} cells that all nodes share; milliseconds of CPU per batch\n"
     )

@@ -52,15 +52,16 @@ from reconverge.limit.limit import (
     TOKEN_BUCKET,
 )
 
+FIXED, SLIDING, BUCKET, DATED, SLOTS = range(5)
 KINDS: Final = {
-    FIXED_WINDOW: 0,
-    SLIDING_WINDOW: 1,
-    TOKEN_BUCKET: 2,
-    GCRA: 2,
-    **dict.fromkeys(PACED, 2),
-    SLIDING_SLICES: 3,
-    SLIDING_LOG: 3,
-    CONCURRENCY: 4,
+    FIXED_WINDOW: FIXED,
+    SLIDING_WINDOW: SLIDING,
+    TOKEN_BUCKET: BUCKET,
+    GCRA: BUCKET,
+    **dict.fromkeys(PACED, BUCKET),
+    SLIDING_SLICES: DATED,
+    SLIDING_LOG: DATED,
+    CONCURRENCY: SLOTS,
 }
 """The kinds that the merge rule tells apart."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}

@@ -43,12 +43,6 @@ def widths(row: Struct) -> list[int]:
     ]
 
 
-def widths_in_lua() -> list[list[int]]:
-    """The bytes of each number by the four formats of rows, in their order; a letter without a number has four."""
-    formats = SCRIPT[SCRIPT.index("local REPORT,") : SCRIPT.index("local ANSWER_HEADER,")]
-    return [[int(digit or 4) for digit in re.findall(r"[iI](\d?)", each)] for each in re.findall(r"'<(\w+)'", formats)]
-
-
 def listed(path: str, beginning: str, end: str) -> list[str]:
     """The words of a list in the compiled kernel's source."""
     text = (NATIVE / path).read_text()
@@ -59,18 +53,6 @@ def listed(path: str, beginning: str, end: str) -> list[str]:
 def all_but(left_out: str, fields: tuple[str, ...]) -> list[str]:
     """The fields of a report or an answer without one."""
     return [field for field in fields if field != left_out]
-
-
-def test_the_script_reads_and_writes_rows_of_the_same_widths() -> None:
-    """Number by number, narrow and wide, of reports and of answers."""
-    assert [widths(row) for row in (*REPORT_ROWS, *ANSWER_ROWS)] == widths_in_lua()
-
-
-def test_the_script_knows_how_long_a_report_is() -> None:
-    """It takes the rows apart by that."""
-    found = [int(size) for size in re.findall(r"local REPORT(?:_WIDE)?, \w+ = '[^']*', (\d+)", SCRIPT)]
-
-    assert [row.size for row in REPORT_ROWS] == found
 
 
 def test_the_script_reads_reports_in_the_same_order() -> None:

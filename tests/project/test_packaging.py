@@ -17,7 +17,8 @@ import pytest
 
 from reconverge import Hub
 from reconverge.hub.registry import GROUP, HubSettings
-from reconverge_sync.redis.hub import SCRIPT
+from reconverge_sync.merge.loans import LENDERS_MAX
+from reconverge_sync.redis.scripts import script
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = {"reconverge": ROOT / "agent", "reconverge_sync": ROOT / "sync"}
@@ -44,9 +45,14 @@ def test_type_checkers_may_look_inside(package: str) -> None:
     assert files(package).joinpath("py.typed").is_file()
 
 
-def test_the_script_is_beside_the_hub() -> None:
-    """The hub sends the very script that was installed with it."""
-    assert files("reconverge_sync").joinpath("redis/exchange.lua").read_bytes() == SCRIPT
+def test_every_number_that_a_script_takes_from_python_is_filled_in() -> None:
+    """Whatever stands without a value in a file, and names a module of Python, has the value of that module."""
+    scripts = files("reconverge_sync").joinpath("redis")
+    names = sorted(path.name.removesuffix(".lua") for path in scripts.iterdir() if path.name.endswith(".lua"))
+    filled = b"".join(map(script, names)).decode()
+
+    assert f"local LENDERS_MAX = {LENDERS_MAX} -- from merge/loans.py" in filled
+    assert [] == [line for line in filled.splitlines() if ".py" in line.partition("-- from ")[2] and " = " not in line]
 
 
 def test_scripts_for_redis_lie_in_files_of_their_own() -> None:

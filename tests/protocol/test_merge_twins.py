@@ -37,7 +37,8 @@ from reconverge.hub.report import (
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import rule
 from reconverge_sync.redis import hub as redis_hub
-from reconverge_sync.redis.hub import SCRIPT, RedisHub, _keys
+from reconverge_sync.redis.hub import RedisHub, _keys
+from reconverge_sync.redis.scripts import script
 from tests.support.aligned import ToyCalendar
 from tests.support.effort import tried
 from tests.support.servers import RedisServer
@@ -302,15 +303,12 @@ def _reading_at_most(entries: int) -> Iterator[None]:
     The server forgets by its own clock, and the test's says when anything is over: on a machine that is held up for
     seconds the first would be ahead. So it keeps everything for an hour more.
     """
-    keeping, expiries = re.subn(rb"(call\('PEXPIRE', [^,\n]+, )", rb"\g<1>3600000 + ", SCRIPT)
-    script = keeping.replace(b"SCANNED_MAX, TURN = %d," % rule.SCANNED_MAX, b"SCANNED_MAX, TURN = %d," % entries)
-    assert expiries
-    assert entries == rule.SCANNED_MAX or script != keeping
-    sha = sha1(script, usedforsecurity=False).hexdigest()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rule, "SCANNED_MAX", entries)
-        patched.setattr(redis_hub, "SCRIPT_SHA", sha)
-        patched.setattr(redis_hub, "SCRIPT", script)
+        keeping, expiries = re.subn(rb"(call\('PEXPIRE', [^,\n]+, )", rb"\g<1>3600000 + ", script("exchange"))
+        assert expiries
+        patched.setattr(redis_hub, "SCRIPT_SHA", sha1(keeping, usedforsecurity=False).hexdigest())
+        patched.setattr(redis_hub, "SCRIPT", keeping)
         yield
 
 

@@ -317,7 +317,7 @@ def report_of_row(key: str, row: Sequence[int]) -> CellReport:
 
 
 ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
-"""How a cell answer travels, narrow and wide: its fields in their order. `plausible.c` and `exchange.lua` likewise."""
+"""How a cell answer travels, narrow and wide: its fields in their order. `plausible.c` likewise."""
 
 
 class Wish(NamedTuple):

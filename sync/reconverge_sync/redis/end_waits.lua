@@ -1,6 +1,7 @@
 -- Cells wait no longer for what other nodes may hold of them. Returns how many of them did; see adopt.lua.
--- KEYS cells. The number of the field in their sums: read_cell in exchange.lua.
-local LEARN_UNTIL_US, ended = 20, 0
+-- KEYS cells.
+local LEARN_UNTIL_US -- from redis/layout.py
+local ended = 0
 for _, key in ipairs(KEYS) do
   local sums = redis.call('HGET', key, 'g')
   local fields = sums and { cmsgpack.unpack(sums) } or {}

@@ -43,22 +43,15 @@ local lent = 0
 local function exchange()
 
 -- What one function alone needs is in that function, because another one has 200 variables at most.
-local VERSION = 1
-local MERGED, STALE, LAPSED = 0, 1, 2
-local FIXED, SLIDING, BUCKET, DATED, SLOTS = 0, 1, 2, 3, 4
-local SILENT_INTERVALS = 3
-local SWEEP_US = 60000000
-local KEPT_MS = 62 * 86400000
-local DEPARTED = '-'
-local LOANS = 'l'
-local MOST = 9007199254740992
-local FORGOTTEN = 2147483647
-local CELLS_MAX = 256 -- so that no other node waits for longer than these take
-local ASKS, AT_HUB, FLOATS = 2147483648, 1073741824, 1073741824
-local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US = 3660 * 86400000000, 60 * 86400000000, 86400000000
-local QUOTA_MAX, DEBT_MAX, NEEDS_MAX, NEED_MAX_MILLI = 1000000000000, 10, 100, 1000000000000000
-local SAID_MAX, RESET_AHEAD_MAX_US = 8796093022208, 86400000000
-local SCANNED_MAX, TURN = 3000, 61
+-- A number that stands in Python, too, has no value here: scripts.py fills it in.
+local SCHEMA_VERSION, WHOLE_MAX, FORGOTTEN, ASKS, AT_HUB, FLOATS -- from hub/report.py
+local MERGED, STALE, LAPSED, DEPARTED_FIELD, LOANS, KEPT_MS -- from redis/layout.py
+local FIXED, SLIDING, BUCKET, DATED, SLOTS -- from codec.py
+local CELLS_MAX -- from hub/json_codec.py
+local QUOTA_MAX -- from limit/limit.py
+local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US, DEBT_MAX -- from merge/bounds.py
+local NEEDS_MAX, NEED_MAX_MILLI, SAID_MAX, RESET_AHEAD_MAX_US -- from merge/bounds.py
+local SILENT_INTERVALS, SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -67,15 +60,13 @@ local to_bytes, from_bytes = struct.pack, struct.unpack
 
 -- Rows, with amounts of 32 bits or of 64. What cannot be negative is read without a sign: if it is, it is too large.
 -- An `i` without a number has 32 bits, and is read sooner than one with.
-local REPORT, REPORT_BYTES = '<i8I8IiIIIIIIIII', 60
-local REPORT_WIDE, REPORT_WIDE_BYTES = '<i8I8I8i8I8I8I8I8I8I8I8I8I8', 104
-local ANSWER, ANSWER_WIDE = '<i8iiiiiiiiiiiiiii8', '<i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8i8'
-local ANSWER_HEADER, NARROW_MAX = '<I2BBI4i8', 2147483647
+local REPORT, REPORT_BYTES, REPORT_WIDE, REPORT_WIDE_BYTES -- from redis/layout.py
+local ANSWER, ANSWER_WIDE, ANSWER_HEADER, NARROW_MAX -- from redis/layout.py
 
 -- ------------------------------------------------------------------ checking
 
 local function whole(value, least)
-  return type(value) == 'number' and value >= least and value <= MOST and value == floor(value)
+  return type(value) == 'number' and value >= least and value <= WHOLE_MAX and value == floor(value)
 end
 
 local function text(value)
@@ -90,7 +81,7 @@ end
 
 local function check_batch(raw, rows)
   check(type(raw) == 'table' and #raw == 11, 'not a batch')
-  if raw[1] ~= VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. VERSION) end
+  if raw[1] ~= SCHEMA_VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. SCHEMA_VERSION) end
   check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
   check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
   check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
@@ -104,7 +95,7 @@ local function check_batch(raw, rows)
     check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
     check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
     check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
-    check(whole(limit[11], 0) and whole(limit[12], -MOST) and whole(limit[13], 0), 'calendar')
+    check(whole(limit[11], 0) and whole(limit[12], -WHOLE_MAX) and whole(limit[13], 0), 'calendar')
     check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
     check(limit[15] == nil or whole(limit[15], 1), 'part')
   end
@@ -114,7 +105,7 @@ local function check_batch(raw, rows)
     for position = 1, #rows, REPORT_BYTES do
       local epoch, reset_us, limit = from_bytes('<i8I8I', rows, position)
       if limit >= known then check(false, 'limit of a cell') end
-      if epoch > MOST or epoch < -MOST or reset_us > MOST then check(false, 'moments of a cell') end
+      if epoch > WHOLE_MAX or epoch < -WHOLE_MAX or reset_us > WHOLE_MAX then check(false, 'moments of a cell') end
     end
     return REPORT, REPORT_BYTES
   end
@@ -123,7 +114,7 @@ local function check_batch(raw, rows)
     local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
     if limit >= known then check(false, 'limit of a cell') end
     local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
-    if most > MOST then
+    if most > WHOLE_MAX then
       check(false, 'numbers of a cell')
     end
   end
@@ -158,13 +149,13 @@ local rule_overdrafts, rule_elsewhere
 -- ------------------------------------------------------------------ limits, and what follows from them
 
 local function time_to_live(of, lease_us, interval_us)
-  local REMEMBERED_US = 7 * 24 * 3600000000
+  local REMEMBERED_US -- from merge/ledger.py
   local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
 local function learning_us(of, lost)
-  local SPEAK_UP_US = 1000000
+  local SPEAK_UP_US -- from merge/rule.py
   local heard_us = max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
   if lost and of.overshoot_milli == 0 and of.slots then return max(of.lease_us, heard_us) end
   if lost and of.overshoot_milli == 0 then return batch.lease_us + of.counts_for_us end
@@ -230,7 +221,7 @@ local function use_rule(of)
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
   rule_apart, rule_small_lines = of.apart > 0, of.small_lines
   -- A node that leaves is granted nothing.
-  rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and MOST or of.learns_until_us
+  rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and WHOLE_MAX or of.learns_until_us
 end
 
 -- ------------------------------------------------------------------ merge/windows.py
@@ -550,7 +541,7 @@ end
 -- The entry of the departed, taken out of the sums. Returns whether there is one.
 local function read_pool(key)
   pool, pool_previous, pool_line, pool_window_demand = false, 0, 0, 0
-  local kept = call('HGET', key, DEPARTED)
+  local kept = call('HGET', key, DEPARTED_FIELD)
   if not kept then return false end
   local epoch, _, _, previous, line, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
   pool, pool_line = true, line
@@ -588,10 +579,10 @@ local function keep_pool(key)
   if not pool_changed then return end
   pool_changed = false
   if pool then
-    call('HSET', key, DEPARTED, pack(cell_epoch, hub_us, 0, pool_previous, pool_line, 0, 0, 0, pool_window_demand, 0, 0,
+    call('HSET', key, DEPARTED_FIELD, pack(cell_epoch, hub_us, 0, pool_previous, pool_line, 0, 0, 0, pool_window_demand, 0, 0,
       0, 0, 0, cell_reset_us))
   else
-    call('HDEL', key, DEPARTED)
+    call('HDEL', key, DEPARTED_FIELD)
   end
 end
 
@@ -669,7 +660,7 @@ local function cell_answer()
     if float_held then current = current + float_vouchers end
   end
   if bucket then
-    current = min(ceil(cell_fill_milli), MOST)
+    current = min(ceil(cell_fill_milli), WHOLE_MAX)
   elseif dated then
     current = current + previous
   end
@@ -773,7 +764,7 @@ local function raise(target, pool, used, free)
 end
 
 local function headroom_max(need, left)
-  local HEADROOM_FRACTION = 0.04
+  local HEADROOM_FRACTION -- from hub/headroom.py
   local most = HEADROOM_FRACTION * left
   if most < 1 then most = 1 end
   return most > need and most or need
@@ -796,7 +787,7 @@ local function raise_base()
 end
 
 local function grant(used)
-  local TAKEN_AT_ONCE = 0.9
+  local TAKEN_AT_ONCE -- from merge/granting.py
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
     entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
@@ -811,7 +802,8 @@ local function grant(used)
     local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
     if pool >= needs then
       local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
-      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, slack = 0.5, 0.6, 0.9, 0.0, 0.5
+      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED -- from hub/headroom.py
+      local slack = SLACK_KEPT
       local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
       if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
       elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
@@ -836,7 +828,7 @@ local function grant(used)
     if beyond > 0 then overdrafts = overdrafts - beyond end
     local part = overdrafts / nodes
     if rule_small_lines then
-      local OVERDRAFT_FRACTION = 0.01
+      local OVERDRAFT_FRACTION -- from hub/headroom.py
       local most = OVERDRAFT_FRACTION * own
       if most < 1 then most = 1 end
       if part > most then part = most end
@@ -854,7 +846,7 @@ end
 
 -- Whether what is free of the cell stays at the hub, as far as the node is concerned.
 local function stays_at_hub()
-  local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP = 8, 32, 2, 16, 4, 16, 3
+  local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
   local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
   if batch.sequence <= JOINING then nodes = max(nodes, 2) end
   if nodes < 2 or rule.overshoot_milli < 0 then return false end
@@ -867,7 +859,7 @@ end
 
 -- Learn what a request costs, from one that waits.
 local function note_cost(told)
-  local UNIT_WEIGHT = 8
+  local UNIT_WEIGHT -- from merge/asking.py
   local cost = min(report_ask, told)
   if cost <= 0 then return end
   cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
@@ -960,7 +952,7 @@ local function bury(key, kept)
   entry_current_until_us, entry_previous_until_us = departed.current_us, departed.previous_us
   departed, pool = nil, false
   if empty() then return false end
-  call('HSET', key, DEPARTED, written_entry())
+  call('HSET', key, DEPARTED_FIELD, written_entry())
   count()
   pool, pool_previous, pool_line, pool_window_demand = true, entry_previous, entry_line, entry_window_demand
   return true
@@ -971,7 +963,7 @@ local function take_over(key)
   depart(hub_us)
   fold()
   keep_pool(key)
-  local kept = call('HGET', key, DEPARTED)
+  local kept = call('HGET', key, DEPARTED_FIELD)
   if kept then
     read_entry(kept)
     if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
@@ -980,7 +972,7 @@ local function take_over(key)
   if bury(key, kept) then
     if not bucket then cell_restless = 1 end
   elseif kept then
-    call('HDEL', key, DEPARTED)
+    call('HDEL', key, DEPARTED_FIELD)
   end
 end
 
@@ -992,7 +984,7 @@ local function scan_others(key, fields)
   local lives_us, records, kept, gone, lingers = rule.lives_us, all_records(), nil, {}, false
   for position = 1, #fields, 2 do
     local name = fields[position]
-    if name == DEPARTED then
+    if name == DEPARTED_FIELD then
       kept = fields[position + 1]
     elseif name ~= 'g' and name ~= node and name ~= LOANS then
       read_entry(fields[position + 1])
@@ -1049,7 +1041,7 @@ local function scan_others(key, fields)
   end
   local buried = (departed or kept) and bury(key, kept)
   if buried and sliding then add_floating() end
-  if kept and not buried then gone[#gone + 1] = DEPARTED end
+  if kept and not buried then gone[#gone + 1] = DEPARTED_FIELD end
   if #gone > 0 then call('HDEL', key, unpack(gone)) end
   cell_capacity, cell_first, cell_reserved = capacity, first, shortfall
   cell_restless = (buried and not bucket or first ~= '' or cell_silent > 0 or lingers) and 1 or 0
@@ -1088,7 +1080,7 @@ end
 
 -- At least an interval after the last time, or if there was none.
 local function due(scanned_ago_us)
-  local CALM_INTERVALS = 8
+  local CALM_INTERVALS -- from merge/rule.py
   if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
   if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
   return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
@@ -1104,7 +1096,7 @@ end
 local function withhold(key)
   new_entry()
   entry_seen_us, entry_previous, entry_line = hub_us, 1000 * rule.withheld, rule.withheld
-  call('HSET', key, DEPARTED, written_entry())
+  call('HSET', key, DEPARTED_FIELD, written_entry())
   cell_fill_milli, cell_pooled = 1000 * rule.withheld, 1
   count()
 end
@@ -1143,7 +1135,7 @@ end
 
 -- The cell is put on the list of those that could do with a loan, or taken off it. See merge/loans.py.
 local function look(key, listed, lasting)
-  local PACES, WISHES_MAX = 4, 1000
+  local PACES, WISHES_MAX -- from merge/loans.py
   local name = string.sub(key, #KEYS[1] - 3)
   local used = ceil(used_of(cell_current, cell_previous))
   local carrying_milli = cell_demand_milli * window_us / 1000000 * rule.capacity / rule.quota
@@ -1164,7 +1156,7 @@ end
 
 -- What is said of a key for which there is no room.
 local function not_taken(epoch)
-  local NOT_TAKEN = -1
+  local NOT_TAKEN -- from hub/report.py
   if not wide and rule_capacity > NARROW_MAX then widen() end
   pieces[place] = to_bytes(row_format, epoch, 0, 0, 0, rule_capacity, 0, 0, 0, 0, 0, 0, 0, NOT_TAKEN, 0, 0, 0)
 end
@@ -1321,7 +1313,7 @@ local function keep_account()
 end
 
 local function sweep()
-  local TOMBSTONE_US, ACCOUNT_KEPT_US = 3600000000, 24 * 3600000000
+  local TOMBSTONE_US, ACCOUNT_KEPT_US -- from merge/rule.py
   local records = call('HGETALL', KEYS[2])
   for position = 1, #records, 2 do
     local record = unpack_(records[position + 1])
@@ -1331,7 +1323,7 @@ local function sweep()
   local sums, closed = nil, {}
   for position = 1, #accounts, 2 do
     local account = unpack_(accounts[position + 1])
-    if accounts[position] == DEPARTED then
+    if accounts[position] == DEPARTED_FIELD then
       sums = account
     elseif hub_us - account[1] > ACCOUNT_KEPT_US then
       closed[#closed + 1] = account
@@ -1351,7 +1343,7 @@ local function sweep()
       sums[place + 2] = (sums[place + 2] or 0) + account[position + 2]
     end
   end
-  call('HSET', KEYS[3], DEPARTED, pack(sums))
+  call('HSET', KEYS[3], DEPARTED_FIELD, pack(sums))
 end
 
 local function whole_text(number)
@@ -1381,7 +1373,7 @@ end
 -- ------------------------------------------------------------------ one exchange
 
 local function answer(status)
-  pieces[1] = to_bytes(ANSWER_HEADER, VERSION, status, wide and 8 or 4, rows_told, hub_us)
+  pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_told, hub_us)
   pieces[rows_told + 2] = meta.incarnation
   return table.concat(pieces)
 end
@@ -1412,26 +1404,26 @@ meta = {
   live = tonumber(fields[8] or 0),
 }
 local schema = tonumber(fields[5] or 0)
-if meta.incarnation and schema > VERSION then
-  return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. VERSION)
+if meta.incarnation and schema > SCHEMA_VERSION then
+  return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. SCHEMA_VERSION)
 end
 -- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
 -- after another write. So the first one is tried, and if it was refused, one that takes no memory goes before all others.
 do
-  local tried = redis.pcall('HSET', KEYS[1], 'schema', VERSION)
+  local tried = redis.pcall('HSET', KEYS[1], 'schema', SCHEMA_VERSION)
   if type(tried) == 'table' and tried.err and string.find(tried.err, 'OOM command not allowed', 1, true) then
-    if not meta.incarnation or schema < VERSION then return tried end
+    if not meta.incarnation or schema < SCHEMA_VERSION then return tried end
     cramped = true
     call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
   end
 end
-if not meta.incarnation or schema < VERSION then
+if not meta.incarnation or schema < SCHEMA_VERSION then
   -- What an older schema has stored is lost to this one: its cells have other keys.
   meta.lost = meta.incarnation and true or false
   meta.born_us = batch.certainly_new and not meta.lost and 0 or hub_us
   meta.incarnation = batch.candidate
   call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', whole_text(meta.born_us),
-    'lost', meta.lost and '1' or '0', 'schema', VERSION)
+    'lost', meta.lost and '1' or '0', 'schema', SCHEMA_VERSION)
 end
 local stored = call('HGET', KEYS[2], batch.node)
 local record = stored and unpack_(stored)

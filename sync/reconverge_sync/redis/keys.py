@@ -16,6 +16,7 @@ from typing import Any, Final
 from reconverge.hub.diagnosis import COMMAND, Finding, Level
 from reconverge_sync.merge import bounds
 from reconverge_sync.redis.diagnosis.durability import window_of
+from reconverge_sync.redis.layout import KEPT_MS
 
 KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000
@@ -29,7 +30,7 @@ ENDLESS: Final = -1
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
 """No cell lives so long, with any window and any lease."""
 NAMED_MAX: Final = 3
-LATEST_END_S: Final = 62 * 86_400
+LATEST_END_S: Final = KEPT_MS // 1000
 """By then all that the agents share of a namespace has ended, and every cell of a limit per month or less."""
 
 Ask = Callable[..., Awaitable[Any]]

@@ -1,7 +1,7 @@
 -- Lends to the cells of one shard, and tells what each holds of its loans. Follows now.lua. `Lending.lend` in
--- merge/loans.py is the definition, with the same LENDERS_MAX.
+-- merge/loans.py is the definition.
 -- KEYS 1 meta 2... cells  ARGV 1 lender 2 sequence 3 the time in microseconds (tests only) 4... amount, end of each
-local LENDERS_MAX = 8
+local LENDERS_MAX -- from merge/loans.py
 local call, pack, unpack_, hub_us = redis.call, cmsgpack.pack, cmsgpack.unpack, now_us(ARGV[3])
 local lender, sequence, found, stale = ARGV[1], tonumber(ARGV[2]), {}, false
 for number = 2, #KEYS do

@@ -1,16 +1,70 @@
-"""The scripts that run in a Redis, read from the files of this folder."""
+"""The scripts that run in a Redis, from the files of this folder, with the numbers that they take from Python."""
+
+# A number that both twins use stands in Python alone. A script declares it without a value, and says where it is from:
+#
+#     local SCANNED_MAX, TURN -- from merge/rule.py
+#
+# The values are filled in when the script is read, so what a server gets, and hashes, has them as constants.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from hashlib import sha1
 from importlib.resources import files
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from reconverge.hub import headroom, json_codec, report, usage
+from reconverge.limit import limit
+from reconverge_sync import codec
+from reconverge_sync.merge import asking, bounds, granting, ledger, loans, rule
+from reconverge_sync.merge import usage as merge_usage
+from reconverge_sync.redis import layout
+
+SOURCES: Final[Mapping[str, ModuleType]] = {
+    "codec.py": codec,
+    "hub/headroom.py": headroom,
+    "hub/json_codec.py": json_codec,
+    "hub/report.py": report,
+    "hub/usage.py": usage,
+    "limit/limit.py": limit,
+    "merge/asking.py": asking,
+    "merge/bounds.py": bounds,
+    "merge/granting.py": granting,
+    "merge/ledger.py": ledger,
+    "merge/loans.py": loans,
+    "merge/rule.py": rule,
+    "merge/usage.py": merge_usage,
+    "redis/layout.py": layout,
+}
+"""The modules that a script may name."""
+_DECLARED: Final = re.compile(r"^( *local )([A-Z_, ]+)( -- from (\S+\.py))$", re.MULTILINE)
 
 
 def script(*names: str) -> bytes:
-    """A script for a Redis, from the files in this folder with these names, in their order."""
+    """A script for a Redis, from the files in this folder with these names, in their order, with its numbers."""
     folder = files("reconverge_sync.redis")
-    return b"".join(folder.joinpath(f"{name}.lua").read_bytes() for name in names)
+    text = "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
+    return filled(text).encode()
+
+
+def filled(text: str) -> str:
+    """The text of a script with the numbers that it takes from Python."""
+    return _DECLARED.sub(_with_values, text)
+
+
+def _with_values(declared: re.Match[str]) -> str:
+    local, names, source, module = declared.groups()
+    values = ", ".join(_literal(getattr(SOURCES[module], name)) for name in names.split(", "))
+    return f"{local}{names} = {values}{source}"
+
+
+def _literal(value: Any) -> str:
+    """A number or a short text, as Lua writes it."""
+    if isinstance(value, bytes):
+        value = value.decode()
+    return repr(value)
 
 
 class Script(NamedTuple):

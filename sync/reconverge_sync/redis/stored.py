@@ -1,7 +1,7 @@
 """Reads a shard and its cells, as a Redis stores them, into the ledger of the merge rule.
 
-`exchange.lua` says in which order the numbers of a cell, of an entry and of a node stand, and what is left out when it
-is zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
+`layout.py` says in which order the numbers of a cell and of an entry stand; `exchange.lua` leaves out those at the end
+that are zero. They are only read here, to be judged by the rule itself; what is written, `exchange.lua` writes.
 """
 
 from __future__ import annotations
@@ -16,26 +16,10 @@ from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
 from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, NodeRecord
 from reconverge_sync.merge.loans import Credit, Identity, Lending
 from reconverge_sync.merge.rule import Shard
+from reconverge_sync.redis.layout import CELL, DEPARTED_FIELD, ENTRY, LOANS, SUMS
 from reconverge_sync.redis.scripts import script
 
 READ_KEYS: Final = script("now", "read_keys")
-SUMS: Final = b"g"
-"""The field of a cell's hash in which its sums are."""
-DEPARTED_FIELD: Final = b"-"
-LOANS: Final = b"l"
-CELL: Final = (
-    "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "lines", "overdrafts", "needs_milli",
-    "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
-    "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
-    "unit",
-)  # fmt: skip
-"""The sums of a cell, in the order in which they are packed; those at the end may be missing."""
-ENTRY: Final = (
-    "epoch", "seen_us", "current", "previous", "line", "overdraft", "need_milli", "demand_milli", "window_demand",
-    "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
-    "vouchers",
-)  # fmt: skip
-"""The same of one node's entry."""
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
 TEXTS: Final = frozenset(("first",))
 LEAST: Final = (13, 10)

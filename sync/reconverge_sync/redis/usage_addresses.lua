@@ -3,6 +3,7 @@
 -- bytes for each register, its number and its rank 2 identities at most 3 milliseconds to keep 4 the highest rank
 --   5 from when and 6 until when the hour is counted, in microseconds 7 the time in microseconds (tests only)
 -- Fields of the hash: 'n' how many sketches there are, and 'i' before each identity.
+local REGISTERS -- from hub/usage.py
 local call, told, room_max = redis.call, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local count, left_out, rank_max = tonumber(call('HGET', KEYS[1], 'n') or 0), 0, tonumber(ARGV[4])
 local hub_us = now_us(ARGV[7])
@@ -13,7 +14,7 @@ for place = 1, #told, 2 do
   if not sketch and count >= room_max then
     left_out = left_out + 1
   else
-    if not sketch then sketch, count = string.rep('\0', 256), count + 1 end
+    if not sketch then sketch, count = string.rep('\0', REGISTERS), count + 1 end
     for each = 1, #risen, 2 do
       local at, rank = string.byte(risen, each) + 1, math.min(string.byte(risen, each + 1), rank_max)
       if rank > string.byte(sketch, at) then

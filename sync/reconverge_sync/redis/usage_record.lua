@@ -7,7 +7,9 @@
 --   in microseconds, then field, cost, requests, refused of each row
 -- answer: the sequence before, merged, rows under OTHERS, the time, how many rows were refused, which (from 1 on, through
 --   all groups), then kinds of periods and up to which they are done
-local GONE, PRUNED_EVERY = 9007199254740992, 64
+local GONE -- from merge/usage.py
+local OTHERS -- from hub/usage.py
+local PRUNED_EVERY = 64
 local call, pack, unpack_ = redis.call, cmsgpack.pack, cmsgpack.unpack
 local function whole(number) return string.format('%.0f', number) end
 local header, groups, hub_us = unpack_(ARGV[1]), unpack_(ARGV[2]), now_us(ARGV[3])
@@ -24,9 +26,9 @@ local function replace(total_key, own_key, own, field, cost, requests, refused, 
   local target, folded = field, 0
   local identity, limit = string.match(field, '^([^%z]*)%z([^%z]*)%z')
   local total = call('HGET', total_key, field)
-  if not total and identity ~= '(others)' then
+  if not total and identity ~= OTHERS then
     if rows >= rows_max then
-      target, folded = '(others)\0' .. limit .. '\0' .. others, 1
+      target, folded = OTHERS .. '\0' .. limit .. '\0' .. others, 1
       total = call('HGET', total_key, target)
     else
       rows = rows + 1

@@ -1,0 +1,62 @@
+"""How a Redis stores cells and entries, and how rows travel, in the letters of Lua: the scripts take it from here."""
+
+from __future__ import annotations
+
+import re
+from struct import Struct, calcsize
+from typing import Final
+
+from reconverge.hub.report import ANSWER_ROWS, REPORT_ROW, REPORT_ROWS, Status
+from reconverge_sync import codec
+
+SUMS: Final = b"g"
+"""The field of a cell's hash in which its sums are."""
+DEPARTED_FIELD: Final = b"-"
+LOANS: Final = b"l"
+CELL: Final = (
+    "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "lines", "overdrafts", "needs_milli",
+    "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
+    "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
+    "unit",
+)  # fmt: skip
+"""The sums of a cell, in the order in which they are packed; those at the end may be missing."""
+ENTRY: Final = (
+    "epoch", "seen_us", "current", "previous", "line", "overdraft", "need_milli", "demand_milli", "window_demand",
+    "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
+    "vouchers",
+)  # fmt: skip
+"""The same of one node's entry."""
+SEEN_US: Final = 1 + ENTRY.index("seen_us")
+"""Which number of an entry that is, as Lua counts; likewise the next two."""
+LEASE_US: Final = 1 + ENTRY.index("lease_us")
+LEARN_UNTIL_US: Final = 1 + CELL.index("learn_until_us")
+SIGNED: Final = frozenset(("epoch", "current"))
+"""Numbers of a report that may be negative."""
+MERGED, STALE, LAPSED = map(int, Status)
+KEPT_MS: Final = 62 * 86_400_000
+"""For so long at least a Redis keeps what the nodes of a shard share: as long as cells of a limit per month."""
+
+
+def letters_of(row: Struct) -> list[str]:
+    """A letter of Python's `struct` for each number of a row."""
+    return [letter for count, letter in re.findall(r"(\d*)([a-zA-Z])", row.format) for _ in range(int(count or 1))]
+
+
+def in_lua(row: Struct) -> str:
+    """The format of a row for Lua's `struct`. An `i` without a number has 32 bits, and is read sooner than one with."""
+    numbers = [("I" if letter.isupper() else "i", calcsize(f"<{letter}")) for letter in letters_of(row)]
+    return "<" + "".join(sign if size == 4 else f"{sign}{size}" for sign, size in numbers)
+
+
+def checked_in_lua(row: Struct) -> str:
+    """Likewise of reports, without a sign where no number is negative: one that is negative is then too large."""
+    letters = zip(REPORT_ROW, letters_of(row), strict=True)
+    return in_lua(Struct("<" + "".join(letter if name in SIGNED else letter.upper() for name, letter in letters)))
+
+
+REPORT, REPORT_WIDE = map(checked_in_lua, REPORT_ROWS)
+REPORT_BYTES, REPORT_WIDE_BYTES = (row.size for row in REPORT_ROWS)
+ANSWER, ANSWER_WIDE = map(in_lua, ANSWER_ROWS)
+ANSWER_HEADER: Final = in_lua(codec.ANSWER_HEADER)
+NARROW_MAX: Final = 2**31 - 1
+"""The largest amount of a narrow answer."""
