@@ -1,4 +1,4 @@
-"""What things are called in every run: our fleets, their limits, and the password of whatever asks for one."""
+"""The names of every run: our fleets, their limits, the password of each server, and the words of scenarios."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ SUMS: Final = "sums"
 SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere
 
 SETTINGS_SECRET: Final = "hush-90c1-signs-settings"  # noqa: S105  # with which settings for our fleet are signed
+
+WIRES, NETWORK, PLAIN, LIES = "wires", "network", "plain", "lies"
+"""What lies between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, nothing, or for
+each a proxy that can rewrite the server's replies."""
+BY_HUB, BY_MACHINE = "hub", "machine"
+"""By whose clock windows are judged: by the hub's, as each node knew it, or by the machine's."""
+Nodes = tuple[int, ...] | None
+"""Their numbers; None stands for all."""
 
 
 def hash_of(name: str, what: str, shard: int, shards: int) -> str:

@@ -10,7 +10,8 @@ from chaos.deployments.deployment import BROKER
 from chaos.faults.namespace import Namespace
 from chaos.faults.proxy import Toxiproxy
 from chaos.fleet.plan import GEVENT
-from chaos.scenarios.scenario import NETWORK, WIRES, Scenario
+from chaos.names import NETWORK, WIRES
+from chaos.scenarios.scenario import Scenario
 from tests.support.brokers import mosquitto_binary
 
 

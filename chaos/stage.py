@@ -13,22 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from chaos.deployments.broker import Broker
 from chaos.deployments.cluster import Cluster
 from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL, Deployment, Guard
 from chaos.deployments.redis import Redis
 from chaos.deployments.sentinel import Service
-from chaos.faults.fault import Who
 from chaos.faults.hostile_client import HostileClient
 from chaos.faults.namespace import Namespace, address_of
 from chaos.faults.nonsense import LyingProxy
 from chaos.faults.proxy import Toxiproxy, Wire
 from chaos.fleet.child import Child
 from chaos.fleet.plan import Plan
-from chaos.names import SECRET
-from chaos.scenarios.scenario import LIES, NETWORK, WIRES, Scenario
+from chaos.names import LIES, NETWORK, SECRET, WIRES, Nodes
 
 ROOT: Final = Path(__file__).parent.parent
 POLL_S: Final = 0.02
@@ -40,6 +38,45 @@ REPLICATION_S: Final = 10.0
 HEIR_S: Final = 0.5
 """By then whoever inherits has heard of those that are left."""
 OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
+
+
+class Ground(Protocol):
+    """What a stage needs to know of a scenario."""
+
+    @property
+    def deployment(self) -> str:
+        """Which hub there is."""
+        ...
+
+    @property
+    def ground(self) -> str:
+        """What lies between nodes and server."""
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def pure_nodes(self) -> tuple[int, ...]:
+        """Nodes whose kernel is the one in Python."""
+        ...
+
+    @property
+    def guarded(self) -> bool:
+        """Whether there is TLS, and users with few rights."""
+        ...
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the server's clock can be shifted."""
+        ...
+
+    @property
+    def replica(self) -> bool:
+        """Whether the server has a replica."""
+        ...
 
 
 class ChaosFailed(Exception):
@@ -61,7 +98,7 @@ class NodeProcess:
     def start(self) -> None:
         """Start its process."""
         directory = Path(self._plan.directory)
-        command = [sys.executable, "-m", "chaos.fleet.node"]
+        command = [sys.executable, "-m", "chaos.fleet"]
         log = directory / f"node-{self._plan.node}.log"
         self._child = Child(
             command, prefix=self._prefix, log=log, directory=ROOT, environment=self._environment, listens=True
@@ -152,7 +189,7 @@ class Stage:
 
     secret = SECRET
 
-    def __init__(self, scenario: Scenario, directory: Path) -> None:
+    def __init__(self, scenario: Ground, directory: Path) -> None:
         self._scenario = scenario
         self.deployment: Deployment
         self._directory = directory
@@ -223,15 +260,15 @@ class Stage:
         """Where all meet."""
         return self._scenario.deployment
 
-    def numbers(self, who: Who) -> Sequence[int]:
+    def numbers(self, who: Nodes) -> Sequence[int]:
         """The numbers of these nodes."""
         return range(self._scenario.nodes) if who is None else who
 
-    def wires_of(self, who: Who) -> list[Wire]:
+    def wires_of(self, who: Nodes) -> list[Wire]:
         """The wires of these nodes."""
         return [self._wires[number] for number in self.numbers(who)]
 
-    def liars_of(self, who: Who) -> list[LyingProxy]:
+    def liars_of(self, who: Nodes) -> list[LyingProxy]:
         """The proxies of these nodes that can rewrite the server's replies."""
         return [self._liars[number] for number in self.numbers(who)]
 

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from chaos.faults.fault import Who
 from chaos.faults.nonsense import KINDS
+from chaos.names import Nodes
 from chaos.stage import ChaosFailed, Stage
 
 LOOK_S: Final = 0.1
@@ -26,7 +26,7 @@ class Flooded:
     """
 
     keys_per_s: int
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
@@ -60,7 +60,7 @@ class Lied:
     """Replies of the server to some nodes are replaced by nonsense of these kinds."""
 
     kinds: tuple[str, ...] = KINDS
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""

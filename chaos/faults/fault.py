@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from chaos.faults.namespace import cut_rules, loss_rules
 from chaos.faults.proxy import Toxic
-from chaos.names import OURS, SETTINGS_SECRET
+from chaos.names import OURS, SETTINGS_SECRET, Nodes
 from reconverge.hub import SettingsStore
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.published.envelope import Secrets
@@ -19,10 +19,6 @@ from reconverge.published.settings import FleetSettings, seal
 
 if TYPE_CHECKING:
     from chaos.stage import Stage
-
-Who = tuple[int, ...] | None
-"""Which nodes; None stands for all."""
-
 
 TERMS: Final = 8
 TERM_PAUSE_S: Final = 0.01
@@ -60,7 +56,7 @@ class Poisoned:
     """A toxic on the wires of some nodes."""
 
     toxic: Toxic
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
@@ -77,7 +73,7 @@ class Poisoned:
 class Unplugged:
     """Connections are closed, and new ones refused."""
 
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
@@ -94,7 +90,7 @@ class Unplugged:
 class Reset(_Momentary):
     """Connections are closed at one moment, under whatever passes through them."""
 
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""
@@ -110,7 +106,7 @@ class Reset(_Momentary):
 class Dropped:
     """No packet passes between some nodes and the server, in one direction or in both."""
 
-    who: Who = None
+    who: Nodes = None
     requests: bool = True
     replies: bool = True
 
@@ -416,7 +412,7 @@ class Commanded(_Momentary):
 
     what: str
     amount: float
-    who: Who = None
+    who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
         """Have it go wrong."""

@@ -1,7 +1,7 @@
-"""A node's process: `python -m chaos.fleet.node` reads its plan, and then what it is told, from its input.
+"""A node's process, as all its programs know it: its contestants, its recorder, and the orders that it hears.
 
-It is told `go`, `end`, and in between things to do to itself: `jump` its wall clock, `stall` its loop, `hog` the
-interpreter, `flood` itself with keys, let a `stranger` in, be told a `lie` by its hub, `ask` for one key many times.
+Orders are `go`, `end`, and in between things to do to itself: `jump` its wall clock, `stall` its loop, `hog` the
+interpreter, `flood` itself with keys, let a `stranger` in, hear a `lie` from its hub, `ask` for one key many times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from chaos.fleet.contestant import Contestant, MovedClock, Ours
-from chaos.fleet.plan import GEVENT, Plan, Request
+from chaos.fleet.plan import Plan, Request
 from chaos.fleet.stranger import Stranger
 from chaos.fleet.watch import Watch
 from chaos.judge.history import Recorder, short
@@ -372,18 +372,3 @@ def usable(key: str) -> bool:
 def _hog(seconds: float) -> None:
     """Keep the interpreter to ourselves, in one call that never lets go of it."""
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
-
-
-def main(programs: dict[str, Callable[[Node], None]]) -> None:
-    """The whole life of a node."""
-    logging.basicConfig(level=logging.WARNING)
-    for name in ("reconverge", "chaos"):
-        logging.getLogger(name).setLevel(logging.DEBUG)
-    plan = Plan.of_line(sys.stdin.readline())
-    programs[plan.program](Node(plan, decides=plan.program != GEVENT))
-
-
-if __name__ == "__main__":
-    from chaos.fleet.programs import PROGRAMS
-
-    main(PROGRAMS)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from chaos.judge.history import Decide, Exchange, Life, Part, Sight
-from chaos.scenarios.scenario import BY_MACHINE
+from chaos.names import BY_MACHINE
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
 from reconverge.policies import Policy

@@ -26,7 +26,8 @@ from chaos.judge.hardness import (
     was_lied_to,
     was_stormed,
 )
-from chaos.scenarios.scenario import LIES, PLAIN, ROOMY, ROOMY_DEMAND, TIGHT, Rival, Scenario, Spell
+from chaos.names import LIES, PLAIN
+from chaos.scenarios.scenario import ROOMY, ROOMY_DEMAND, TIGHT, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 KEYS_PER_S: Final = 20_000

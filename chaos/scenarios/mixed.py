@@ -5,21 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from chaos.faults.fault import (
-    Busy,
-    Fault,
-    Killed,
-    NodeEnded,
-    NodeKilled,
-    Poisoned,
-    Reset,
-    Stopped,
-    Told,
-    Unplugged,
-    Who,
-)
+from chaos.faults.fault import Busy, Fault, Killed, NodeEnded, NodeKilled, Poisoned, Reset, Stopped, Told, Unplugged
 from chaos.faults.proxy import Toxic
 from chaos.judge.checker import DOUBLED, LOST, OVER_ADMISSION
+from chaos.names import Nodes
 from chaos.scenarios.network import BATCH_BYTES, DOWN, HANDSHAKE_BYTES, SILENCE, UP, ZOMBIE_MS
 from chaos.scenarios.scenario import Rival, Scenario, Spell
 
@@ -72,7 +61,7 @@ def draw_mix(seed: int, *, length_s: float = MIX_S) -> Scenario:
 
 
 def _network_fault(random: Random, *, lose_data: bool) -> Fault:
-    who: Who = random.choice([None, None, (0,), (1, 2), (0, 1, 3)])
+    who: Nodes = random.choice([None, None, (0,), (1, 2), (0, 1, 3)])
     faults: list[Fault] = [
         Poisoned(Toxic("timeout", UP, SILENCE), who),
         Poisoned(Toxic("timeout", DOWN, SILENCE), who),

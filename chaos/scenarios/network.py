@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from chaos.faults.fault import Dropped, Fault, Lossy, Poisoned, Reset, Stopped, Unplugged, Who
+from chaos.faults.fault import Dropped, Fault, Lossy, Poisoned, Reset, Stopped, Unplugged
 from chaos.faults.proxy import Toxic
 from chaos.judge.checker import DOUBLED, LOST, OVER_ADMISSION, TOUCHED, WAITED
 from chaos.judge.expectations import UNNOTICED, flags_staleness, notices
 from chaos.judge.slots import IN_PROGRESS
-from chaos.scenarios.scenario import LASTING, LASTING_DEMAND, NETWORK, ROOMY, ROOMY_DEMAND, Rival, Scenario, Spell
+from chaos.names import NETWORK, Nodes
+from chaos.scenarios.scenario import LASTING, LASTING_DEMAND, ROOMY, ROOMY_DEMAND, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 
 UP, DOWN = "upstream", "downstream"
@@ -22,7 +23,7 @@ HANDSHAKE_BYTES: Final = 330
 BATCH_BYTES: Final = 15_000
 
 
-def cut(who: Who, start_s: float, end_s: float) -> tuple[Spell, ...]:
+def cut(who: Nodes, start_s: float, end_s: float) -> tuple[Spell, ...]:
     """Nothing passes on these wires, in either direction."""
     return tuple(Spell(Poisoned(Toxic("timeout", stream, SILENCE), who), start_s, end_s) for stream in (UP, DOWN))
 

@@ -19,7 +19,8 @@ from chaos.judge.expectations import (
     keeps_settings,
     rejects_what_makes_no_sense,
 )
-from chaos.scenarios.scenario import PLAIN, SLOTS, Rival, Scenario, Spell
+from chaos.names import PLAIN
+from chaos.scenarios.scenario import SLOTS, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 MOVED: Final = (0, 2)

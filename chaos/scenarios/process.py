@@ -19,8 +19,9 @@ from chaos.judge.expectations import (
     has_names,
     leaks_nothing,
 )
+from chaos.names import PLAIN
 from chaos.scenarios.network import cut, flapping
-from chaos.scenarios.scenario import PLAIN, ROOMY, ROOMY_DEMAND, Rival, Scenario, Spell
+from chaos.scenarios.scenario import ROOMY, ROOMY_DEMAND, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 KILLS: Final = 20

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.deployments.deployment import BROKER, REDIS
 from chaos.faults.fault import LOSING, Fault, Fed
 from chaos.fleet.plan import THREAD
+from chaos.judge.case import Expectation
+from chaos.names import BY_HUB, WIRES
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import Policy, choose
@@ -18,14 +20,6 @@ from reconverge.settings import lease_min_s
 from reconverge_sync.mqtt.election import TENURE_NS
 from reconverge_sync.mqtt.session import PAUSE_S
 
-if TYPE_CHECKING:
-    from chaos.judge.case import Expectation
-
-WIRES, NETWORK, PLAIN, LIES = "wires", "network", "plain", "lies"
-"""What lies between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, nothing, or for
-each a proxy that can rewrite the server's replies."""
-BY_HUB, BY_MACHINE = "hub", "machine"
-"""By whose clock windows are judged: by the hub's, as each node knew it, or by the machine's."""
 LEASE_S: Final = 30.0
 KEYS_MAX: Final = 1000
 ELECTION_TENURES: Final = 3

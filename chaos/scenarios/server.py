@@ -7,18 +7,8 @@ from typing import Final
 from chaos.faults.fault import Ahead, Busy, Commanded, FailedOver, Fault, Killed, Lagging, Told, Unsaved
 from chaos.judge.checker import LOST, OVER_ADMISSION
 from chaos.judge.expectations import admits_all_the_time, tells_kinds
-from chaos.scenarios.scenario import (
-    BY_MACHINE,
-    LASTING,
-    LASTING_DEMAND,
-    PLAIN,
-    ROOMY,
-    ROOMY_DEMAND,
-    SLOTS,
-    Rival,
-    Scenario,
-    Spell,
-)
+from chaos.names import BY_MACHINE, PLAIN
+from chaos.scenarios.scenario import LASTING, LASTING_DEMAND, ROOMY, ROOMY_DEMAND, SLOTS, Rival, Scenario, Spell
 
 HOUR_S: Final = 3600
 QUIET_S: Final = 8.5

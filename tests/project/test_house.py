@@ -9,19 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import (
-    DOCUMENTS,
-    GLOSSARY,
-    PACKAGES,
-    WORDS_MAX,
-    House,
-    banned_words,
-    main,
-    measured,
-    poor_docstrings,
-    replacements,
-    undocumented,
-)
+from bench.house.__main__ import DOCUMENTS, PACKAGES, TOOLS, WORDS_MAX, main
+from bench.house.circles import calls_of, circles_of, graph_of
+from bench.house.class_names import repeated_classes
+from bench.house.docstrings import poor_docstrings, undocumented
+from bench.house.measures import House, measured
+from bench.house.words import GLOSSARY, banned_words, replacements
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +58,40 @@ def test_without_the_import_for_types_there_is_no_circle(package: Path) -> None:
     (package / "till.py").write_text("x = 1\n")
 
     assert 0 == measured(package).circles
+
+
+def test_files_of_c_that_call_each_other_are_a_circle(tmp_path: Path) -> None:
+    """Calls of what another file defines count, and what is included; a static function is a file's own."""
+    (tmp_path / "both.h").write_text("int pay(void);\nint sell(void);\n")
+    (tmp_path / "pay.c").write_text('#include "both.h"\n\nint\npay(void)\n{\n    return sell();\n}\n')
+    (tmp_path / "sell.c").write_text(
+        '#include "both.h"\n\nstatic int\nadd(void)\n{\n    return pay();\n}\n\n'
+        "int\nsell(void)\n{\n    return add();\n}\n"
+    )
+    (tmp_path / "add.c").write_text("/* pay() */\nstatic int\nadd(void)\n{\n    return 0;\n}\n")
+
+    calls = calls_of(tmp_path)
+
+    assert {"pay.c": {"both.h", "sell.c"}, "sell.c": {"both.h", "pay.c"}, "add.c": set(), "both.h": set()} == calls
+    assert [{"pay.c", "sell.c"}] == circles_of(calls)
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, *TOOLS], ids=str)
+def test_nothing_goes_in_circles(package: Path) -> None:
+    """Neither modules by their imports, those for types included, nor files of C by their calls."""
+    texts = {path: path.read_text() for path in (ROOT / package).rglob("*.py")}
+
+    assert [] == circles_of(graph_of(ROOT / package, texts))
+
+
+def test_two_classes_of_one_name_are_found(tmp_path: Path) -> None:
+    """Also if one of them has an underscore before it, and is in another package."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    for package, text in ((one, "class Rule: ...\n"), (other, "class Node: ...\n\n\nclass _Rule: ...\n")):
+        package.mkdir()
+        (package / "a.py").write_text(text)
+
+    assert {"Rule": [f"{one}/a.py:1", f"{other}/a.py:4"]} == repeated_classes([one, other])
 
 
 def test_a_folder_without_python_is_an_error(tmp_path: Path) -> None:

@@ -194,19 +194,6 @@ agenda_due_ns(const Agenda *agenda)
     return agenda->count > 0 ? agenda->groups[0]->due_ns : NEVER_NS;
 }
 
-Cell *
-agenda_first(Agenda *agenda)
-{
-    Group *group = agenda->groups[0];
-    if (group->store == NULL) {
-        return group->cell;
-    }
-    while (group->places[group->first] == 0) {
-        group->first++;
-    }
-    return whole(group->store, place_at(group->store, (i64)group->places[group->first] - 1));
-}
-
 /* ------------------------------------------------------------------ as Python sees them */
 
 static int

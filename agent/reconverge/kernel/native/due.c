@@ -1,6 +1,7 @@
 /* Chooses the cells that the next batch reports: those that are dirty, those that are urgent, and quiet ones for which a
  * look at this time was promised. The twin of `due_cells` in kernel/reporting/agenda.py. */
 #include "cells.h"
+#include "places.h"
 #include "python.h"
 
 
@@ -123,13 +124,27 @@ look_again_under_lock(Cell *cell, i64 now_ns)
     return now;
 }
 
+/* The next cell of which a look was promised, of which there is one: borrowed; NULL with an error. */
+static Cell *
+first_promised(Agenda *agenda)
+{
+    Group *group = agenda->groups[0];
+    if (group->store == NULL) {
+        return group->cell;
+    }
+    while (group->places[group->first] == 0) {
+        group->first++;
+    }
+    return whole(group->store, place_at(group->store, (i64)group->places[group->first] - 1));
+}
+
 /* Those that were promised another look, and turn out to be worth it. */
 static int
 take_promised(Shard *shard, i64 now_ns, Found *found)
 {
     Agenda *agenda = shard->agenda;
     for (int looks = 0; looks < LOOKS_MAX && agenda_due_ns(agenda) <= now_ns; looks++) {
-        Cell *cell = agenda_first(agenda);
+        Cell *cell = first_promised(agenda);
         if (cell == NULL) {
             return -1;
         }

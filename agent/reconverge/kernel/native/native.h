@@ -141,7 +141,6 @@ extern PyType_Spec Agenda_spec;
 int agenda_promise(Agenda *agenda, Cell *cell, i64 due_ns);
 void agenda_forget(Cell *cell);
 i64 agenda_due_ns(const Agenda *agenda);
-Cell *agenda_first(Agenda *agenda); /* the next one, of which there is one: borrowed; NULL with an error */
 void group_leave(Group *group, int slot);
 PyObject *due_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);   /* due.c */
 PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count); /* likewise */

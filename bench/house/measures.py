@@ -1,0 +1,101 @@
+"""The measures of one package."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.house.circles import circles_of, graph_of
+
+SHORT_FILE: Final = 60
+LONG_FUNCTION: Final = 50
+WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """One package, measured."""
+
+    name: str
+    files: int
+    largest_folder: int
+    """Files in the fullest folder."""
+    rooms_max: int
+    """Packages side by side in the fullest folder."""
+    beside_max: int
+    """Modules and packages side by side in the fullest folder."""
+    median_lines: float
+    short_files: int
+    """Files of fewer than 60 lines."""
+    functions: int
+    long_functions: int
+    """Functions of more than 50 lines."""
+    comment_share: float
+    """Lines with a comment, of all lines, in per cent."""
+    circles: int
+    """Sets of modules that import each other, or of files of C that call and include each other."""
+    in_circles: int
+    """Modules in them."""
+    words: int
+    """How often *who, whoever, whom, nobody* stand in code, comments and docstrings."""
+
+
+def measured(package: Path) -> House:
+    """One package. Raises FileNotFoundError when there is none."""
+    everything = sorted(package.rglob("*.py"))
+    if not everything:
+        raise FileNotFoundError(f"{package} holds no Python")
+    files = [path for path in everything if path.name != "__init__.py"]
+    texts = {path: path.read_text() for path in everything}
+    lengths = [texts[path].count("\n") for path in files]
+    functions = [length for text in texts.values() for length in function_lengths(text)]
+    circles = circles_of(graph_of(package, texts))
+    folders = {path.parent for path in everything}
+    return House(
+        name=package.name,
+        files=len(files),
+        largest_folder=max(sum(path.parent == folder for path in files) for folder in folders),
+        rooms_max=max(packages_in(folder) for folder in folders),
+        beside_max=max(packages_in(folder) + modules_in(folder) for folder in folders),
+        median_lines=median(lengths),
+        short_files=sum(length < SHORT_FILE for length in lengths),
+        functions=len(functions),
+        long_functions=sum(length > LONG_FUNCTION for length in functions),
+        comment_share=100 * sum(map(comment_lines, texts.values())) / sum(text.count("\n") for text in texts.values()),
+        circles=len(circles),
+        in_circles=sum(map(len, circles)),
+        words=sum(len(WORDS.findall(text)) for text in texts.values()),
+    )
+
+
+def modules_in(folder: Path) -> int:
+    """How many modules lie side by side in a folder."""
+    return sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+
+
+def packages_in(folder: Path) -> int:
+    """How many packages do."""
+    return sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
+
+
+def function_lengths(text: str) -> Iterator[int]:
+    """The lines of every function, its docstring included."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def comment_lines(text: str) -> int:
+    """How many lines have a comment, directives to tools left out."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    directive = re.compile(r"#\s*(noqa|type: ignore|pragma|pyright)")
+    return len(
+        {token.start[0] for token in tokens if token.type == tokenize.COMMENT and not directive.match(token.string)}
+    )
