@@ -36,7 +36,7 @@ from reconverge.kernel import Cell
 from reconverge.limit import FIXED_WINDOW
 from reconverge.limiter.asking import WITHIN_S
 from reconverge.policies import choose
-from reconverge.simulation.truth import Bounds, Decided, Place, charge_of, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import Bounds, DecidedRequest, Place, charge_of, excess_by_place, ideal_admissions
 
 MODULE: Final = "bench.exact_windows"
 WINDOW_S: Final = 2.0
@@ -176,7 +176,7 @@ def judged(
     """Compare with a central limiter, window by window, from that one on."""
     limit = load.limit(quota)
     decided = [
-        Decided(hub_ns, number, key, epoch, load.cost, 0, node, allowed, known)
+        DecidedRequest(hub_ns, number, key, epoch, load.cost, 0, node, allowed, known)
         for number, (hub_ns, node, key, epoch, _, allowed, known, *_) in enumerate(sorted(asked))
     ]
     usual = [one for one in decided if one.key.startswith("key")]
@@ -219,7 +219,7 @@ def judged(
     )
 
 
-def admitted_centrally(limit: Limit, decided: list[Decided]) -> dict[Place, int]:
+def admitted_centrally(limit: Limit, decided: list[DecidedRequest]) -> dict[Place, int]:
     """How many of the same requests a central limiter admits, by window.
 
     What fixed windows admit does not depend on the order within one, and each request belongs to the window that its

@@ -19,12 +19,12 @@ from typing import Final
 
 from chaos.report.results import circumstances
 from reconverge.cli.replay import fleet
-from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.fleet import ReplayOutcome, Setup
 from reconverge.cli.replay.judgement import arrivals_of, judge
-from reconverge.cli.replay.trace import Request
+from reconverge.cli.replay.trace import RecordedRequest
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, Limit
 from reconverge.policies import POLICIES
-from reconverge.simulation.truth import Charge, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import TrueCharge, excess_by_place, ideal_admissions
 
 KEY: Final = "shared"
 WARMUP_WINDOWS: Final = 2
@@ -50,15 +50,15 @@ class Case:
     burst: int = 1
     """How many requests come at once, one after the other over the nodes."""
 
-    def requests(self, random: Random) -> list[Request]:
+    def requests(self, random: Random) -> list[RecordedRequest]:
         """Steady traffic, or bursts of it, drawn from a seed."""
         return list(self._drawn(random))
 
-    def _drawn(self, random: Random) -> Iterator[Request]:
+    def _drawn(self, random: Random) -> Iterator[RecordedRequest]:
         moment_s = 0.0
         while (moment_s := moment_s + random.expovariate(self.per_s / self.burst)) < self.windows * self.limit.window:
             for number in range(self.burst):
-                yield Request(moment_s + number * 1e-4, KEY, self.cost, 0)
+                yield RecordedRequest(moment_s + number * 1e-4, KEY, self.cost, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ def _unwatched(progress: fleet.Progress) -> None:
     """Nobody looks on."""
 
 
-def _result(case: Case, outcome: Outcome, policy_number: int, *, kept: bool) -> Result:
+def _result(case: Case, outcome: ReplayOutcome, policy_number: int, *, kept: bool) -> Result:
     arrivals = arrivals_of(outcome, policy_number)
     limit = case.limit
-    charges = [Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in arrivals if one.allowed]
+    charges = [TrueCharge(one.key, one.epoch, one.hub_ns, one.cost, settling=False) for one in arrivals if one.allowed]
     excess = excess_by_place(limit, charges, settling=False)
     ideal, _ = ideal_admissions(limit, arrivals, settle_after_ns=0)
     admitted: defaultdict[int, int] = defaultdict(int)

@@ -15,7 +15,7 @@ from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_
 from reconverge.policies import BALANCED, choose
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.world import World
 
 HOUR: Final = 3600
@@ -37,9 +37,9 @@ def world(nodes: int, limit: Limit, faults: Sequence[str], *, cold: bool = False
     return World(Fleet(nodes, limit, interval_ns), BALANCED if cold else WARM, parsed, seed=1)
 
 
-def at(seconds: float, node: int = 0) -> Arrival:
+def at(seconds: float, node: int = 0) -> SimulatedArrival:
     """A request."""
-    return Arrival(round(seconds * SECOND_NS), node, "ada", 1)
+    return SimulatedArrival(round(seconds * SECOND_NS), node, "ada", 1)
 
 
 def crash_loop(algorithm: str) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def cut(nodes: int, quota: int, window_s: int, cut_s: int, busy: float) -> float
     The fleet is asked for 0.8 of the limit, at an even pace, and for `busy` times as much while it is cut off.
     """
     random = Random(2)
-    arrivals: list[Arrival] = []
+    arrivals: list[SimulatedArrival] = []
     moment_s = 0.0
     while moment_s < CUT_AT_S + cut_s:
         rate = 0.8 * quota / window_s * (busy if moment_s >= CUT_AT_S else 1.0)

@@ -9,8 +9,8 @@ set of files of C that call each other. Below the table stand the circles of wha
 With --words, prints where words stand that the glossary bans from prose, in Python, C, Lua and the documents, and what
 to say instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets of links and
 the tables of the glossary itself do not count. Prints docstrings that are no sentences, too, and public methods that no
-class documents; ends with status 1 if there are any. With --classes, prints the names that more than one class has, in all
-folders together; ends with status 1 if there are any.
+class documents; ends with status 1 if there are any. With --classes, prints the names that more than one class has, in
+all folders together; ends with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ DOCSTRINGS: Final = (*PACKAGES, Path("bench"), Path("tests"))
 NOT_YET: Final = tuple(f"agent/reconverge/{room}/" for room in ("contracts", "limiter", "published"))
 """Rooms whose docstrings are still to be written."""
 DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))
+FACES: Final = frozenset(("Limits", "QuotaUsedUp", "RateLimitMiddleware", "TooManyRequests"))
+"""Classes that each web framework has under the same name, so that users who change frameworks know them."""
 WORDS_MAX: Final = 1
 """Banned words that may stand in all of these together: `~nobody`, a key that nodes of other versions know."""
 
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     form.add_argument("--classes", action="store_true", help="print what several classes are called, and fail")
     options = parser.parse_args(arguments)
     if options.classes:
-        repeated = repeated_classes(options.packages or PACKAGES)
+        named = repeated_classes(options.packages or PACKAGES)
+        repeated = {name: places for name, places in named.items() if name not in FACES}
         print(*(f"{name}: {', '.join(places)}" for name, places in repeated.items()), sep="\n")
         print(f"{len(repeated)} names of several classes")
         raise SystemExit(bool(repeated))

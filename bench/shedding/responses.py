@@ -15,12 +15,12 @@ from random import Random
 from typing import Final
 
 from reconverge.clock import SECOND_NS
-from reconverge.shedding import AdaptiveConcurrency, Aimd, Gains, Gradient2, Refusal, TrafficClasses, Vegas
+from reconverge.shedding import AdaptiveConcurrency, Aimd, Gains, Gradient2, ShedRefusal, TrafficClasses, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.layers import Arrival, Ticket
 from reconverge.shedding.worker.controller import Controller
 from reconverge.shedding.worker.signals import LAG_TARGET_S
-from reconverge.simulation.studies.loaded_service import Service, Stream
+from reconverge.simulation.studies.loaded_service import LoadStream, Service
 
 Line = list[tuple[float, float]]
 """Moments in seconds, and values."""
@@ -58,7 +58,7 @@ class _Gate:
 
     def enter(self, rank: int, now_ns: int) -> object | None:
         answer = self._layer.enter(Arrival("", rank, now_ns))
-        return None if isinstance(answer, Refusal) else answer
+        return None if isinstance(answer, ShedRefusal) else answer
 
     def leave(self, token: object, now_ns: int) -> None:
         ticket: Ticket = token  # type: ignore[assignment]  # as entered
@@ -75,7 +75,7 @@ def limits_of(algorithm: str, pattern: str) -> Line:
     """The limit over time."""
     rate, service_s, spread = PATTERNS[pattern]
     gate = _Gate(ALGORITHMS[algorithm]())
-    Service(gate, [Stream(0, rate)], service_s, Random(7), workers=10, loop=False, spread=spread).run(SECONDS)
+    Service(gate, [LoadStream(0, rate)], service_s, Random(7), workers=10, loop=False, spread=spread).run(SECONDS)
     return gate.limits
 
 

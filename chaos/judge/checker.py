@@ -17,7 +17,7 @@ from chaos.judge.history import OK, Exchange, Life
 from chaos.judge.slots import slot_violations
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import FIXED_WINDOW
-from reconverge.simulation.truth import Bounds, Charge, Decided, excess_by_place
+from reconverge.simulation.truth import Bounds, DecidedRequest, TrueCharge, excess_by_place
 
 OVER_ADMISSION: Final = "over-admission"
 LOST: Final = "lost"
@@ -75,9 +75,11 @@ def excesses(case: Case) -> tuple[dict[tuple[str, int], int], Bounds]:
                 continue
             epoch, moment_ns = case.place_of(one)
             number += 1
-            decided.append(Decided(moment_ns, number, one.key, epoch, one.cost, 0, life.node, one.allowed, one.known))
+            decided.append(
+                DecidedRequest(moment_ns, number, one.key, epoch, one.cost, 0, life.node, one.allowed, one.known)
+            )
             if one.allowed:
-                charges.append(Charge(one.key, epoch, moment_ns, one.cost, settling=False))
+                charges.append(TrueCharge(one.key, epoch, moment_ns, one.cost, settling=False))
     bounds = Bounds(case.limit, case.policy, case.members, decided)
     return excess_by_place(case.limit, charges, settling=False), bounds
 

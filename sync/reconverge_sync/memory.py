@@ -32,7 +32,7 @@ from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.board import Board
 from reconverge_sync.merge.erasing import Orders, drop_keys, erase_keys
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
-from reconverge_sync.merge.rule import CELLS_MAX, Shard
+from reconverge_sync.merge.rule import CELLS_MAX, LedgerShard
 from reconverge_sync.merge.usage import UsageShard
 
 
@@ -55,7 +55,7 @@ class MemoryHub:
         """Held while its data change: each agent of a process exchanges in a thread of its own."""
         self._new_name = new_name
         self._max_cells = max_cells
-        self._shards = [Shard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
+        self._shards = [LedgerShard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
@@ -215,7 +215,7 @@ class MemoryHub:
 
     def lose_data(self) -> None:
         """Forget everything, as a server does that comes back empty."""
-        self._shards = [Shard(cells_max=self._max_cells) for _ in self._shards]
+        self._shards = [LedgerShard(cells_max=self._max_cells) for _ in self._shards]
         self._posted = None
         self._usage.lose_data()
         self._orders = Orders()

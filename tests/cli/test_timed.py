@@ -14,10 +14,10 @@ import pytest
 from reconverge import Agent, Limit
 from reconverge.cli.replay import worker
 from reconverge.cli.replay.figures import figures_rows
-from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.fleet import ReplayOutcome, Setup
 from reconverge.cli.replay.judgement import judge
-from reconverge.cli.replay.trace import Request
-from reconverge.cli.replay.worker import Gauge, History, Plan, Share
+from reconverge.cli.replay.trace import RecordedRequest
+from reconverge.cli.replay.worker import Gauge, NodeHistory, ReplayPlan, Share
 from reconverge.clock import SystemClock
 from reconverge.limiter import Limiter
 
@@ -40,13 +40,13 @@ def slowed(call: object, took_ns: list[int]) -> object:
     return slow
 
 
-def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> History:
+def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> NodeHistory:
     """Runs a node of the fleet, alone and in this process, with twenty requests."""
     monkeypatch.setattr("reconverge.cli.replay.worker.signal.signal", lambda *_: signal.SIG_DFL)
     # A node is silent about outages; this process goes on after it.
     monkeypatch.setattr(logging.getLogger("reconverge"), "setLevel", lambda _: None)
     ours, theirs = multiprocessing.Pipe()
-    plan = Plan(LIMIT, ("balanced",), ("judged",), ("timed",), 1, False, 0.1, 0, 0)
+    plan = ReplayPlan(LIMIT, ("balanced",), ("judged",), ("timed",), 1, False, 0.1, 0, 0)
     ones, zeros = array("q", [1] * REQUESTS), array("q", [0] * REQUESTS)
     share = Share(array("q", range(REQUESTS)), ["ada"] * REQUESTS, ones, zeros)
     ours.send(SystemClock.monotonic_ns())
@@ -54,7 +54,7 @@ def history_of_a_node(monkeypatch: pytest.MonkeyPatch) -> History:
     problem, histories = ours.recv(), ours.recv()
 
     assert problem is None
-    history: History = histories[0]
+    history: NodeHistory = histories[0]
     return history
 
 
@@ -95,11 +95,13 @@ def test_what_is_asked_for_the_judgement_is_not_timed(monkeypatch: pytest.Monkey
 
 def test_the_figures_say_what_was_timed_and_beside_which_floor() -> None:
     """A time without the name of the call, and without one beside it, says nothing about a limiter."""
-    requests = [Request(0.0, "ada", 1, 0)]
+    requests = [RecordedRequest(0.0, "ada", 1, 0)]
     one = array("q", [1])
-    history = History(one, one, one, one, one, array("q", [1500]), array("q", [200]), array("q", [worker.NOT_ASKED]))
+    history = NodeHistory(
+        one, one, one, one, one, array("q", [1500]), array("q", [200]), array("q", [worker.NOT_ASKED])
+    )
     setup = Setup(requests, LIMIT, ("balanced",), 1, 1.0, "embedded://", 0.1)
-    rows = dict(figures_rows(judge(Outcome(setup, [[0]], [[history]], [1]))))
+    rows = dict(figures_rows(judge(ReplayOutcome(setup, [[0]], [[history]], [1]))))
 
     assert "1.5 / 1.5 µs" == rows["Limiter.allow, median / 99th"]
     assert "0.2 / 0.2 µs" == rows["an increment in a dict, likewise"]

@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
 from reconverge import Agent, Limiter, NeedsSlot, Slot
-from reconverge.contracts.central import Request, Shape
+from reconverge.contracts.central import CustomerRequest, Shape
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import InvalidContracts, checked, table_of
 from reconverge.contracts.rehearsal import Rehearsal
@@ -308,7 +308,7 @@ def test_a_rehearsal_leaves_slots_out() -> None:
     """A recording tells when requests began, and not when they ended, so none is refused for what is in progress."""
     rehearsal = Rehearsal(None, checked(DOCUMENT), Shape())
     for number in range(100):
-        rehearsal.see(Request(number, "ada"))
+        rehearsal.see(CustomerRequest(number, "ada"))
 
     assert 0 == rehearsal.outcome().newly_refused
 

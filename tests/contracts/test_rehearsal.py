@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, Request, Shape
+from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, CustomerRequest, Shape
 from reconverge.contracts.document import Document, checked
 from reconverge.contracts.explaining import MissingFact
-from reconverge.contracts.rehearsal import HOUR_NS, Effect, LimitEffect, Outcome, Rehearsal
+from reconverge.contracts.rehearsal import HOUR_NS, Effect, LimitEffect, Rehearsal, RehearsalOutcome
 from reconverge.errors import CostExceedsQuota, UnknownKind
 
 MIDNIGHT_S = 1_699_920_000  # 2023-11-14T00:00:00Z
@@ -30,27 +30,29 @@ def document(customers: Any = None, unknown: str = "free", **limits: Any) -> Doc
     return checked({"unknown": unknown, "plans": {"free": {"limits": limits}}, "customers": customers or {}})
 
 
-def request(second: float, customer: str = "ada", **more: Any) -> Request:
+def request(second: float, customer: str = "ada", **more: Any) -> CustomerRequest:
     """A request so many seconds after midnight."""
-    return Request(round((MIDNIGHT_S + second) * SECOND_NS), customer, **more)
+    return CustomerRequest(round((MIDNIGHT_S + second) * SECOND_NS), customer, **more)
 
 
 def rehearsed(
-    current: Document | None, candidate: Document, requests: Iterable[Request], shape: Shape | None = None
-) -> Outcome:
+    current: Document | None, candidate: Document, requests: Iterable[CustomerRequest], shape: Shape | None = None
+) -> RehearsalOutcome:
     rehearsal = Rehearsal(current, candidate, shape or Shape())
     for each in requests:
         rehearsal.see(each)
     return rehearsal.outcome()
 
 
-def decided(contracts: Document, requests: Iterable[Request], shape: Shape | None = None) -> list[tuple[str, ...]]:
+def decided(
+    contracts: Document, requests: Iterable[CustomerRequest], shape: Shape | None = None
+) -> list[tuple[str, ...]]:
     """Which limits refuse each request."""
     central = CentralLimiter(contracts, shape or Shape())
     return [central.decide(each) for each in requests]
 
 
-def admitted(contracts: Document, requests: Iterable[Request], shape: Shape | None = None) -> list[bool]:
+def admitted(contracts: Document, requests: Iterable[CustomerRequest], shape: Shape | None = None) -> list[bool]:
     """Whether each request is admitted."""
     return [not refusing for refusing in decided(contracts, requests, shape)]
 
@@ -337,14 +339,14 @@ def test_every_request_is_answered_as_limiters_of_an_agent_do(
     }
     central = CentralLimiter(document(**{name: LIMITS[name] for name in names}), Shape(costs=("*",)))
 
-    assert () == central.decide(Request(clock.wall_ns(), "zoe", costs=(0,)))  # limits begin with the recording
+    assert () == central.decide(CustomerRequest(clock.wall_ns(), "zoe", costs=(0,)))  # limits begin with the recording
     for gap_ns, customer, cost in arrivals:
         clock.advance_ns(gap_ns)
         expected = tuple(name for name in names if not admits(limiters[name].test, customer, cost))
         if not expected:
             for limiter in limiters.values():
                 assert limiter.allow(customer, cost)
-        assert expected == central.decide(Request(clock.wall_ns(), customer, costs=(cost,)))
+        assert expected == central.decide(CustomerRequest(clock.wall_ns(), customer, costs=(cost,)))
 
 
 def admits(test: Any, customer: str, cost: int) -> bool:

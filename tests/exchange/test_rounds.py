@@ -13,7 +13,7 @@ import pytest
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX, Syncer
 from reconverge.hub.report import Batch
-from reconverge.kernel import Kernel, Pace, Table
+from reconverge.kernel import Kernel, LimitInterval, Table
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, NAIVE, Policy
 from reconverge_sync.memory import MemoryHub
@@ -220,7 +220,7 @@ def test_a_limit_that_becomes_due_during_a_round_of_others_is_reported_right_aft
     """It does not wait for an interval of its own once more."""
     node = Busy()
     own = node.kernel.declare("own", PLENTY, BALANCED)
-    node.kernel.change_own_pace([own], Pace(3 * INTERVAL_NS, EARLIEST_NS))
+    node.kernel.change_own_pace([own], LimitInterval(3 * INTERVAL_NS, EARLIEST_NS))
     node.also_uses(own, 1)
     node.is_known()
 

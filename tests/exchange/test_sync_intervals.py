@@ -13,7 +13,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
-from reconverge.kernel import Pace, Table
+from reconverge.kernel import LimitInterval, Table
 from reconverge.kernel.table.slow_path import view_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
@@ -21,15 +21,15 @@ from tests.support.kernel.talker import Talker, World
 from tests.support.node import INTERVAL_NS, LEASE_NS
 
 LIMIT = Limit(100_000, 60)
-SLOW = Pace(4 * INTERVAL_NS, INTERVAL_NS)
-FAST = Pace(INTERVAL_NS // 4, INTERVAL_NS // 20)
+SLOW = LimitInterval(4 * INTERVAL_NS, INTERVAL_NS)
+FAST = LimitInterval(INTERVAL_NS // 4, INTERVAL_NS // 20)
 STEP_NS = INTERVAL_NS // 40
 
 
 class Mixed(World):
     """One node with a limit at its own interval beside one at the node's."""
 
-    def __init__(self, pace: Pace | None, *, policy: Policy = BALANCED) -> None:
+    def __init__(self, pace: LimitInterval | None, *, policy: Policy = BALANCED) -> None:
         super().__init__(LIMIT, policy, nodes=1)
         (self.node,) = self.nodes
         self.plain = self.node.table
@@ -60,7 +60,7 @@ def reported(sent: list[tuple[int, Batch]], name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("pace", [SLOW, FAST], ids=["slow", "fast"])
-def test_a_limit_is_exchanged_at_its_own_interval(pace: Pace) -> None:
+def test_a_limit_is_exchanged_at_its_own_interval(pace: LimitInterval) -> None:
     """The other limit is exchanged at the node's."""
     mixed = Mixed(pace)
     mixed.spends(2 * SECOND_NS, mixed.own, mixed.plain)
@@ -73,7 +73,7 @@ def test_a_limit_is_exchanged_at_its_own_interval(pace: Pace) -> None:
 
 def test_a_limit_that_is_not_due_causes_no_exchange() -> None:
     """Nothing is sent in between, not even its totals; the node only says each second that it is there."""
-    mixed = Mixed(Pace(10 * INTERVAL_NS, INTERVAL_NS))
+    mixed = Mixed(LimitInterval(10 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(2 * SECOND_NS, mixed.own)
 
     sent = mixed.spends(30 * INTERVAL_NS, mixed.own)
@@ -84,7 +84,7 @@ def test_a_limit_that_is_not_due_causes_no_exchange() -> None:
 
 def test_of_a_limit_that_is_not_due_only_a_key_in_a_hurry_is_reported() -> None:
     """An exchange of other limits takes nothing else along."""
-    mixed = Mixed(Pace(20 * INTERVAL_NS, 2 * INTERVAL_NS))
+    mixed = Mixed(LimitInterval(20 * INTERVAL_NS, 2 * INTERVAL_NS))
     mixed.spends(4 * SECOND_NS, mixed.own, mixed.plain)
     while not reported(mixed.spends(STEP_NS, mixed.own, mixed.plain), "own"):
         pass
@@ -102,7 +102,7 @@ def test_of_a_limit_that_is_not_due_only_a_key_in_a_hurry_is_reported() -> None:
 
 def test_a_key_in_a_hurry_waits_for_the_least_distance_of_its_limit() -> None:
     """However often other limits are exchanged meanwhile."""
-    mixed = Mixed(Pace(100 * INTERVAL_NS, 5 * INTERVAL_NS))
+    mixed = Mixed(LimitInterval(100 * INTERVAL_NS, 5 * INTERVAL_NS))
     own, kernel = mixed.own, mixed.node.kernel
     mixed.spends(11 * SECOND_NS, own, mixed.plain)
     sent = mixed.spends(SECOND_NS, mixed.plain)
@@ -141,7 +141,7 @@ def test_the_hub_hears_of_an_interval_only_where_it_is_the_limits_own() -> None:
 
 def test_whoever_leaves_says_what_was_not_due() -> None:
     """The last word holds every count."""
-    mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
+    mixed = Mixed(LimitInterval(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
     used = mixed.own.usage("ada").own
 
@@ -154,7 +154,7 @@ def test_whoever_leaves_says_what_was_not_due() -> None:
 
 def test_whoever_hears_that_the_data_are_lost_says_what_was_not_due() -> None:
     """All of it, at once."""
-    mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS), policy=STRICT)
+    mixed = Mixed(LimitInterval(1000 * INTERVAL_NS, INTERVAL_NS), policy=STRICT)
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
     mixed.hub.lose_data()
 
@@ -165,7 +165,7 @@ def test_whoever_hears_that_the_data_are_lost_says_what_was_not_due() -> None:
 
 def test_after_a_failure_everything_is_due() -> None:
     """The reports under way are sent again with the next try, at any interval."""
-    mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
+    mixed = Mixed(LimitInterval(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
     mixed.node.sends()
     mixed.node.gives_up()
@@ -176,9 +176,9 @@ def test_after_a_failure_everything_is_due() -> None:
 
 
 @pytest.mark.parametrize("pace", [None, FAST], ids=["as the agent's", "fast"])
-def test_an_interval_that_becomes_shorter_is_heeded_at_once(pace: Pace | None) -> None:
+def test_an_interval_that_becomes_shorter_is_heeded_at_once(pace: LimitInterval | None) -> None:
     """Keys that wait for the longer one are due after the shorter one."""
-    mixed = Mixed(Pace(1000 * INTERVAL_NS, INTERVAL_NS))
+    mixed = Mixed(LimitInterval(1000 * INTERVAL_NS, INTERVAL_NS))
     mixed.spends(SECOND_NS, mixed.own, mixed.plain)
 
     mixed.node.kernel.change_own_pace([mixed.own], pace)
@@ -192,7 +192,7 @@ def test_the_agents_interval_changes_without_those_of_limits() -> None:
     """Whoever has an interval of his own keeps it."""
     mixed = Mixed(SLOW)
 
-    mixed.node.kernel.change_pace(Pace(2 * INTERVAL_NS, INTERVAL_NS))
+    mixed.node.kernel.change_pace(LimitInterval(2 * INTERVAL_NS, INTERVAL_NS))
 
     assert (SLOW.interval_ns, 2 * INTERVAL_NS) == (mixed.own.interval_ns, mixed.plain.interval_ns)
     assert (2 * INTERVAL_NS, SLOW.interval_ns) == mixed.node.kernel.intervals_ns

@@ -26,7 +26,7 @@ from reconverge.hub.json_codec import (
 from reconverge.hub.report import WHOLE_MAX, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
 from reconverge.limit import ALGORITHMS, QUOTA_MAX
 from reconverge_sync.merge.bounds import INTERVAL_MAX_US
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 
 LIMIT = LimitReport("login", "sliding-window", 60_000_000, 100, 100, 100, 7, 2)
 CELL = CellReport(0, "ada", 29_000_000, 7, 0, 10, 0, 3, 5000, 0, 5, 5000, 7, 0)
@@ -84,7 +84,7 @@ def test_whatever_is_read_can_be_merged(amount: int, epoch: int, algorithm: str)
     cell = CellReport(0, "ada", epoch, epoch, *[amount] * 10)
     batch = BATCH._replace(limits=(limit,), cells=(cell,), interval_us=min(max(1, amount), INTERVAL_MAX_US))
 
-    answer = Shard().merge(read_batch(plain_batch(batch)), hub_us=HUB_US, candidate="data")
+    answer = LedgerShard().merge(read_batch(plain_batch(batch)), hub_us=HUB_US, candidate="data")
 
     assert Status.MERGED == answer.status
     assert read_answer(plain_answer(answer)) == answer
@@ -97,7 +97,7 @@ def test_what_does_not_belong_there_is_refused_before_it_is_merged(place: tuple[
         batch = read_batch(replaced(plain_batch(BATCH), place, by))
     except Malformed:
         return
-    shard, answered = Shard(), None
+    shard, answered = LedgerShard(), None
     with suppress(HubUnavailable):
         answered = shard.merge(batch, hub_us=HUB_US, candidate="data")
 

@@ -16,7 +16,7 @@ import pytest
 from reconverge import Agent, Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.policies import BALANCED
-from reconverge.simulation.asked import Asked, Beside
+from reconverge.simulation.asked import Beside, SimulatedLimit
 from tests.limiter.test_asking import ALGORITHMS, FIVE, PATIENT_S, WITHIN_NS, Ask, Ring, Scene
 from tests.support.node import INTERVAL_NS
 from tests.support.servers import RedisServer
@@ -126,7 +126,7 @@ def test_limits_that_are_charged_together_ask_again_as_one_does() -> None:
     """Contracts and guards ask so: the grants of both were charged by another request."""
     scene = Scene(FIVE, nodes=1)
     beside = Beside(Limit(4, 3600, algorithm="sliding-window"), 1)
-    asked = Asked(scene.limits[0])
+    asked = SimulatedLimit(scene.limits[0])
     asked.have_beside(scene.nodes[0].limit(beside.limit, BALANCED, "beside"), beside)
     for asking in (*asked._asking, asked._beside_asking):
         asking.manual = False  # the test sees to it that messages are carried

@@ -11,7 +11,7 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.kernel import TURN_NS
 from reconverge.limiter.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
-from reconverge.simulation.asked import Asked, Beside
+from reconverge.simulation.asked import Beside, SimulatedLimit
 from tests.limiter.test_asking import FIVE, WITHIN_NS, Ask, Ring, Scene
 
 
@@ -138,7 +138,7 @@ def test_a_round_trip_that_the_process_has_made_long_keeps_no_request_from_askin
 def test_limits_that_are_charged_together_wait_for_their_process_alike() -> None:
     """Contracts and guards ask so: the answer comes while the loop stands still."""
     scene, beside = Scene(FIVE, nodes=1, policy=BALANCED), Beside(FIVE, 1)
-    asked = Asked(scene.limits[0])
+    asked = SimulatedLimit(scene.limits[0])
     asked.have_beside(scene.nodes[0].limit(FIVE, BALANCED, "beside"), beside)
     for asking in (*asked._asking, asked._beside_asking):
         asking.manual = False  # the test sees to it that messages are carried

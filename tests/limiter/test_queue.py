@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.limiter.queue import Ticket, WaitQueue
+from reconverge.limiter.queue import QueuePlace, WaitQueue
 
 
 class Silence:
@@ -29,11 +29,11 @@ MOVES = st.lists(st.integers(-8, 5), max_size=80)
 def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None:
     """Whoever leaves from whatever place, all others keep their order, and the sum of what they want is right."""
     turns = WaitQueue(2)
-    expected: list[Ticket] = []
+    expected: list[QueuePlace] = []
 
     for move in moves:
         if move >= 0:
-            expected.append(turns.join(Ticket((move, 1), Silence())))
+            expected.append(turns.join(QueuePlace((move, 1), Silence())))
         elif expected:
             leaving = expected.pop(-move % len(expected))
             first_before = turns.first
@@ -50,12 +50,12 @@ def test_who_comes_first_is_first_among_those_who_stay(moves: list[int]) -> None
 def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> None:
     """Whoever leaves names a successor only from the first place, so that no turn is given twice, and none is lost."""
     turns = WaitQueue(2)
-    waiting: list[Ticket] = []
-    told: list[Ticket] = []
+    waiting: list[QueuePlace] = []
+    told: list[QueuePlace] = []
 
     for move in moves:
         if move >= 0:
-            waiting.append(turns.join(Ticket((1, 1), Silence())))
+            waiting.append(turns.join(QueuePlace((1, 1), Silence())))
             told += waiting if len(waiting) == 1 else []  # who finds nobody there is first without being told
         elif waiting:
             next_up = turns.leave(waiting.pop(-move % len(waiting)))
@@ -68,7 +68,7 @@ def test_exactly_one_is_woken_by_a_place_that_becomes_free(moves: list[int]) -> 
 def test_those_who_are_due_are_told_whatever_their_place() -> None:
     """A deadline may come for somebody in the middle of the queue."""
     turns = WaitQueue(2)
-    tickets = [turns.join(Ticket((1, 1), Silence())) for _ in range(3)]
+    tickets = [turns.join(QueuePlace((1, 1), Silence())) for _ in range(3)]
     for ticket, due_ns in zip(tickets, (30, 10, 20), strict=True):
         ticket.waker.due_ns = due_ns
 

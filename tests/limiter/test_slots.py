@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, LeaseEnded, Limiter, NeedsSlot, Slot
-from reconverge.kernel.composite.asking import AskGate, Rule
+from reconverge.kernel.composite.asking import AskGate, DecidingRule
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
@@ -214,7 +214,7 @@ def test_room_that_comes_in_the_middle_of_a_refusal_is_held() -> None:
             return lock.run(step, *arguments)
 
     table.lock = LetsOneBack()  # type: ignore[assignment]
-    settled = gate.settle("ada", (1,), Rule.MEMORY, refuse=True, counted=False, units=(1,))
+    settled = gate.settle("ada", (1,), DecidingRule.MEMORY, refuse=True, counted=False, units=(1,))
 
     assert settled is not None
     assert (True, 1) == (settled.decision.allowed, len(settled.charges))

@@ -8,7 +8,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
-from reconverge_sync.mqtt.election import BEATS, TENURE_NS, TERM_MAX, Claim, Election, Role
+from reconverge_sync.mqtt.election import BEATS, TENURE_NS, TERM_MAX, Election, LeaderClaim, Role
 from reconverge_sync.mqtt.simulated import SimulatedMembers
 
 BEAT_NS = TENURE_NS // BEATS
@@ -23,7 +23,7 @@ def member(name: str, now_ns: int = 0) -> Election:
     return election
 
 
-def claimed(election: Election) -> Claim:
+def claimed(election: Election) -> LeaderClaim:
     claim = election.tick(election.due_ns())
     assert claim is not None
     return claim
@@ -73,7 +73,7 @@ def test_whoever_hears_a_higher_claim_answers_no_more() -> None:
     """The other waits until this one has; it must not begin again by itself."""
     election, now_ns = elected("ada")
 
-    election.hear(Claim(election.term + 1, "bob", 1), now_ns)
+    election.hear(LeaderClaim(election.term + 1, "bob", 1), now_ns)
 
     assert not election.may_answer(now_ns, within_ns=0)
     assert "bob" == election.leader
@@ -84,8 +84,8 @@ def test_whoever_is_heard_to_answer_twice_was_there(heard: int, succeeds: bool) 
     """A single answer may be one that the broker has kept of another time."""
     election = member("ada")
     for beat in range(heard):
-        election.hear(Claim(7, "bob", beat, answers=True), 0)
-        election.hear(Claim(7, "bob", beat, answers=True), 0)
+        election.hear(LeaderClaim(7, "bob", beat, answers=True), 0)
+        election.hear(LeaderClaim(7, "bob", beat, answers=True), 0)
     reigning(election)
 
     assert succeeds == election.succeeds
@@ -109,7 +109,7 @@ def test_whoever_waits_begins_anew_when_another_still_claims_below_it() -> None:
     """That one may answer, and has not heard yet that it must not."""
     bob = member("bob")
     bob.hear(claimed(bob), 0)
-    bob.hear(Claim(1, "ada", 7), TENURE_NS)
+    bob.hear(LeaderClaim(1, "ada", 7), TENURE_NS)
     bob.tick(TENURE_NS + TENURE_NS // 2)
     roles = [bob.role]
     bob.tick(2 * TENURE_NS + TENURE_NS // 1000)
@@ -131,7 +131,7 @@ def test_a_new_connection_begins_as_a_follower() -> None:
 def test_the_heir_answers_as_soon_as_its_claim_has_come_back() -> None:
     """Whoever named it has stopped to answer before."""
     bob = member("bob")
-    will = Claim(5, "ada", 9)
+    will = LeaderClaim(5, "ada", 9)
     bob.hear(will, 0)
     assert bob.inherit(will, 0)
     claim = bob.tick(0)
@@ -148,13 +148,13 @@ def test_the_heir_answers_as_soon_as_its_claim_has_come_back() -> None:
 def test_an_heir_that_hears_of_somebody_else_waits_like_all_others() -> None:
     """The other may have waited long enough already."""
     bob = member("bob")
-    will = Claim(5, "ada", 9)
+    will = LeaderClaim(5, "ada", 9)
     bob.hear(will, 0)
     bob.inherit(will, 0)
     claim = bob.tick(0)
     assert claim is not None
 
-    bob.hear(Claim(6, "aaron", 1), 1)
+    bob.hear(LeaderClaim(6, "aaron", 1), 1)
     bob.hear(claim, 1)
     bob.tick(1)
 
@@ -164,17 +164,17 @@ def test_an_heir_that_hears_of_somebody_else_waits_like_all_others() -> None:
 def test_nobody_inherits_from_one_that_it_does_not_follow() -> None:
     """Such a message is late, or somebody has been elected since."""
     bob = member("bob")
-    assert not bob.inherit(Claim(5, "ada", 9), 0)
+    assert not bob.inherit(LeaderClaim(5, "ada", 9), 0)
 
-    bob.hear(Claim(6, "cleo", 1), 0)
+    bob.hear(LeaderClaim(6, "cleo", 1), 0)
 
-    assert not bob.inherit(Claim(5, "ada", 9), 0)
+    assert not bob.inherit(LeaderClaim(5, "ada", 9), 0)
 
 
 def test_somebody_claims_within_a_beat_when_the_steward_is_gone() -> None:
     """The broker tells that its connection has ended."""
     bob = member("bob")
-    bob.hear(Claim(5, "ada", 9), 0)
+    bob.hear(LeaderClaim(5, "ada", 9), 0)
     patient_ns = bob.due_ns()
 
     bob.hear_gone("ada", 0)
@@ -185,7 +185,7 @@ def test_somebody_claims_within_a_beat_when_the_steward_is_gone() -> None:
 def test_after_a_claim_of_the_highest_term_others_claim_that_term_too() -> None:
     """Somebody lies; when he is silent, names decide."""
     bob = member("bob")
-    bob.hear(Claim(TERM_MAX, "mallory", 1), 0)
+    bob.hear(LeaderClaim(TERM_MAX, "mallory", 1), 0)
 
     assert TERM_MAX == claimed(bob).term
 

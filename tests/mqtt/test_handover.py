@@ -15,7 +15,7 @@ from reconverge.hub.report import Totals
 from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.handover import write_ledger
-from reconverge_sync.mqtt.messages import Kind
+from reconverge_sync.mqtt.messages import MessageKind
 from reconverge_sync.mqtt.shard import HEARD_LATELY_NS
 from reconverge_sync.mqtt.succession import Successor
 from reconverge_sync.mqtt.usage_handover import write_usage
@@ -93,7 +93,7 @@ def test_the_last_member_that_has_taken_over_stops_soon(mosquitto: Mosquitto) ->
     asyncio.run(tried())
 
 
-async def must_not_deliver(successor: str, kind: Kind, payload: bytes) -> None:
+async def must_not_deliver(successor: str, kind: MessageKind, payload: bytes) -> None:
     """There is no member to have anything."""
     raise AssertionError(successor, kind, payload)
 
@@ -109,7 +109,7 @@ def test_what_comes_after_the_usage_was_given_is_refused_and_told_to_the_success
         await other.usage.record(batch_of([row_of(5)]))
         given, may_go_on = asyncio.Event(), asyncio.Event()
 
-        async def deliver(successor: str, kind: Kind, payload: bytes) -> None:
+        async def deliver(successor: str, kind: MessageKind, payload: bytes) -> None:
             given.set()
             await may_go_on.wait()
 

@@ -8,7 +8,7 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
 from reconverge_sync.merge.usage import UsageState
-from reconverge_sync.mqtt.election import TENURE_NS, Claim, Role
+from reconverge_sync.mqtt.election import TENURE_NS, LeaderClaim, Role
 from reconverge_sync.mqtt.leader import Candidate
 
 LIMIT = LimitReport("login", "fixed-window", 60 * 10**6, 100, 100, 0, charged=7, refunded=0)
@@ -134,7 +134,7 @@ def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
     leaver = table.leader()
     (successor,) = (one for one in table.members if one is not leaver)
     first = answered(leaver, batch())
-    claim = Claim(leaver.election.term, leaver.election.member, 0)
+    claim = LeaderClaim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
     assert ledger is not None
     assert leaver.merge(batch(2)) is None
@@ -154,7 +154,7 @@ def test_a_ledger_that_no_batch_has_come_for_since_can_be_given_on() -> None:
     leaver = table.leader()
     (successor,) = (one for one in table.members if one is not leaver)
     answered(leaver, batch())
-    claim, usage = Claim(leaver.election.term, leaver.election.member, 0), UsageState(sequences={"account": 3})
+    claim, usage = LeaderClaim(leaver.election.term, leaver.election.member, 0), UsageState(sequences={"account": 3})
     ledger = leaver.hand_over()
     assert ledger is not None
     assert successor.inherit(claim, ledger, usage)
@@ -174,7 +174,7 @@ def test_a_ledger_that_came_too_late_is_not_used() -> None:
     leaver = table.leader()
     (successor,) = (one for one in table.members if one is not leaver)
     answered(leaver, batch())
-    claim = Claim(leaver.election.term, leaver.election.member, 0)
+    claim = LeaderClaim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
     assert ledger is not None
     table.dismiss(leaver)

@@ -18,9 +18,9 @@ import pytest
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Status
 from reconverge_sync.mqtt import messages
-from reconverge_sync.mqtt.election import TERM_MAX, Claim
+from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 from reconverge_sync.mqtt.leader import WAIT_NS, Candidate
-from reconverge_sync.mqtt.messages import Kind
+from reconverge_sync.mqtt.messages import MessageKind
 from reconverge_sync.mqtt.shard import ShardServer
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import MqttFleet
@@ -106,7 +106,7 @@ def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto) -> No
         hub = fleet.join()
         await hub.exchange(batch())
         async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-            claim = messages.write_claim(Claim(TERM_MAX, STRANGER, 1))
+            claim = messages.write_claim(LeaderClaim(TERM_MAX, STRANGER, 1))
             await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
         await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
         (server,) = fleet.servers()
@@ -122,25 +122,25 @@ def test_only_whoever_was_asked_can_answer() -> None:
     """An answer by another member, to another question, or after the time for it, is not taken in."""
 
     async def tried() -> None:
-        sent: list[tuple[str, Kind]] = []
+        sent: list[tuple[str, MessageKind]] = []
         clock = ManualClock(1_740_000_000.0)
         rejects: Counter[str] = Counter()
         leader = Candidate(clock, random=Random(1), new_name=lambda: "data")
         leader.election.join("a" * 20, 0)
-        leader.election.hear(Claim(1, STRANGER, 1, answers=True), 0)
+        leader.election.hear(LeaderClaim(1, STRANGER, 1, answers=True), 0)
 
-        def post(whom: str, kind: Kind, payload: bytes) -> bool:
+        def post(whom: str, kind: MessageKind, payload: bytes) -> bool:
             sent.append((whom, kind))
             return True
 
         server = ShardServer(0, leader, clock=clock, wait_ns=WAIT_NS, post=post, rejects=rejects)
         asking = asyncio.ensure_future(server.exchange(batch(), 30.0))
         await asyncio.sleep(0)
-        assert [(STRANGER, Kind.BATCH)] == sent
-        server.hear(Kind.ANSWER, "b" * 20, good()["answer"])
-        server.hear(Kind.ANSWER, STRANGER, messages.write_answer(batch(sequence=2), MERGED))
+        assert [(STRANGER, MessageKind.BATCH)] == sent
+        server.hear(MessageKind.ANSWER, "b" * 20, good()["answer"])
+        server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=2), MERGED))
         clock.advance_ns(WAIT_NS + 1)
-        server.hear(Kind.ANSWER, STRANGER, good()["answer"])
+        server.hear(MessageKind.ANSWER, STRANGER, good()["answer"])
         await asyncio.sleep(0)
 
         assert not asking.done()
@@ -148,7 +148,7 @@ def test_only_whoever_was_asked_can_answer() -> None:
 
         second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
         await asyncio.sleep(0)
-        server.hear(Kind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
+        server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
         assert "known" == (await second).incarnation
         asking.cancel()
 

@@ -20,7 +20,7 @@ from reconverge.hub.usage import NodeLoad, Period, UsageKey
 from reconverge.usage.export import Exporter
 from reconverge.usage.reading import from_many_addresses
 from reconverge_sync.mqtt.hub import MqttHub
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage, sealed
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, sealed
 from reconverge_sync.mqtt.retained.contracts import PURGED_AFTER_S, Stamp, read_index, write_index
 from tests.support.brokers import Mosquitto
 from tests.support.hubs.fleet_on_mqtt import ImpatientHub, MqttFleet
@@ -199,8 +199,8 @@ def make_old(hub: ImpatientHub) -> None:
     for server in hub.membership().servers:
         hear = server.hear
 
-        def hear_what_is_known(kind: Kind, sender: str, payload: bytes, hear: object = hear) -> None:
-            if kind > Kind.LEDGER:
+        def hear_what_is_known(kind: MessageKind, sender: str, payload: bytes, hear: object = hear) -> None:
+            if kind > MessageKind.LEDGER:
                 hub.rejects["topic"] += 1
             else:
                 assert callable(hear)
@@ -411,7 +411,7 @@ def test_pages_that_are_over_are_deleted(mosquitto: Mosquitto, query: str) -> No
         ages = {"00" * 32: now_s - PURGED_AFTER_S - 60, "11" * 32: now_s - 60}
         async with aiomqtt.Client("127.0.0.1", mosquitto.port) as writer:
             for digest, until_s in ages.items():
-                page = sealed(Kind.PAGE, until_s.to_bytes(8, "little") + PAGE)
+                page = sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE)
                 await writer.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
             await writer.publish(f"{fleet.namespace}/rc/v1/page/{'22' * 32}", b"noise", qos=1, retain=True)
         await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
@@ -478,7 +478,13 @@ def test_a_user_who_may_not_write_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"", b"rc", sealed(Kind.INDEX, b"short"), write_index(Stamp(0, 1), 1, b""), write_index(Stamp(1, 0), 1, b"")],
+    [
+        b"",
+        b"rc",
+        sealed(MessageKind.INDEX, b"short"),
+        write_index(Stamp(0, 1), 1, b""),
+        write_index(Stamp(1, 0), 1, b""),
+    ],
     ids=len,
 )
 def test_what_is_no_index_is_malformed(message: bytes) -> None:

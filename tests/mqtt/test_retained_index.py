@@ -18,7 +18,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.store.index import LIFETIME_MAX_S
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.election import TERM_MAX
-from reconverge_sync.mqtt.messages import BYTES_MAX, Kind, MalformedMessage, sealed
+from reconverge_sync.mqtt.messages import BYTES_MAX, MalformedMessage, MessageKind, sealed
 from reconverge_sync.mqtt.retained import contracts
 from reconverge_sync.mqtt.retained.contracts import NUMBERS_PASSED_MAX, PostedIndex, Stamp, write_index
 from tests.support.brokers import Mosquitto
@@ -195,7 +195,7 @@ def test_a_forged_index_displaces_the_real_one_for_no_member(mosquitto: Mosquitt
         await other.exchange(batch("node2.0"))
         assert await other.swap_index(b"real", over=None, bytes_max=MAX, keep_s=KEEP_S)
         forged = write_index(Stamp(TERM_MAX, 2**53), FAR, b"forged")
-        long = write_index(Stamp(1, 2), FAR, b"long") + bytes(BYTES_MAX[Kind.INDEX])
+        long = write_index(Stamp(1, 2), FAR, b"long") + bytes(BYTES_MAX[MessageKind.INDEX])
         async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
             for message in (long, forged):
                 await stranger.publish(f"{fleet.namespace}/rc/v1/contracts", message, qos=1, retain=True)
@@ -233,9 +233,11 @@ def test_more_pages_than_contracts_have_are_counted(mosquitto: Mosquitto, monkey
         hub = fleet.join()
         await hub.put_page(DIGEST, PAGE, keep_s=KEEP_S)
         until_s = SystemClock.wall_ns() // SECOND_NS + KEEP_S
-        pages_put = {f"{number:064x}": sealed(Kind.PAGE, until_s.to_bytes(8, "little") + PAGE) for number in range(4)}
-        for_ever = sealed(Kind.PAGE, FAR.to_bytes(8, "little") + PAGE)
-        pages_put |= {"e" * 64: for_ever, "f" * 64: for_ever + bytes(BYTES_MAX[Kind.PAGE])}
+        pages_put = {
+            f"{number:064x}": sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE) for number in range(4)
+        }
+        for_ever = sealed(MessageKind.PAGE, FAR.to_bytes(8, "little") + PAGE)
+        pages_put |= {"e" * 64: for_ever, "f" * 64: for_ever + bytes(BYTES_MAX[MessageKind.PAGE])}
         async with aiomqtt.Client("127.0.0.1", mosquitto.port) as stranger:
             for digest, page in pages_put.items():
                 await stranger.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)

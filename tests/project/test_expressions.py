@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from reconverge.integrations.web.request.paths import Place
+from reconverge.integrations.web.request.paths import RulePath
 from tests.support.regex_steps import Matcher, TooManySteps, hostile_texts
 from tests.support.work import FASTER, SEARCHING
 
@@ -151,7 +151,7 @@ def test_no_expression_goes_back_more_often_than_its_text_is_long(expression: Ex
 @pytest.mark.parametrize("path", PATHS)
 def test_no_path_of_a_rule_makes_one_that_does(path: str) -> None:
     """With values of all kinds, one after the other."""
-    place = Place(path)
+    place = RulePath(path)
     found = [grows_on(Expression(path, each, WHOLE)) for each in (*place.patterns, *place._of_forms)]
 
     assert [None] * len(found) == found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house.__main__ import DOCUMENTS, PACKAGES, TOOLS, WORDS_MAX, main
+from bench.house.__main__ import DOCUMENTS, FACES, PACKAGES, TOOLS, WORDS_MAX, main
 from bench.house.circles import calls_of, circles_of, graph_of
 from bench.house.class_names import repeated_classes
 from bench.house.docstrings import poor_docstrings, undocumented
@@ -92,6 +92,11 @@ def test_two_classes_of_one_name_are_found(tmp_path: Path) -> None:
         (package / "a.py").write_text(text)
 
     assert {"Rule": [f"{one}/a.py:1", f"{other}/a.py:4"]} == repeated_classes([one, other])
+
+
+def test_what_is_installed_has_one_class_of_each_name() -> None:
+    """But for the faces of web frameworks."""
+    assert sorted(FACES) == list(repeated_classes([ROOT / package for package in PACKAGES]))
 
 
 def test_a_folder_without_python_is_an_error(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from reconverge.kernel import Table
-from reconverge.simulation.in_progress.world import NAME, Member, SlotWorld
+from reconverge.simulation.in_progress.world import NAME, SlotNode, SlotWorld
 from tests.support.effort import tried
 
 NODES = st.integers(0, 7)
@@ -48,7 +48,7 @@ class SlotMachine(RuleBasedStateMachine):
                 world.asks(node, world.keys[0], 1, 0)
             world.pass_until(world.now_ns + world.interval_ns)
 
-    def _node(self, number: int) -> Member:
+    def _node(self, number: int) -> SlotNode:
         return self.world.nodes[number % len(self.world.nodes)]
 
     @rule(number=NODES, cost=st.sampled_from([1, 1, 1, 2]), intervals=st.sampled_from([0, 0, 1, 5]))
@@ -142,12 +142,12 @@ class PlanWorld(SlotWorld):
         """Which keys are on the smaller one, on which nodes."""
         super().__init__(seed)
 
-    def declare(self, node: Member) -> Table:
+    def declare(self, node: SlotNode) -> Table:
         smaller = replace(self.limit, quota=max(1, self.limit.capacity * 2 // 5))
         node.kernel.tier(SMALLER, smaller, self.policy, reported_as=NAME)
         return node.kernel.tier(LARGER, self.limit, self.policy, reported_as=NAME)
 
-    def table_of(self, node: Member, key: str) -> Table:
+    def table_of(self, node: SlotNode, key: str) -> Table:
         return node.kernel.tables[SMALLER if (node.index, key) in self.on_smaller else LARGER]
 
 

@@ -20,7 +20,7 @@ from reconverge.hub.fallback.selector import PROBE_MAX_NS
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, Fleet, Member
+from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, ClaimNode, FleetOfClaims
 from reconverge_sync.memory import MemoryHub
 
 MEMBERS = 4
@@ -58,7 +58,7 @@ class Wire:
         """Does nothing."""
 
 
-class Patient(Member):
+class Patient(ClaimNode):
     """A node that outlives failures."""
 
     async def _exchanges(self, syncer: Syncer) -> None:
@@ -75,7 +75,7 @@ class Patient(Member):
         await asyncio.sleep(0)  # whoever asks whether the primary is back is answered
 
 
-class Split(Fleet):
+class Split(FleetOfClaims):
     """A fleet with two hubs."""
 
     def __init__(self, clock: ManualClock, *, limit: Limit, policy: Policy, random: Random) -> None:
@@ -89,7 +89,7 @@ class Split(Fleet):
             hubs.append(TwoHubs(first, second, clock=clock, timeout_s=1.0, name="second", random=random))
         super().__init__(hubs, clock, limit=limit, policy=policy, random=random)
 
-    def _member(self, hub: Hub) -> Member:
+    def _member(self, hub: Hub) -> ClaimNode:
         self.members_ever += 1
         name, random = f"member{self.members_ever}", Random(self._random.random())
         return Patient(hub, self._clock, name=name, limit=self._limit, policy=self._policy, random=random)

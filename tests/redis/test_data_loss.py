@@ -15,7 +15,7 @@ from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import LEASE_NS, LIMIT_NAME, Fleet
+from reconverge.testing.claims.fleet import LEASE_NS, LIMIT_NAME, FleetOfClaims
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
 
@@ -37,7 +37,7 @@ class World:
         self.clock = ManualClock(START_S)
         self.hubs: list[Hub] = [RedisHub(server.url, HubSettings("loss", 5.0), clock=self.clock) for _ in range(3)]
         limit = Limit(QUOTA, WINDOW_S, algorithm=algorithm)
-        self.fleet = Fleet(self.hubs, self.clock, limit=limit, policy=policy, random=Random(seed))
+        self.fleet = FleetOfClaims(self.hubs, self.clock, limit=limit, policy=policy, random=Random(seed))
         self.policy = policy
 
     async def lives_for(self, seconds: float, *, asking: int = 0) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.errors import InvalidSetting
-from reconverge.shedding import FleetShedder, Refusal, TrafficClasses
+from reconverge.shedding import FleetShedder, ShedRefusal, TrafficClasses
 from reconverge.shedding.fleet import Remembered
 from reconverge.shedding.layers import Arrival
 from reconverge.shedding.rate import Charge
@@ -25,7 +25,7 @@ SECOND = 10**9
 
 def admitted(shedder: FleetShedder, rank: int, times: int, now_ns: int = 0) -> int:
     """How many of so many requests of a class are admitted."""
-    return sum(not isinstance(shedder.enter(Arrival("", rank, now_ns)), Refusal) for _ in range(times))
+    return sum(not isinstance(shedder.enter(Arrival("", rank, now_ns)), ShedRefusal) for _ in range(times))
 
 
 def alone(capacity: str = "100/minute", **settings: Any) -> FleetShedder:
@@ -61,7 +61,7 @@ def test_a_refusal_says_when_to_come_again() -> None:
     admitted(shedder, GET, 80)
     refusal = shedder.enter(Arrival("", GET, 0))
 
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ShedRefusal)
     assert ("fleet", 503) == (refusal.layer, refusal.status)
     assert 60 <= (refusal.retry_after or 0) < 120
 

@@ -18,8 +18,8 @@ from reconverge.shedding import (
     Aimd,
     Fixed,
     Occupancy,
-    Refusal,
     RequestRate,
+    ShedRefusal,
     Stack,
     TrafficClasses,
     WorkerShedder,
@@ -41,10 +41,10 @@ class Doorman:
         self.held = 0
         self.outcomes: list[str] = []
 
-    def enter(self, arrival: Arrival) -> Held | Refusal:
+    def enter(self, arrival: Arrival) -> Held | ShedRefusal:
         self.asked += 1
         if self.refuses:
-            return Refusal(self.name, 503, 1.0, "As told.")
+            return ShedRefusal(self.name, 503, 1.0, "As told.")
         return Held(self)
 
     def enter_anyway(self, arrival: Arrival) -> Held:

@@ -27,8 +27,8 @@ from reconverge.shedding import (
     Layer,
     LoopLag,
     Occupancy,
-    Refusal,
     RequestRate,
+    ShedRefusal,
     Stack,
     WorkerShedder,
 )
@@ -148,7 +148,7 @@ class Side:
         return None
 
 
-def refusal_as_seen(refusal: Refusal | None) -> Any:
+def refusal_as_seen(refusal: ShedRefusal | None) -> Any:
     """A refusal without what only one agent has."""
     if refusal is None:
         return None

@@ -15,16 +15,16 @@ from reconverge.kernel.algorithms import windows
 from reconverge.kernel.composite import asking
 from reconverge.kernel.table.slow_path import commit
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW
-from reconverge.limiter.asking import Asking, Request, Steps
+from reconverge.limiter.asking import AskedCost, Asking, Steps
 from reconverge.limiter.queue import Waker
 from reconverge.policies import BALANCED, STRICT, Policy
-from reconverge.simulation import Arrival, Asks, Experiment, Fleet, RunFigures, Traffic, World, run_once
+from reconverge.simulation import AskSettings, Experiment, Fleet, RunFigures, SimulatedArrival, Traffic, World, run_once
 from reconverge.simulation.cases import LIVENESS, SAFETY, draw_case
 from reconverge.simulation.figures import summed_up, waits_ms
 from reconverge.simulation.fuzz import CASES, try_case
-from reconverge.simulation.truth import Decided, ideal_admissions
+from reconverge.simulation.truth import DecidedRequest, ideal_admissions
 from reconverge_sync.merge import ledger
-from reconverge_sync.merge.asking import SMALL, Asked
+from reconverge_sync.merge.asking import SMALL, HubAsk
 from tests.simulation.test_figures import QUIET
 from tests.support.judged import at, request, ten
 
@@ -32,7 +32,7 @@ WITHIN_NS = 25 * MILLISECOND_NS
 ROUND_TRIP_NS = 2 * MILLISECOND_NS
 LIMIT = Limit(5, 60.0, algorithm="fixed-window")
 FLEET = Fleet(4, LIMIT, SECOND_NS // 10, ROUND_TRIP_NS)
-ASKING = replace(FLEET, asks=Asks(WITHIN_NS))
+ASKING = replace(FLEET, asks=AskSettings(WITHIN_NS))
 SCARCE_SEEDS = range(55, 160)
 """In which all that is planted in the rule for scarce keys is found: each by two to four of the first 120 seeds, of
 which the first is one from 34 to 69."""
@@ -42,7 +42,9 @@ READY_NS = SECOND_NS
 """By then every node has heard the hub once."""
 
 
-def once(fleet: Fleet, arrivals: Sequence[Arrival], *faults: str, policy: Policy = STRICT, seed: int = 1) -> World:
+def once(
+    fleet: Fleet, arrivals: Sequence[SimulatedArrival], *faults: str, policy: Policy = STRICT, seed: int = 1
+) -> World:
     """A world in which those requests have been decided."""
     experiment = Experiment(fleet, tuple(arrivals), 2, faults=faults)
     world = World(fleet, policy, experiment.faults_of(seed), seed=seed)
@@ -50,16 +52,18 @@ def once(fleet: Fleet, arrivals: Sequence[Arrival], *faults: str, policy: Policy
     return world
 
 
-def decided(fleet: Fleet, arrivals: Sequence[Arrival], *faults: str, policy: Policy = STRICT) -> list[Decided]:
+def decided(
+    fleet: Fleet, arrivals: Sequence[SimulatedArrival], *faults: str, policy: Policy = STRICT
+) -> list[DecidedRequest]:
     return once(fleet, arrivals, *faults, policy=policy)._decided[0]
 
 
-def asked_at(*seconds: float, node: int = 0, cost: int = 1) -> list[Arrival]:
+def asked_at(*seconds: float, node: int = 0, cost: int = 1) -> list[SimulatedArrival]:
     """Requests of one key at one node."""
-    return [Arrival(READY_NS + round(second * SECOND_NS), node, "ada", cost) for second in seconds]
+    return [SimulatedArrival(READY_NS + round(second * SECOND_NS), node, "ada", cost) for second in seconds]
 
 
-def everywhere(nodes: int, second: float = 0.0) -> list[Arrival]:
+def everywhere(nodes: int, second: float = 0.0) -> list[SimulatedArrival]:
     """A request of the same key at every node in one moment."""
     return [each for node in range(nodes) for each in asked_at(second, node=node)]
 
@@ -72,7 +76,7 @@ def test_production_code_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     steps = Asking.steps
 
-    def noted(self: Asking, about: Request, waker: Waker) -> Steps:
+    def noted(self: Asking, about: AskedCost, waker: Waker) -> Steps:
         called.append(about.key)
         return steps(self, about, waker)
 
@@ -119,7 +123,7 @@ def test_a_new_key_asked_on_many_nodes_at_once_is_admitted_its_quota() -> None:
 
 def test_a_request_that_is_cancelled_while_it_waits_is_not_charged_nor_decided() -> None:
     """Nothing is left of it, at the node or at the hub; requests that have not waited are none of those."""
-    fleet = replace(ASKING, asks=Asks(WITHIN_NS, cancelled=1.0))
+    fleet = replace(ASKING, asks=AskSettings(WITHIN_NS, cancelled=1.0))
     world = once(fleet, asked_at(0.0, 0.0, 0.0))
 
     cancelled = [number for number in range(3) if number not in {one.number for one in world._decided[0]}]
@@ -141,9 +145,9 @@ def test_a_request_whose_process_dies_while_it_waits_is_not_decided() -> None:
 
 def test_nodes_and_requests_that_do_not_know_asking_never_wait() -> None:
     """Only the first two nodes ask; and where half of the requests may, about half of them do."""
-    some = decided(replace(ASKING, asks=Asks(WITHIN_NS, nodes=2)), everywhere(4))
+    some = decided(replace(ASKING, asks=AskSettings(WITHIN_NS, nodes=2)), everywhere(4))
     half = decided(
-        replace(ASKING, asks=Asks(WITHIN_NS, share=0.5)),
+        replace(ASKING, asks=AskSettings(WITHIN_NS, share=0.5)),
         [arrival._replace(key=f"key-{number}") for number in range(40) for arrival in asked_at(0.1 * number)],
     )
 
@@ -153,7 +157,7 @@ def test_nodes_and_requests_that_do_not_know_asking_never_wait() -> None:
 
 def test_the_same_seed_leads_to_the_same_asks() -> None:
     """To the last request, with some of them cancelled."""
-    fleet = replace(ASKING, asks=Asks(WITHIN_NS, share=0.7, cancelled=0.3))
+    fleet = replace(ASKING, asks=AskSettings(WITHIN_NS, share=0.7, cancelled=0.3))
     arrivals = Experiment(fleet, Traffic("uniform", 3.0, keys=3), 2).arrivals(5)
     first, second, other = (once(fleet, arrivals, seed=seed)._decided for seed in (5, 5, 6))
 
@@ -259,8 +263,8 @@ def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytes
         spare, fits = weigh(*about)
         return spare, fits or answered[0]
 
-    def decide_by(self: Any, key: str, costs: Any, rule: asking.Rule, *rest: Any) -> Any:
-        answered[0] = rule is asking.Rule.LINE
+    def decide_by(self: Any, key: str, costs: Any, rule: asking.DecidingRule, *rest: Any) -> Any:
+        answered[0] = rule is asking.DecidingRule.LINE
         try:
             return decide(self, key, costs, rule, *rest)
         finally:
@@ -299,15 +303,17 @@ def test_small_limits_about_which_requests_ask_are_drawn_often() -> None:
 
 def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a hub that grants what waits and does not write it down: the next node that asks is granted it, too."""
-    grant = Asked.grant
+    grant = HubAsk.grant
 
-    def unbooked(self: Asked, cell: ledger.Cell, node: str, entry: ledger.Entry, *rest: Any, **more: Any) -> None:
+    def unbooked(
+        self: HubAsk, cell: ledger.LedgerCell, node: str, entry: ledger.Entry, *rest: Any, **more: Any
+    ) -> None:
         before = entry.line, entry.vouchers
         grant(self, cell, node, entry, *rest, **more)
         if self.granted:
             entry.line, entry.vouchers = before
 
-    monkeypatch.setattr(Asked, "grant", unbooked)
+    monkeypatch.setattr(HubAsk, "grant", unbooked)
 
     assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
 

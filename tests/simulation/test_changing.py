@@ -16,7 +16,7 @@ from reconverge.policies import STRICT
 from reconverge.simulation.changing import QuotaChange, Stretch, draw_changes, largest_of, limit_at, stretches
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.world import World
 
 DECLARED = Limit(100, 10, algorithm=TOKEN_BUCKET, burst=20)
@@ -72,7 +72,9 @@ def test_nodes_keep_to_what_they_were_told(faults: tuple[str, ...]) -> None:
     )
     drawn = [Fault.parse(text, nodes=2, window_ns=limit.window_ns, random=Random(0)) for text in faults]
     world = World(fleet, STRICT, drawn, seed=1)
-    arrivals = [Arrival(5 * SECOND_NS + number * SECOND_NS // 10, number % 2, "ada", 1) for number in range(300)]
+    arrivals = [
+        SimulatedArrival(5 * SECOND_NS + number * SECOND_NS // 10, number % 2, "ada", 1) for number in range(300)
+    ]
     history = world.run(arrivals, until_ns=50 * SECOND_NS)
 
     assert 10 == sum(one.allowed for one in history.decided)

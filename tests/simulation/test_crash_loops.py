@@ -28,9 +28,9 @@ from reconverge.limit import (
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.world import World
-from reconverge_sync.merge.ledger import Rule
+from reconverge_sync.merge.ledger import LimitRule
 
 HOUR_S = 3600
 LIVES = 15
@@ -56,7 +56,9 @@ def lives_of(limit: Limit, policy: Policy) -> list[int]:
     begins_s = [5.0 + LIFE_S * life for life in range(LIVES)]
     # The first request makes the key known, and the others come when the hub has answered.
     offsets_s = [0.0, *(5.0 + 0.5 * number for number in range(ASKED - 1))]
-    arrivals = [Arrival(round((begin_s + s) * SECOND_NS), 0, "ada", 1) for begin_s in begins_s for s in offsets_s]
+    arrivals = [
+        SimulatedArrival(round((begin_s + s) * SECOND_NS), 0, "ada", 1) for begin_s in begins_s for s in offsets_s
+    ]
     texts = [f"crash:1@{begin_s + 0.6 * LIFE_S}s+1s" for begin_s in begins_s]
     faults = [Fault.parse(text, nodes=1, window_ns=limit.window_ns, random=Random(1)) for text in texts]
     world = World(Fleet(1, limit, SECOND_NS), policy, faults, seed=1)
@@ -79,7 +81,7 @@ def _small_lines(limit: Limit, policy: Policy) -> bool:
     node.table.decide("ada", 1, 0)
     batch = node.syncer.take(SECOND_NS)
     assert batch is not None
-    rule = Rule.of(batch.limits[0])
+    rule = LimitRule.of(batch.limits[0])
     at_node, at_hub = node.table.small_lines, rule.small_lines(rule.lease_of_us(batch))
     assert at_node is at_hub
     return at_node

@@ -8,7 +8,7 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.simulation.fault import Direction, Fault, Kind
+from reconverge.simulation.fault import Direction, Fault, FaultKind
 
 WINDOW_NS = 10 * SECOND_NS
 
@@ -21,21 +21,21 @@ def read(text: str, nodes: int = 8) -> Fault:
 @pytest.mark.parametrize(
     ("text", "kind", "start_s", "end_s", "count", "amount", "direction"),
     [
-        ("cut:half@2w+5w", Kind.CUT, 20, 70, 4, 0.0, Direction.BOTH),
-        ("cut:3:requests@1.5s+20ms", Kind.CUT, 1.5, 1.52, 3, 0.0, Direction.REQUESTS),
-        ("cut:all:replies@0w+1w", Kind.CUT, 0, 10, 8, 0.0, Direction.REPLIES),
-        ("down@3w+1w", Kind.DOWN, 30, 40, 0, 0.0, Direction.BOTH),
-        ("slow:100@1w+3w", Kind.SLOW, 10, 40, 0, 100.0, Direction.BOTH),
-        ("loss:30%@0w+9w", Kind.LOSS, 0, 90, 0, 0.3, Direction.BOTH),
-        ("repeat:0.25@0w+9w", Kind.REPEAT, 0, 90, 0, 0.25, Direction.BOTH),
-        ("lose-data@5.3w", Kind.LOSE_DATA, 53, 53, 0, 0.0, Direction.BOTH),
-        ("crash:one@3w+2w", Kind.CRASH, 30, 50, 1, 0.0, Direction.BOTH),
-        ("offset:2:-0.5s", Kind.OFFSET, 0, 0, 2, -0.5, Direction.BOTH),
-        ("jump:1:3600@2w", Kind.JUMP, 20, 20, 1, 3600.0, Direction.BOTH),
+        ("cut:half@2w+5w", FaultKind.CUT, 20, 70, 4, 0.0, Direction.BOTH),
+        ("cut:3:requests@1.5s+20ms", FaultKind.CUT, 1.5, 1.52, 3, 0.0, Direction.REQUESTS),
+        ("cut:all:replies@0w+1w", FaultKind.CUT, 0, 10, 8, 0.0, Direction.REPLIES),
+        ("down@3w+1w", FaultKind.DOWN, 30, 40, 0, 0.0, Direction.BOTH),
+        ("slow:100@1w+3w", FaultKind.SLOW, 10, 40, 0, 100.0, Direction.BOTH),
+        ("loss:30%@0w+9w", FaultKind.LOSS, 0, 90, 0, 0.3, Direction.BOTH),
+        ("repeat:0.25@0w+9w", FaultKind.REPEAT, 0, 90, 0, 0.25, Direction.BOTH),
+        ("lose-data@5.3w", FaultKind.LOSE_DATA, 53, 53, 0, 0.0, Direction.BOTH),
+        ("crash:one@3w+2w", FaultKind.CRASH, 30, 50, 1, 0.0, Direction.BOTH),
+        ("offset:2:-0.5s", FaultKind.OFFSET, 0, 0, 2, -0.5, Direction.BOTH),
+        ("jump:1:3600@2w", FaultKind.JUMP, 20, 20, 1, 3600.0, Direction.BOTH),
     ],
 )
 def test_every_kind_is_read(
-    text: str, kind: Kind, start_s: float, end_s: float, count: int, amount: float, direction: Direction
+    text: str, kind: FaultKind, start_s: float, end_s: float, count: int, amount: float, direction: Direction
 ) -> None:
     """A fault names its kind, its victims, its size, its beginning and its length."""
     fault = read(text)

@@ -9,7 +9,7 @@ import pytest
 from reconverge.limit import SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import DecidedRequest
 from tests.support.judged import WINDOW_NS, at, crowd, request, ten
 
 PROMISED = {
@@ -26,7 +26,7 @@ PROMISED = {
 
 
 def judged(
-    *requests: Decided,
+    *requests: DecidedRequest,
     limit: Limit | None = None,
     policy: Policy = STRICT,
     messages: tuple[int, ...] = (),

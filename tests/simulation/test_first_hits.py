@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
-from reconverge.simulation.judging.first_hits import Opened, fleet_windows
-from reconverge.simulation.truth import Charge, Decided, excess_by_place, first_asked, number_of, placed
+from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
+from reconverge.simulation.truth import DecidedRequest, TrueCharge, excess_by_place, first_asked, number_of, placed
 
 LIMIT = Limit(10, 60, algorithm="fixed-window", align="first-hit")
 
 
 def windows(opened: list[tuple[int, int]], of_hub: set[int] | None = None) -> list[int]:
     """When the fleet's windows began of which these are parts; each is a node and a moment. A window lasts 60."""
-    found = fleet_windows([Opened(*each) for each in opened], 60, of_hub=of_hub)
-    return [found[Opened(*each)] for each in opened]
+    found = fleet_windows([OpenedWindow(*each) for each in opened], 60, of_hub=of_hub)
+    return [found[OpenedWindow(*each)] for each in opened]
 
 
 def test_the_hubs_window_is_everybodys_who_was_in_it() -> None:
@@ -42,9 +42,9 @@ def test_without_the_hubs_word_its_windows_are_those_that_nodes_have_shared() ->
     assert [100, 100, 100, 200] == windows([(1, 100), (2, 100), (3, 130), (1, 200)])
 
 
-def decided(second: int, node: int, epoch_s: int, *, allowed: bool = True) -> Decided:
+def decided(second: int, node: int, epoch_s: int, *, allowed: bool = True) -> DecidedRequest:
     """A request of one unit, and the window that its node put it in."""
-    return Decided(second * SECOND_NS, 0, "ada", epoch_s * 10**6, 1, 0, node, allowed, True)
+    return DecidedRequest(second * SECOND_NS, 0, "ada", epoch_s * 10**6, 1, 0, node, allowed, True)
 
 
 def test_every_window_of_the_fleet_has_a_number_of_its_own() -> None:
@@ -72,7 +72,7 @@ def test_a_bucket_is_as_full_as_it_was_when_it_began() -> None:
     """That is when it was first asked about, allowed or not."""
     bucket = Limit(60, 60, algorithm="token-bucket", burst=10, initial=4)
     requests = [decided(100, 1, 0, allowed=False), decided(101, 1, 0)]
-    charges = [Charge("ada", 1, 101 * SECOND_NS, 6, settling=False)]
+    charges = [TrueCharge("ada", 1, 101 * SECOND_NS, 6, settling=False)]
 
     assert {"ada": 100 * SECOND_NS} == first_asked(requests)
     found = excess_by_place(bucket, charges, settling=False, born_ns=first_asked(requests))
@@ -84,8 +84,8 @@ def test_a_bucket_that_refills_in_steps_is_judged_by_edges() -> None:
     """A full one admits its capacity just before one and just after it."""
     steps = Limit(10, 60, algorithm="gcra", refill="interval")
 
-    def charges(*moments_s: float) -> list[Charge]:
-        return [Charge("ada", 0, round(moment_s * SECOND_NS), 10, settling=False) for moment_s in moments_s]
+    def charges(*moments_s: float) -> list[TrueCharge]:
+        return [TrueCharge("ada", 0, round(moment_s * SECOND_NS), 10, settling=False) for moment_s in moments_s]
 
     assert {} == excess_by_place(steps, charges(119.9, 120), settling=False)
     assert {("ada", 0): 10} == excess_by_place(steps, charges(120, 179.9), settling=False)

@@ -11,14 +11,14 @@ import pytest
 
 from reconverge.hub.report import Answer, Batch, CellAnswer
 from reconverge.kernel import Cell, Table
-from reconverge.kernel.algorithms.paced import Terms
+from reconverge.kernel.algorithms.paced import PacedTerms
 from reconverge.kernel.table import table
 from reconverge.kernel.table.changes import adapt_to_quota
 from reconverge.limit import ALGORITHMS
 from reconverge.policies import STRICT
 from reconverge.simulation import PATTERNS, Traffic, fuzz, world
 from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
-from reconverge.simulation.fault import Kind
+from reconverge.simulation.fault import FaultKind
 from reconverge.simulation.fuzz import try_case
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import granting, ledger
@@ -73,13 +73,15 @@ def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.Mo
 
 def test_a_hub_that_calls_too_much_free_is_found_before_anything_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants answers that call two more free than there is; no node admits anything by that."""
-    answer_of = ledger.Cell.answer
+    answer_of = ledger.LedgerCell.answer
 
-    def generous(cell: ledger.Cell, rule: ledger.Rule, node: str, entry: ledger.Entry, lent: int = 0) -> CellAnswer:
+    def generous(
+        cell: ledger.LedgerCell, rule: ledger.LimitRule, node: str, entry: ledger.Entry, lent: int = 0
+    ) -> CellAnswer:
         answer = answer_of(cell, rule, node, entry, lent)
         return answer._replace(free=answer.free + 2)
 
-    monkeypatch.setattr(ledger.Cell, "answer", generous)
+    monkeypatch.setattr(ledger.LedgerCell, "answer", generous)
 
     assert any("more than there is" in problem for problem in _problems(SAFETY))
 
@@ -87,7 +89,7 @@ def test_a_hub_that_calls_too_much_free_is_found_before_anything_is_granted(monk
 def test_lines_that_are_not_lowered_with_the_quota_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants nodes that go on by the lines of the former quota until their next exchange."""
 
-    def keep(limit: Table, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+    def keep(limit: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
         adapt_to_quota(limit, cell, min(before, limit.capacity), former, now_ns)
 
     monkeypatch.setattr(table, "adapt_to_quota", keep)
@@ -127,12 +129,12 @@ def test_what_the_promises_exclude_is_not_drawn(mode: str) -> None:
     """Data are lost only while every node that was ever heard of is still there, and outside strict in touch."""
     for seed in range(300):
         case = draw_case(mode, seed)
-        faults = [Kind(text.partition("@")[0].partition(":")[0]) for text in case.experiment.faults]
+        faults = [FaultKind(text.partition("@")[0].partition(":")[0]) for text in case.experiment.faults]
         fleet = case.experiment.fleet
-        if Kind.LOSE_DATA in faults:
-            assert Kind.CRASH not in faults
+        if FaultKind.LOSE_DATA in faults:
+            assert FaultKind.CRASH not in faults
             assert (fleet.lease_ns or 0) > case.experiment.windows * fleet.limit.window_ns
-            assert case.policy is STRICT or [Kind.LOSE_DATA] == faults
+            assert case.policy is STRICT or [FaultKind.LOSE_DATA] == faults
 
 
 def test_everything_that_is_to_be_tried_is_drawn_before_long() -> None:
@@ -141,7 +143,7 @@ def test_everything_that_is_to_be_tried_is_drawn_before_long() -> None:
     faults = {text.partition("@")[0].partition(":")[0] for case in cases for text in case.experiment.faults}
     traffics = [traffic for case in cases if isinstance(traffic := case.experiment.traffic, Traffic)]
 
-    assert {kind.value for kind in Kind} == faults
+    assert {kind.value for kind in FaultKind} == faults
     assert set(ALGORITHMS) == {case.experiment.fleet.limit.algorithm for case in cases}
     assert set(PATTERNS) == {traffic.pattern for traffic in traffics}
     assert {"strict", "balanced", "available"} == {case.policy.name for case in cases}

@@ -11,22 +11,22 @@ import pytest
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW
 from reconverge.policies import STRICT
-from reconverge.simulation import Asks, Figures
+from reconverge.simulation import AskSettings, Figures
 from reconverge.simulation.studies import grid
 from reconverge.simulation.studies.grid import (
     ASKING,
     FROM_MEMORY,
-    Cell,
-    Found,
-    Outcome,
-    Task,
+    CellFigures,
+    CellOutcome,
+    GridCell,
+    GridTask,
     chosen,
     draw_cell,
     page,
     read_before,
 )
 
-TINY = Cell(
+TINY = GridCell(
     number=1,
     held_out=False,
     pattern="uniform",
@@ -57,10 +57,10 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def outcome(cell: Cell, figures: Figures, of_limit_pct: float, asking: Figures | None = None) -> Outcome:
+def outcome(cell: GridCell, figures: Figures, of_limit_pct: float, asking: Figures | None = None) -> CellOutcome:
     """A cell with those figures."""
-    found = {FROM_MEMORY: Found(figures, of_limit_pct)}
-    return Outcome(cell, found if asking is None else found | {ASKING: Found(asking, of_limit_pct)})
+    found = {FROM_MEMORY: CellFigures(figures, of_limit_pct)}
+    return CellOutcome(cell, found if asking is None else found | {ASKING: CellFigures(asking, of_limit_pct)})
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cell_is_drawn_from_its_number_alone() -> None:
     """Figures of two commits are of the same cells, so what a number means must not change: neither cell nor group."""
     assert [3, 6, 7, 9, 11, 13, 19, 21, 22, 23] == [n for n in range(24) if draw_cell(n).held_out]
-    assert Cell(
+    assert GridCell(
         number=0,
         held_out=False,
         pattern="uniform",
@@ -141,7 +141,7 @@ def test_a_row_is_the_mean_of_its_cells_and_their_worst() -> None:
 def test_another_commits_figures_stand_beside_those_of_the_same_cells() -> None:
     """Cells that were not tried then are left out of its mean."""
     found = [outcome(TINY, SOME, 9.0), outcome(replace(TINY, number=7), SOME, 9.0)]
-    then = Found(replace(SOME, falsely_refused_pct=20.0, messages_per_node_window=6.0), 1.0)
+    then = CellFigures(replace(SOME, falsely_refused_pct=20.0, messages_per_node_window=6.0), 1.0)
     rows = rows_of(page(found, {1: {FROM_MEMORY: then}}))
 
     assert ["20.00", "6.0"] == rows["all"][-2:]
@@ -199,7 +199,7 @@ def test_held_out_cells_are_tried_when_the_command_is_told_to(monkeypatch: pytes
 
 def test_what_a_small_quota_refuses_falsely_is_found() -> None:
     """Five on four nodes, asked for twice: lines of whole requests cannot be where the requests are."""
-    outcome = grid.tried(Task(TINY, STRICT, Asks(25 * MILLISECOND_NS)))
+    outcome = grid.tried(GridTask(TINY, STRICT, AskSettings(25 * MILLISECOND_NS)))
     memory, asking = (outcome.found[way] for way in (FROM_MEMORY, ASKING))
 
     assert 10.0 < memory.figures.falsely_refused_pct < 60.0

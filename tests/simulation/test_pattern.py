@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from reconverge.errors import InvalidSetting
-from reconverge.simulation import PATTERNS, Arrival, Traffic
+from reconverge.simulation import PATTERNS, SimulatedArrival, Traffic
 
 NODES, QUOTA, WINDOW_NS, WINDOWS = 8, 1000, 1_000_000, 10
 
 
-def drawn(pattern: str, demand: float = 2.0, seed: int = 1, **more: int) -> list[Arrival]:
+def drawn(pattern: str, demand: float = 2.0, seed: int = 1, **more: int) -> list[SimulatedArrival]:
     """All requests of ten windows of a microsecond's thousand each."""
     traffic = Traffic(pattern, demand, **more)
     return traffic.arrivals(nodes=NODES, quota=QUOTA, window_ns=WINDOW_NS, windows=WINDOWS, seed=seed)

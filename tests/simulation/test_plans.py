@@ -14,7 +14,7 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.kernel import Cell, Claimed, Kernel, Part, Table, hit_at_once, settle_jointly
-from reconverge.kernel.algorithms.paced import Terms
+from reconverge.kernel.algorithms.paced import PacedTerms
 from reconverge.kernel.table import tiers
 from reconverge.kernel.table.changes import adapt_to_quota
 from reconverge.limit import ALGORITHMS, FIRST_HIT, FIXED_WINDOW, Limit
@@ -27,7 +27,7 @@ from reconverge.simulation.changing import on_one_plan
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.fuzz import try_case
 from reconverge.simulation.studies.experiment import Experiment
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import DecidedRequest
 from tests.support.judged import at, request, ten
 
 SMALLER = replace(ten(), quota=2)
@@ -92,7 +92,7 @@ def test_a_stretch_on_one_plan_is_judged_by_the_quota_of_that_plan() -> None:
 def test_a_request_that_waited_over_a_change_of_plan_belongs_to_no_stretch() -> None:
     """Its node has gone by the plan that it knew when the request came."""
     small = next(number for number in range(1, 100) if plan_of(number - 1, number) == [False, True])
-    waited: Sequence[Decided] = [request(1, at(10 * small + 5))._replace(waited_ns=6 * SECOND_NS)]
+    waited: Sequence[DecidedRequest] = [request(1, at(10 * small + 5))._replace(waited_ns=6 * SECOND_NS)]
 
     assert [] == on_one_plan(ten(), PLANS, waited, 0)
 
@@ -108,12 +108,12 @@ def test_without_plans_there_is_nothing_to_judge_by_plans() -> None:
 # ---------------------------------------------------------------- what is planted
 
 
-def keep_lines(target: Table, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+def keep_lines(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
     """Go on by the lines of the larger plan."""
     adapt_to_quota(target, cell, min(before, target.capacity), former, now_ns)
 
 
-def raise_lines(target: Table, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+def raise_lines(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
     """Raise lines with the capacity, without the hub's word."""
     adapt_to_quota(target, cell, before, former, now_ns)
     if target.capacity > before:
@@ -121,7 +121,7 @@ def raise_lines(target: Table, cell: Cell, before: int, former: Terms | None, no
         cell.base = cell.base * target.capacity // before
 
 
-def forget_use(target: Table, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+def forget_use(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
     """Begin anew with what was used."""
     adapt_to_quota(target, cell, before, former, now_ns)
     cell.used = 0

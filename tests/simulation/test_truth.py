@@ -8,7 +8,7 @@ import pytest
 
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
-from reconverge.simulation.truth import Bounds, Charge, excess_by_place, ideal_admissions
+from reconverge.simulation.truth import Bounds, TrueCharge, excess_by_place, ideal_admissions
 from tests.support.judged import at, charge, request, ten
 
 FIXED, SLIDING = ten(), ten(SLIDING_WINDOW)
@@ -18,7 +18,7 @@ BUCKET = ten(TOKEN_BUCKET, burst=3)
 """It drains by one in a second."""
 
 
-def excess(limit: Limit, *charges: Charge) -> dict[tuple[str, int], int]:
+def excess(limit: Limit, *charges: TrueCharge) -> dict[tuple[str, int], int]:
     """By how much the limit was exceeded, settling left out."""
     return excess_by_place(limit, charges, settling=False)
 

@@ -10,7 +10,7 @@ from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel.cell import Cell, floats, keeps_no_line
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
-from reconverge.simulation.judging.first_hits import Opened, fleet_windows
+from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import Node, Truth
 
@@ -136,7 +136,7 @@ class FirstHitTruth(Truth):
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
-        self._by_window: defaultdict[Opened, int] = defaultdict(int)
+        self._by_window: defaultdict[OpenedWindow, int] = defaultdict(int)
         self._of_hub: set[int] = set()
         self._of_this: set[int] = set()
         """Those of the hub's present data, each of which is a window of its own."""
@@ -153,12 +153,12 @@ class FirstHitTruth(Truth):
 
     def admitted_by(self, node: int, cost: int, epoch: int) -> None:
         """A node has put a charge into the window that it was in."""
-        self._by_window[Opened(node, epoch)] += cost
+        self._by_window[OpenedWindow(node, epoch)] += cost
         self.charged += cost
 
     def gave_back_by(self, node: int, cost: int, epoch: int) -> None:
         """A request of a node turned out to be cheaper."""
-        self._by_window[Opened(node, epoch)] -= cost
+        self._by_window[OpenedWindow(node, epoch)] -= cost
         self.refunded += cost
 
     def excess(self) -> float:

@@ -6,7 +6,7 @@ from itertools import count as numbers
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit import FIXED_WINDOW, Limit
-from reconverge.simulation.truth import Charge, Decided
+from reconverge.simulation.truth import DecidedRequest, TrueCharge
 
 WINDOW_S = 10
 WINDOW_NS = WINDOW_S * SECOND_NS
@@ -23,10 +23,12 @@ def at(seconds: float, *, late_ns: int = 0) -> int:
     return round(seconds * SECOND_NS) + late_ns
 
 
-def charge(cost: int, moment_ns: int, *, key: str = "ada", epoch: int | None = None, settling: bool = False) -> Charge:
+def charge(
+    cost: int, moment_ns: int, *, key: str = "ada", epoch: int | None = None, settling: bool = False
+) -> TrueCharge:
     """Something that was charged, in the window of its moment unless its node thought otherwise."""
     own = moment_ns // WINDOW_NS if epoch is None else epoch
-    return Charge(key, own, moment_ns, cost, settling, slice_of(moment_ns))
+    return TrueCharge(key, own, moment_ns, cost, settling, slice_of(moment_ns))
 
 
 def request(
@@ -39,10 +41,10 @@ def request(
     node: int = 0,
     allowed: bool = True,
     known: bool = True,
-) -> Decided:
+) -> DecidedRequest:
     """A request, and what its node made of it."""
     own = moment_ns // WINDOW_NS if epoch is None else epoch
-    return Decided(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known, slice_of(moment_ns))
+    return DecidedRequest(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known, slice_of(moment_ns))
 
 
 def slice_of(moment_ns: int) -> int:
@@ -50,6 +52,6 @@ def slice_of(moment_ns: int) -> int:
     return moment_ns // SECOND_NS
 
 
-def crowd(count: int, moment_ns: int, *, key: str = "ada", allowed: bool = True) -> list[Decided]:
+def crowd(count: int, moment_ns: int, *, key: str = "ada", allowed: bool = True) -> list[DecidedRequest]:
     """So many requests of one each, at the same moment."""
     return [request(1, moment_ns, key=key, allowed=allowed) for _ in range(count)]

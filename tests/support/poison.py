@@ -13,11 +13,11 @@ import msgpack
 
 from reconverge.hub.report import SCHEMA_VERSION, Answer, Batch, CellReport, LimitReport, Status, Totals
 from reconverge.limit import FIXED_WINDOW
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 from reconverge_sync.mqtt import messages
-from reconverge_sync.mqtt.election import Claim
+from reconverge_sync.mqtt.election import LeaderClaim
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 
 STRANGER = "f" * 20
 EVIL = "evil.0"
@@ -35,9 +35,9 @@ def batch(node: str = "node1.0", sequence: int = 1, **more: Any) -> Batch:
     return told._replace(**more)
 
 
-def ledger() -> Shard:
+def ledger() -> LedgerShard:
     """Returns an honest member's ledger."""
-    made = Shard()
+    made = LedgerShard()
     made.merge(batch(), hub_us=1_740_000_000_000_000, candidate="known")
     return made
 
@@ -45,7 +45,7 @@ def ledger() -> Shard:
 def good() -> dict[str, bytes]:
     """A letter of each kind, under what it is called in a topic."""
     return {
-        "claims": messages.write_claim(Claim(7, STRANGER, 1, answers=True)),
+        "claims": messages.write_claim(LeaderClaim(7, STRANGER, 1, answers=True)),
         "batch": messages.write_batch(batch()),
         "answer": messages.write_answer(batch(), MERGED),
         "question": messages.write_question(1),
@@ -108,7 +108,7 @@ def _but(record: Any, name: str, value: int) -> Any:
 
 def _with_schema(version: int) -> bytes:
     shared = msgpack.packb([version, "node1.0", "node1", 0, 1, "", 1, 1, 0, []])
-    head = messages._HEAD.pack(b"rc", messages.FORMAT, Kind.BATCH)
+    head = messages._HEAD.pack(b"rc", messages.FORMAT, MessageKind.BATCH)
     return head + messages._BATCH.pack(len(shared), 0, 0) + bytes(shared)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.shedding import AdaptiveConcurrency, LoopLag, Refusal, TrafficClasses, WorkerShedder
+from reconverge.shedding import AdaptiveConcurrency, LoopLag, ShedRefusal, TrafficClasses, WorkerShedder
 from reconverge.shedding.adaptive.algorithms import Algorithm
 from reconverge.shedding.adaptive.sample import Sample
 from reconverge.shedding.layers import Arrival, Ticket
-from reconverge.simulation.studies.loaded_service import Request
+from reconverge.simulation.studies.loaded_service import ServedRequest
 
 MILLISECONDS = 1_000_000
 TWO = TrafficClasses(["user", "prefetch"], classify=str)
@@ -30,7 +30,7 @@ class AdaptiveGate:
 
     def enter(self, rank: int, now_ns: int) -> object | None:
         answer = self.layer.enter(Arrival("ada", rank, now_ns))
-        return None if isinstance(answer, Refusal) else answer
+        return None if isinstance(answer, ShedRefusal) else answer
 
     def leave(self, token: object, now_ns: int) -> None:
         ticket: Ticket = token  # type: ignore[assignment]  # as entered
@@ -52,7 +52,7 @@ class WorkerGate:
         self.rejected: list[tuple[float, float]] = []
 
     def enter(self, rank: int, now_ns: int) -> object | None:
-        return None if isinstance(self.layer.enter(Arrival("ada", rank, now_ns)), Refusal) else self
+        return None if isinstance(self.layer.enter(Arrival("ada", rank, now_ns)), ShedRefusal) else self
 
     def leave(self, token: object, now_ns: int) -> None:
         """Does nothing."""
@@ -72,18 +72,18 @@ def mean_between(points: Sequence[tuple[float, float]], since: float, until: flo
     return sum(chosen) / len(chosen)
 
 
-def served_per_second(requests: Sequence[Request], since: float, until: float) -> float:
+def served_per_second(requests: Sequence[ServedRequest], since: float, until: float) -> float:
     """How many requests that came in these seconds were served, each second."""
     return len(_served(requests, since, until)) / (until - since)
 
 
-def mean_latency_s(requests: Sequence[Request], since: float, until: float) -> float:
+def mean_latency_s(requests: Sequence[ServedRequest], since: float, until: float) -> float:
     """How long those took, on average."""
     served = _served(requests, since, until)
     return sum(each.latency_s for each in served) / len(served)
 
 
-def _served(requests: Sequence[Request], since: float, until: float) -> list[Request]:
+def _served(requests: Sequence[ServedRequest], since: float, until: float) -> list[ServedRequest]:
     return [
         each
         for each in requests

@@ -263,7 +263,7 @@ class Erasing:
         )
 
 
-class Asking(Protocol):
+class HubQuestion(Protocol):
     """Has a hub answer a question. Raises HubUnavailable."""
 
     def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]:
@@ -277,7 +277,7 @@ def plain_identity(identity: object) -> str:
 
 
 async def erase_at(
-    hubs: Sequence[Asking],
+    hubs: Sequence[HubQuestion],
     shards: int,
     identity: str,
     *,
@@ -305,7 +305,7 @@ async def erase_at(
         await asyncio.sleep(AGAIN_S)
 
 
-async def erase_all(ask: Asking, shards: int, identity: str) -> Erased:
+async def erase_all(ask: HubQuestion, shards: int, identity: str) -> Erased:
     """Go through a hub once, shard by shard and step by step. Raises HubUnavailable."""
     names, done = names_of(identity), Erased(0, 0, 0, 0)
     for shard in range(shards):

@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 NUMBER_MAX: Final = 1e18
 
 
-class StackStats(Protocol):
+class StackReport(Protocol):
     """The counts of a stack; `reconverge.shedding.StackStats` is one."""
 
     @property
@@ -82,7 +82,7 @@ class ToldStack(Protocol):
         """Stacks of one name on all nodes are shown together."""
         ...
 
-    def stats(self) -> StackStats:
+    def stats(self) -> StackReport:
         """Returns its counts of decisions."""
         ...
 

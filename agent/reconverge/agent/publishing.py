@@ -20,8 +20,8 @@ from reconverge.agent.snapshot import (
     KEYS_OF_DENIAL_MAX,
     TEXT_MAX,
     Denial,
+    NodePlace,
     NodeSnapshot,
-    Place,
     encoded,
     snapshot_of,
 )
@@ -166,7 +166,7 @@ class Publishing:
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
         """How the node stands."""
-        place = Place(
+        place = NodePlace(
             host=platform.node(),
             pid=os.getpid(),
             at=self._clock.wall_ns() / SECOND_NS,

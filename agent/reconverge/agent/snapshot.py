@@ -124,7 +124,7 @@ class NodeSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePlace:
     """Where a node is, and the other parts of its snapshot beside statistics."""
 
     host: str
@@ -136,7 +136,7 @@ class Place:
 
 
 def snapshot_of(
-    place: Place,
+    place: NodePlace,
     stats: AgentStats,
     health: Health,
     tables: Mapping[str, Table],

@@ -25,7 +25,7 @@ SETTLED_MAX: Final = 2 * KEYS_MAX
 """Of those, keys that are settled."""
 
 
-class _Place(NamedTuple):
+class _KeyPlace(NamedTuple):
     """A limit and a key."""
 
     limit: str
@@ -38,7 +38,7 @@ class TopKeys:
     def __init__(self) -> None:
         self._ahead: list[tuple[str, list[str]]] = []
         """Limits, each with keys, that this round has yet to look at."""
-        self._top: list[_Place] = []
+        self._top: list[_KeyPlace] = []
 
     def look(self, tables: Mapping[str, Table], now_ns: int) -> list[KeyUse]:
         """Those that have used most, the fullest first. Charges nothing, and makes no key."""
@@ -54,10 +54,10 @@ class TopKeys:
             left -= len(keys)
             if name in tables:
                 seeming += [(part, name, key) for part, key in _seem_used(tables[name], keys)]
-        fullest = [_Place(name, key) for _, name, key in nlargest(SETTLED_MAX, seeming)]
+        fullest = [_KeyPlace(name, key) for _, name, key in nlargest(SETTLED_MAX, seeming)]
         found = [use for each in dict.fromkeys([*self._top, *fullest]) if (use := _use_of(tables, each, now_ns))]
         found.sort(key=lambda use: (-use.used / max(1, use.capacity), use.limit, use.key))
-        self._top = [_Place(use.limit, use.key) for use in found[:KEYS_MAX]]
+        self._top = [_KeyPlace(use.limit, use.key) for use in found[:KEYS_MAX]]
         return found[:KEYS_MAX]
 
 
@@ -73,7 +73,7 @@ def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
             yield (max(used, own)) / capacity, key
 
 
-def _use_of(tables: Mapping[str, Table], place: _Place, now_ns: int) -> KeyUse | None:
+def _use_of(tables: Mapping[str, Table], place: _KeyPlace, now_ns: int) -> KeyUse | None:
     """Returns a key's use; None if that is nothing, or the key is gone."""
     table = tables.get(place.limit)
     if table is None or len(place.key) > TEXT_MAX:

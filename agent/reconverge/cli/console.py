@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from reconverge.agent import Agent
-from reconverge.cli.contracts.recording import Columns, requests_in, span_of
+from reconverge.cli.contracts.recording import RecordingColumns, requests_in, span_of
 from reconverge.cli.options import HubOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
@@ -119,7 +119,7 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
         if path is not None or column is not None:
             raise InvalidSetting("--recording", str(path), "goes with --customer, which names a column; give both")
         return None
-    columns = Columns(column)
+    columns = RecordingColumns(column)
     span = span_of(path, columns)
     began_s = 0.0 if span.since_1970 else SystemClock.wall_ns() / SECOND_NS - span.last_s
     requests = list(islice(requests_in(path, columns, began_s), RECORDED_MAX + 1))
@@ -140,7 +140,7 @@ def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenConsole:
     """A console that is open for as long as another command runs."""
 
     address: str
@@ -155,7 +155,7 @@ def check_console(part: str) -> None:
 
 
 @contextmanager
-def console_beside(hub: str, namespace: str) -> Generator[Opened]:
+def console_beside(hub: str, namespace: str) -> Generator[OpenConsole]:
     """A console of a namespace on a thread of this process, at a free port of this machine. See `check_console`."""
     import uvicorn  # noqa: PLC0415  # it may not be installed
 
@@ -172,7 +172,7 @@ def console_beside(hub: str, namespace: str) -> Generator[Opened]:
         thread = threading.Thread(target=server.run, args=([listening],), name="reconverge-console", daemon=True)
         thread.start()
         try:
-            yield Opened(f"http://127.0.0.1:{port}/", once)
+            yield OpenConsole(f"http://127.0.0.1:{port}/", once)
         finally:
             server.should_exit = True
             thread.join(2 * END_S)

@@ -17,16 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.cli import picture
-from reconverge.cli.console import Opened, check_console, console_beside
+from reconverge.cli.console import OpenConsole, check_console, console_beside
 from reconverge.cli.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
-from reconverge.cli.replay.fleet import Outcome, Progress, Setup
+from reconverge.cli.replay.fleet import Progress, ReplayOutcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
-from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
+from reconverge.cli.replay.trace import Columns, RecordedRequest, read_trace, without_gaps
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import REFUSE
@@ -97,7 +97,7 @@ def demo(
         raise typer.Exit(BROKEN_STATUS)
 
 
-def _go_on(console: Console, setup: Setup, opened: Opened) -> None:
+def _go_on(console: Console, setup: Setup, opened: OpenConsole) -> None:
     """Play the recording again and again, so that the console has a fleet to show, until that is interrupted."""
     said = f"The fleet goes on, and so does its console, until Ctrl-C: {opened.address} (token: {opened.token})"
     console.print(said, highlight=False, soft_wrap=True)
@@ -106,7 +106,7 @@ def _go_on(console: Console, setup: Setup, opened: Opened) -> None:
             fleet.run(setup, lambda _progress: None)
 
 
-def _tell(console: Console, outcome: Outcome, *, draws: bool, as_json: bool) -> bool:
+def _tell(console: Console, outcome: ReplayOutcome, *, draws: bool, as_json: bool) -> bool:
     """Say and draw what has come of it; returns whether all promises were kept."""
     judgements = judge(outcome)
     crowd = Crowd(outcome, CROWD, PHASES, PHASE_S)
@@ -142,7 +142,7 @@ def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
     )
 
 
-def _requests(limit: Limit, random: Random) -> list[Request]:
+def _requests(limit: Limit, random: Random) -> list[RecordedRequest]:
     """The first minutes of the recording, and the crowd."""
     duration_s = len(PHASES) * PHASE_S * SPEED
     with as_file(files("reconverge.cli") / "access-2015.csv.gz") as path:
@@ -150,7 +150,7 @@ def _requests(limit: Limit, random: Random) -> list[Request]:
     requests = [request for request in recorded if request.t_s < duration_s]
     moment_s = 0.0
     while (moment_s := moment_s + random.expovariate(CROWD_FACTOR * limit.quota / limit.window)) < duration_s:
-        requests.append(Request(moment_s, CROWD, 1, 0))
+        requests.append(RecordedRequest(moment_s, CROWD, 1, 0))
     return sorted(requests, key=lambda request: request.t_s)
 
 

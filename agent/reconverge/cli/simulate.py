@@ -40,12 +40,12 @@ from reconverge.settings import LEASE_INTERVALS_MIN, SYNC_INTERVAL_MAX, SYNC_INT
 from reconverge.simulation import (
     COMPARED,
     PATTERNS,
-    Arrival,
-    Asks,
+    AskSettings,
     Experiment,
     Figures,
     Fleet,
     RunFigures,
+    SimulatedArrival,
     Traffic,
     run,
 )
@@ -186,7 +186,7 @@ def _fleet(nodes: int, quotas: tuple[Limit, ...], sync_interval: float, rtt: str
 def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
     """The same fleet with requests that ask, if they are to. Raises InvalidSetting, also where none would ever ask."""
     within_ns = asks_within_ns(in_doubt, policies=policies, round_trip_ns=fleet.round_trip_ns)
-    return replace(fleet, asks=Asks(within_ns)) if within_ns else fleet
+    return replace(fleet, asks=AskSettings(within_ns)) if within_ns else fleet
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:
@@ -237,7 +237,7 @@ def _policies(names: Sequence[str], max_overshoot: float | None) -> list[Policy]
 
 def _traffic(
     pattern: str, fleet: Fleet, demand: float, keys: int, cost_max: int, windows: int | None
-) -> tuple[Traffic | tuple[Arrival, ...], int]:
+) -> tuple[Traffic | tuple[SimulatedArrival, ...], int]:
     """The pattern of that name, or the requests in the file of that name, and for how many windows."""
     limit = fleet.limit
     if pattern in PATTERNS:

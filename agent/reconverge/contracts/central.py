@@ -46,7 +46,7 @@ INTERVAL_NS: Final = SECOND_NS
 """A kernel has an interval, and one that is alone never exchanges."""
 
 
-class Request(NamedTuple):
+class CustomerRequest(NamedTuple):
     """One request of a recording. What its tuples are about is in the `Shape` of the recording."""
 
     moment_ns: int
@@ -64,9 +64,9 @@ class Shape:
     """What is known of every request of a recording, beside its moment and its customer."""
 
     facts: tuple[str, ...] = ()
-    """Their names, in the order of `Request.facts`."""
+    """Their names, in the order of `CustomerRequest.facts`."""
     costs: tuple[str, ...] = ()
-    """The limits that `Request.costs` are of, or EVERY_LIMIT; a request costs 1 of all others."""
+    """The limits that `CustomerRequest.costs` are of, or EVERY_LIMIT; a request costs 1 of all others."""
     settles: tuple[str, ...] = ()
     """Likewise; of all others nothing is added afterwards."""
     settle_after_ns: int = 0
@@ -91,7 +91,7 @@ class _RecordedTime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CentralAsk:
     """What a request is asked by one limit of its customer's contract."""
 
     term: Term
@@ -110,15 +110,15 @@ class _Contract:
 
     refused: bool
     until_ns: float
-    asked: tuple[_Asked, ...] = ()
+    asked: tuple[_CentralAsk, ...] = ()
     switched: bool = False
     """Whether a limit may be in shadow, or off."""
 
 
-class _Claim(NamedTuple):
+class _CentralClaim(NamedTuple):
     """What one request asks of one limit."""
 
-    asked: _Asked
+    asked: _CentralAsk
     key: str
     cost: int
     settle: int
@@ -157,7 +157,7 @@ class CentralLimiter:
         self._settlements: deque[_Settlement] = deque()
         """In the order of their moments, as all requests take equally long."""
 
-    def decide(self, request: Request) -> tuple[str, ...]:
+    def decide(self, request: CustomerRequest) -> tuple[str, ...]:
         """The names of the limits that refuse a request; none if it is admitted, and charged to all.
 
         Raises MissingFact, and UnknownKind for a kind of which a limit that has costs by kind knows none.
@@ -169,7 +169,7 @@ class CentralLimiter:
         if contract.refused:
             return (NO_CONTRACT,)
         claims = [self._claim(asked, request) for asked in contract.asked]
-        shadows: list[_Claim] = []
+        shadows: list[_CentralClaim] = []
         if contract.switched:
             claims, shadows = _switched(claims, request.moment_ns)
         refusing = _refusing(claims)
@@ -216,14 +216,14 @@ class CentralLimiter:
         if terms.plan == REFUSED:
             return _Contract(refused=True, until_ns=inf)
         own = customer in self._contracts or terms.until * SECOND_NS <= self._shape.ends_ns
-        asked: dict[int, _Asked] = {}
+        asked: dict[int, _CentralAsk] = {}
         for term in terms.terms:
             if term.limit.slots:
                 continue  # a recording tells when requests began, and not when they ended
             table = self._table_of(term, customer if own and CUSTOMER in term.by else None)
             asked.setdefault(
                 id(table),  # a former limit may say what holds anyhow, and nothing is charged twice
-                _Asked(
+                _CentralAsk(
                     term,
                     table,
                     self._places_of(term),
@@ -240,7 +240,7 @@ class CentralLimiter:
         )
 
     def _places_of(self, term: Term) -> tuple[int, ...] | None:
-        """See `_Asked.facts`. Raises MissingFact."""
+        """See `_CentralAsk.facts`. Raises MissingFact."""
         if term.by == (CUSTOMER,):
             return None
         for fact in term.by:
@@ -268,7 +268,7 @@ class CentralLimiter:
         return table
 
     @staticmethod
-    def _claim(asked: _Asked, request: Request) -> _Claim:
+    def _claim(asked: _CentralAsk, request: CustomerRequest) -> _CentralClaim:
         key = request.customer
         if asked.facts is not None:
             key = _key_of([request.facts[place] if place >= 0 else key for place in asked.facts])
@@ -276,9 +276,9 @@ class CentralLimiter:
         settle = request.settles[asked.settle] if asked.settle >= 0 else 0
         costs = asked.term.limit.costs
         if costs is None or request.kind is None:
-            return _Claim(asked, key, cost, settle)
+            return _CentralClaim(asked, key, cost, settle)
         factor = cost_of(asked.term.name, costs, request.kind)
-        return _Claim(asked, key, cost * factor, settle * factor)
+        return _CentralClaim(asked, key, cost * factor, settle * factor)
 
 
 def _place(names: Sequence[str], limit: str) -> int:
@@ -294,14 +294,14 @@ def _key_of(facts: Sequence[str]) -> str:
     return SEPARATOR.join(map(written, facts))
 
 
-def _switched(claims: Sequence[_Claim], moment_ns: int) -> tuple[list[_Claim], list[_Claim]]:
+def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_CentralClaim], list[_CentralClaim]]:
     """The claims on limits that are on, and on those in shadow."""
     words = [switch_at(claim.asked.term, claim.key, moment_ns / SECOND_NS) for claim in claims]
     pairs = list(zip(words, claims, strict=True))
     return [claim for word, claim in pairs if word == "on"], [claim for word, claim in pairs if word == "shadow"]
 
 
-def _refusing(claims: Sequence[_Claim]) -> tuple[str, ...]:
+def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
     """The names of the limits that refuse; none if all admit, and each has charged its cost in that moment."""
     if not claims:
         return ()
@@ -344,6 +344,6 @@ def _foreseen(table: Table, key: str, cost: int, now_ns: int) -> bool:
     return foresee(table, look_up(table, key, now_ns), cost, now_ns)
 
 
-def _names(claims: Sequence[_Claim], admitted: Sequence[bool]) -> tuple[str, ...]:
+def _names(claims: Sequence[_CentralClaim], admitted: Sequence[bool]) -> tuple[str, ...]:
     """The names of those that do not admit, each once: a limit may hold beside what it was formerly."""
     return tuple(dict.fromkeys(claim.asked.term.name for claim, fits in zip(claims, admitted, strict=True) if not fits))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import CentralLimiter, Request, Shape
+from reconverge.contracts.central import CentralLimiter, CustomerRequest, Shape
 from reconverge.contracts.document import Document
 
 HOUR_NS: Final = 3600 * SECOND_NS
@@ -55,7 +55,7 @@ class LimitEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RehearsalOutcome:
     """What a change does to a recording. The effects are sorted, those on most requests first."""
 
     requests: int
@@ -79,12 +79,12 @@ class Rehearsal:
         self._now = None if current is None else CentralLimiter(current, shape)
         self._then = CentralLimiter(candidate, shape)
         self._asked: dict[str, int] = {}
-        self._refused: dict[tuple[str, tuple[str, ...]], _Tally] = {}
-        self._admitted: dict[tuple[str, tuple[str, ...]], _Tally] = {}
+        self._refused: dict[tuple[str, tuple[str, ...]], _RehearsalTally] = {}
+        self._admitted: dict[tuple[str, tuple[str, ...]], _RehearsalTally] = {}
         self._limits: dict[str, LimitEffect] = {}
         self._by_both = 0
 
-    def see(self, request: Request) -> None:
+    def see(self, request: CustomerRequest) -> None:
         """Decide the next request. Raises MissingFact, and UnknownKind for a kind that has no cost."""
         customer = request.customer
         self._asked[customer] = self._asked.get(customer, 0) + 1
@@ -106,13 +106,13 @@ class Rehearsal:
         tallies, limits = (self._admitted, now) if now else (self._refused, then)
         tally = tallies.get((customer, limits))
         if tally is None:
-            tally = tallies[customer, limits] = _Tally(request.moment_ns)
+            tally = tallies[customer, limits] = _RehearsalTally(request.moment_ns)
         tally.add(request.moment_ns)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RehearsalOutcome:
         """What has come of the requests so far."""
         refused, admitted = self._effects(self._refused), self._effects(self._admitted)
-        return Outcome(
+        return RehearsalOutcome(
             requests=sum(self._asked.values()),
             customers=len(self._asked),
             newly_refused=sum(effect.requests for effect in refused),
@@ -123,7 +123,7 @@ class Rehearsal:
             limits=dict(sorted(self._limits.items())),
         )
 
-    def _effects(self, tallies: Mapping[tuple[str, tuple[str, ...]], _Tally]) -> list[Effect]:
+    def _effects(self, tallies: Mapping[tuple[str, tuple[str, ...]], _RehearsalTally]) -> list[Effect]:
         effects = [
             Effect(
                 customer=customer,
@@ -140,7 +140,7 @@ class Rehearsal:
         return sorted(effects, key=lambda effect: (-effect.requests, effect.customer, effect.limits))
 
 
-class _Tally:
+class _RehearsalTally:
     """Counts requests, which come in the order of their moments, and remembers the busiest hour so far."""
 
     __slots__ = ("_hour", "_in_hour", "busiest", "first_ns", "in_busiest", "last_ns", "requests")

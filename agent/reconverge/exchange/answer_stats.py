@@ -39,7 +39,7 @@ DURATIONS_TOLD_MAX: Final = 1000
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenAnswers:
     """A key that is near its limit."""
 
     epoch: int
@@ -74,7 +74,7 @@ class AnswerStats:
         """Whether the hook dispatcher reads these queues."""
         self._logged_full = LoggedOnce()
         """That the node has no room for more keys."""
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
         """Remember nothing of these keys, each named after its limit."""
@@ -148,20 +148,20 @@ class AnswerStats:
             extra={"limit": table.name},
         )
 
-    def _see(self, cell: Cell) -> _Seen:
+    def _see(self, cell: Cell) -> _SeenAnswers:
         """Count a key that is near, once for each time that it comes near, and for each fixed window."""
         table = cell.table
         seen = self._seen.get((table.name, cell.key))
         if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
             if len(self._seen) >= KEYS_SEEN_MAX:
                 self._seen.clear()
-            seen = self._seen[table.name, cell.key] = _Seen(cell.epoch)
+            seen = self._seen[table.name, cell.key] = _SeenAnswers(cell.epoch)
             if self.tells:
                 self.near_keys.append((table.name, cell.key))
             self.near[table.name] += 1  # after the key, so that a reader of the count finds the key
         return seen
 
-    def _see_excess(self, cell: Cell, seen: _Seen, excess: int) -> None:
+    def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
         """Count the cost beyond the capacity, as far as it is more than was counted before."""
         unit = cell.table.unit
         if excess > seen.excess:

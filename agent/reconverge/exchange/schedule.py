@@ -29,7 +29,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import Kernel, Pace, Table
+from reconverge.kernel import Kernel, LimitInterval, Table
 from reconverge.published.layered import Layered
 from reconverge.settings import check_lease, check_slot_lease, checked_pace
 
@@ -96,7 +96,7 @@ class Pacing:
     def __init__(
         self,
         kernel: Kernel,
-        own: Pace,
+        own: LimitInterval,
         *,
         timeout_s: float,
         tables_of: Callable[[str], Iterable[Table]],
@@ -106,7 +106,7 @@ class Pacing:
         self._timeout_s = timeout_s
         self._tables_of = tables_of
         self._told = told
-        self._paces: dict[str | None, Layered[Pace | None]] = {None: Layered(own)}
+        self._paces: dict[str | None, Layered[LimitInterval | None]] = {None: Layered(own)}
 
     def plan(
         self, sync_interval: float | None, min_sync_interval: float | None, *, limit: str | None
@@ -150,11 +150,11 @@ class Pacing:
         own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
-    def _layered(self, limit: str | None) -> Layered[Pace | None]:
+    def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
         """The layers of one pace; a limit has none itself at first, and goes by the agent's."""
         return self._paces.setdefault(limit, Layered(None))
 
-    def _take(self, limit: str | None, pace: Pace | None) -> None:
+    def _take(self, limit: str | None, pace: LimitInterval | None) -> None:
         if limit is not None:
             self._kernel.change_own_pace(self._tables_of(limit), pace)
         elif pace is not None:
@@ -168,7 +168,7 @@ class Pacing:
                 check_slot_lease(sync_interval, self._timeout_s, table.limit.window)
 
 
-def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> Pace:
+def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
     """Both in nanoseconds. Raises InvalidSetting."""
     shortest = checked_pace(sync_interval, min_sync_interval)
-    return Pace(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))
+    return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

@@ -45,7 +45,7 @@ DRIFT: Final = 1e-4
 """Two machines' clocks drift apart by less than this share; twice what crystals do."""
 
 
-class _Sample(NamedTuple):
+class _ClockSample(NamedTuple):
     rank: float
     """The least one is the best at all times, as the errors of all grow alike."""
     offset_ns: int
@@ -61,8 +61,8 @@ class HubClock:
     """Estimates how far the hub's clock is ahead of this node's monotonic one."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
-        self._best: _Sample
+        self._samples: deque[_ClockSample] = deque(maxlen=SAMPLES_MAX)
+        self._best: _ClockSample
 
     def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
         """Take in one round trip; the hub read its clock somewhere in between, to the microsecond below.
@@ -72,7 +72,7 @@ class HubClock:
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500
         # The hub may have read its clock as early as this was sent: the two have been drifting apart since then.
-        sample = _Sample(error_ns - DRIFT * sent_ns, hub_us * 1000 + 500 - midpoint_ns, error_ns, sent_ns)
+        sample = _ClockSample(error_ns - DRIFT * sent_ns, hub_us * 1000 + 500 - midpoint_ns, error_ns, sent_ns)
         if self._samples:
             best = self._best
             if abs(sample.offset_ns - best.offset_ns) > sample.error_at_ns(received_ns) + best.error_at_ns(received_ns):

@@ -175,7 +175,7 @@ class HashedHub:
         return f"Hashed({self._hub!r})"
 
 
-class _Reading(HashedHub):
+class _HashedReading(HashedHub):
     """One that reads keys."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
@@ -184,7 +184,7 @@ class _Reading(HashedHub):
         return await self._hub.read_keys(shard, hashed)
 
 
-class _Erasing(HashedHub):
+class _HashedErasing(HashedHub):
     """One from which identities can be erased."""
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
@@ -207,7 +207,7 @@ class _Erasing(HashedHub):
         return self._hub
 
 
-class _Publishing(HashedHub):
+class _HashedPublishing(HashedHub):
     """One at which settings can be published."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
@@ -264,7 +264,7 @@ class _Watched(HashedHub):
         return self._hub
 
 
-class _Working(HashedHub):
+class _HashedWorking(HashedHub):
     """One that has work of its own."""
 
     @property
@@ -276,12 +276,12 @@ class _Working(HashedHub):
 def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
     """The hub, which sees hashes in place of keys from here on, and can do beside that what it could."""
     able = (
-        (KeyReader, _Reading),
-        (Eraser, _Erasing),
-        (SettingsStore, _Publishing),
+        (KeyReader, _HashedReading),
+        (Eraser, _HashedErasing),
+        (SettingsStore, _HashedPublishing),
         (ContractStore, _Contracting),
         (SnapshotBoard, _Watched),
-        (Working, _Working),
+        (Working, _HashedWorking),
     )
     kinds = tuple(kind for port, kind in able if isinstance(hub, port))
     return type("HashedHub", kinds, {})(hub, hasher, clock) if kinds else HashedHub(hub, hasher, clock)

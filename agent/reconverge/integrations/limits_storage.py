@@ -6,7 +6,7 @@
 
 Flask-Limiter and slowapi, and all others that take a storage URI of that library, then decide from this process's
 memory.
-Settings may stand in the URI's query or in the storage options: see `Book` and `shared_agent.settings_at`.
+Settings may stand in the URI's query or in the storage options: see `StorageLimits` and `shared_agent.settings_at`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
-from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, Book
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 from reconverge.integrations.limits_storage_aio import AsyncReconvergeStorage
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ReconvergeStorage(
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self.book = Book(uri, options)
+        self.book = StorageLimits(uri, options)
 
     @property
     def storage(self) -> str:
@@ -65,7 +65,7 @@ class ReconvergeStorage(
         return ReconvergeError
 
     def incr(self, key: str, expiry: int, amount: int = 1, *, elastic_expiry: bool = False) -> int:  # noqa: ARG002
-        """Counts, as `Book.count`. Windows do not get longer by being asked about, with `elastic_expiry` either."""
+        """Counts, as `StorageLimits.count`. No question makes a window longer, with `elastic_expiry` either."""
         return self.book.count(key, expiry, amount)
 
     def get(self, key: str) -> int:
@@ -82,7 +82,7 @@ class ReconvergeStorage(
         return self.book.forget_all()
 
     def clear(self, key: str) -> None:
-        """Forgets a key, as `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Forgets a key, as `StorageLimits.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

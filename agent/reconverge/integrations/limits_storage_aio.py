@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
-from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, Book
+from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 
 if TYPE_CHECKING:
     from limits.aio.storage.base import SlidingWindowCounterSupport
@@ -36,7 +36,7 @@ class AsyncReconvergeStorage(
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
-        self.book = Book(uri, options)
+        self.book = StorageLimits(uri, options)
 
     @property
     def storage(self) -> str:
@@ -58,14 +58,14 @@ class AsyncReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
-        """Checks the hub in a thread, as `Book.check`."""
+        """Checks the hub in a thread, as `StorageLimits.check`."""
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:
         return self.book.forget_all()
 
     async def clear(self, key: str) -> None:
-        """Forgets a key, as `Book.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
+        """Forgets a key, as `StorageLimits.forget`. Up to 4.8 of the library, sliding windows were cleared so, too."""
         self.book.forget((FIXED, MOVING, SLIDING), key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

@@ -24,7 +24,7 @@ except ImportError as error:
 METER: Final = "reconverge"
 
 
-class Durations(SilentHooks):
+class DurationExport(SilentHooks):
     """Hands on how long each exchange took, once a second."""
 
     def __init__(self, histogram: Histogram) -> None:
@@ -70,7 +70,7 @@ def instrument(
     for metric in METRICS:
         if metric.name != DURATIONS:
             _create(meter, metric, observe(metric))
-    hooks = Durations(meter.create_histogram(DURATIONS.removesuffix("_seconds"), "s", _help(DURATIONS)))
+    hooks = DurationExport(meter.create_histogram(DURATIONS.removesuffix("_seconds"), "s", _help(DURATIONS)))
     agent.add_hooks(hooks)
 
     def end() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
-from reconverge.integrations.web.bound_rule import Declared, Found
+from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_wsgi, one_of
@@ -126,7 +126,7 @@ class RateLimitMiddleware:
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request, as WSGI has it."""
-        outcome: Outcome | list[Found] | None = None
+        outcome: Outcome | list[FoundKey] | None = None
         guard = self.guard
         if self._decide is not None and guard.enabled and not guard.filters:
             outcome = self._decide(environment)

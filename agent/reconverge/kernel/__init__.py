@@ -6,7 +6,7 @@ from reconverge.clock import NEVER_NS
 from reconverge.kernel.algorithms.slots import lease_left_ns
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
-from reconverge.kernel.composite.asking import AskGate, Rule, Settled, Word
+from reconverge.kernel.composite.asking import AskGate, DecidingRule, Settled, Word
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
 from reconverge.kernel.composite.joint import Claimed, Joint, Part, cells_of, hit_all, hit_at_once, settle_jointly
@@ -34,7 +34,7 @@ from reconverge.kernel.kernel import Kernel
 from reconverge.kernel.lock import in_a_decision
 from reconverge.kernel.newcomers import NEW_KEYS_MAX
 from reconverge.kernel.reporting.asks import ASKS_MAX, TURN_NS
-from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.reporting.deferred import LimitInterval
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.table import Charged, Table, Verdict
 
@@ -57,16 +57,16 @@ __all__ = [
     "Claimed",
     "Costs",
     "Decider",
+    "DecidingRule",
     "Decision",
     "Gate",
     "Joint",
     "Kernel",
+    "LimitInterval",
     "Many",
-    "Pace",
     "Part",
     "Reentered",
     "Reentry",
-    "Rule",
     "Settled",
     "Shadowed",
     "ShardState",

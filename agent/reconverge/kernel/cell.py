@@ -136,7 +136,7 @@ class TimeOfCells(Protocol):
     ) -> tuple[CellReport, CellAnswer]: ...
 
 
-class Tally(Protocol):
+class CellTally(Protocol):
     """Counts the charges and refunds of one shard, in whole requests; holds the new keys that wait to be reported."""
 
     charged: int
@@ -153,7 +153,7 @@ class Budget(Protocol):
     def take(self, now_ns: int, /) -> bool: ...
 
 
-class Waker(Protocol):
+class AfterUnlock(Protocol):
     """Work that waits until no lock is held, and the budget for asks; `node.Node` implements it."""
 
     after_unlock: bool
@@ -207,9 +207,9 @@ class Limited(Protocol):
     @property
     def region_ppm(self) -> int: ...
     @property
-    def kernel(self) -> Waker: ...
+    def kernel(self) -> AfterUnlock: ...
     @property
-    def tallies(self) -> Sequence[Tally]: ...
+    def tallies(self) -> Sequence[CellTally]: ...
 
 
 class Headroom:

@@ -66,7 +66,7 @@ KEPT_NS: Final = 60 * SECOND_NS
 _PARTS: Final = 1_000_000
 
 
-class Found(NamedTuple):
+class Evictable(NamedTuple):
     """A key that may leave with a last report, ordered by which leaves first."""
 
     used_ppm: int
@@ -136,7 +136,7 @@ class Room:
         self._making = excess > 0 and (self._making or kernel.keys > self.high)
         if not self._making:
             return False
-        found: list[Found] = []
+        found: list[Evictable] = []
         for table, groups in self._turns():
             for _ in range(groups):
                 self._look(table, now_ns, found)
@@ -175,11 +175,11 @@ class Room:
             if groups <= 0:
                 return
 
-    def _look(self, table: Table, now_ns: int, found: list[Found]) -> None:
+    def _look(self, table: Table, now_ns: int, found: list[Evictable]) -> None:
         """Look at the next few keys of a limit: let go of those with nothing to remember, note more that may leave."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
-    def _sort_out(self, table: Table, now_ns: int, found: list[Found]) -> list[tuple[Table, str]]:
+    def _sort_out(self, table: Table, now_ns: int, found: list[Evictable]) -> list[tuple[Table, str]]:
         """Lets go of idle cells, as `_look`, and marks those that may be forgotten; returns the other cells."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
@@ -189,7 +189,7 @@ class Room:
                 let_go(table, cell, now_ns)
             elif self._may_be_forgotten(cell, now_ns):
                 used_ppm = max(0, used) * _PARTS // max(1, cell.capacity)
-                found.append(Found(used_ppm, cell.charged, cell.touched_ns, len(found), cell))
+                found.append(Evictable(used_ppm, cell.charged, cell.touched_ns, len(found), cell))
             else:
                 rest.append((table, cell.key))
         return rest

@@ -20,7 +20,7 @@ from reconverge.kernel.newcomers import NEW_KEYS_MAX, Newcomers
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.cell_reports import unreport_cell
-from reconverge.kernel.reporting.deferred import Pace, hold_back, let_ask_again
+from reconverge.kernel.reporting.deferred import LimitInterval, hold_back, let_ask_again
 from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
@@ -191,14 +191,14 @@ class Kernel(Node):
             with table.lock:
                 table.choose_path()
 
-    def change_pace(self, pace: Pace) -> None:
+    def change_pace(self, pace: LimitInterval) -> None:
         """Exchange so often from now on, but for limits with a pace of their own."""
         self.interval_ns, self.interval_min_ns = pace
         for table in list(self.tables.values()):
             table.take_pace()
         self.take_paces()
 
-    def change_own_pace(self, tables: Iterable[Table], pace: Pace | None) -> None:
+    def change_own_pace(self, tables: Iterable[Table], pace: LimitInterval | None) -> None:
         """Exchange the cells of those tables so often from now on; with None, as often as those of others."""
         for table in tables:
             table.own_pace = pace

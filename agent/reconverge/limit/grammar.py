@@ -57,7 +57,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _LimitToken:
     kind: str
     text: str
     position: int
@@ -73,7 +73,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidLimit(text[:40] + "...", f"{len(text)} characters are more than {TEXT_LENGTH_MAX}")
-    reader = _Reader(text)
+    reader = _TextReader(text)
     quotas = [reader.quota()]
     while reader.take_mark(",;|"):
         if reader.ended():
@@ -83,7 +83,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
     return tuple(quotas)
 
 
-class _Reader:
+class _TextReader:
     """Walks over the words of one limit string."""
 
     def __init__(self, text: str) -> None:
@@ -127,8 +127,8 @@ class _Reader:
         if not self.ended():
             raise self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")
 
-    def _split(self, position: int) -> list[_Token]:
-        tokens: list[_Token] = []
+    def _split(self, position: int) -> list[_LimitToken]:
+        tokens: list[_LimitToken] = []
         while position < len(self._text):
             if self._text[position].isspace():
                 position += 1
@@ -136,12 +136,12 @@ class _Reader:
             match = _TOKEN.match(self._text, position)
             if match is None or match.lastgroup is None:
                 raise InvalidLimit(self._text, f"unexpected {self._text[position]!r}", position)
-            tokens.append(_Token(match.lastgroup, match.group(), position))
+            tokens.append(_LimitToken(match.lastgroup, match.group(), position))
             position = match.end()
-        tokens.append(_Token("end", "the end", position))
+        tokens.append(_LimitToken("end", "the end", position))
         return tokens
 
-    def _peek(self) -> _Token:
+    def _peek(self) -> _LimitToken:
         return self._tokens[self._next]
 
     def _take_word(self, word: str) -> bool:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
-from reconverge.kernel import AskGate, Cell, Reentry, Rule, Settled, ShardState, Word
+from reconverge.kernel import AskGate, Cell, DecidingRule, Reentry, Settled, ShardState, Word
 from reconverge.limiter.patience import Patience
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 from reconverge.runtime.durations import Durations
@@ -79,7 +79,7 @@ class AskStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AskedCost:
     """What is asked for: of which key, what it costs by each quota, and how long it may wait.
 
     With `units`, what one unit of it costs by each quota, its charges can be corrected later.
@@ -134,13 +134,13 @@ class Asking:
         counts: dict[Result, int] = {result: total.value for result, total in self._results.items()}
         return AskStats(counts, self._durations.copy())
 
-    def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> Request:
+    def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> AskedCost:
         """What is asked for; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
         limit = self.limit
         units = limit.costs_of(1, kind) if marks else None
-        return Request(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
+        return AskedCost(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
 
-    async def ask(self, request: Request) -> Settled:
+    async def ask(self, request: AskedCost) -> Settled:
         """Decide, and ask in doubt, waiting in the running event loop."""
         settled = self.at_once(request)
         if settled is not None:
@@ -161,7 +161,7 @@ class Asking:
         finally:
             steps.close()
 
-    def ask_blocking(self, request: Request) -> Settled:
+    def ask_blocking(self, request: AskedCost) -> Settled:
         """The same on the calling thread; from memory where that must not wait."""
         settled = self.at_once(request)
         if settled is not None:
@@ -182,7 +182,7 @@ class Asking:
         finally:
             steps.close()
 
-    def steps(self, request: Request, waker: Waker) -> Steps:
+    def steps(self, request: AskedCost, waker: Waker) -> Steps:
         """Ask about a request that is in doubt, and decide as the hub answers, or from memory."""
         gate, began_ns = self._gate, self.now_ns()
         shards = gate.shards(request.key)
@@ -194,7 +194,7 @@ class Asking:
             asked_ns = self.join(request, shards, cells, waker)
             if asked_ns is None:
                 self._results["capped"].add()
-                return self._decide(request, Rule.MEMORY)
+                return self._decide(request, DecidingRule.MEMORY)
             patience = Patience(shards, request.within_ns, began_ns, asked_ns)
             while (sleep_ns := patience.sleep_ns(self.now_ns())) > 0:
                 yield sleep_ns
@@ -206,22 +206,22 @@ class Asking:
                 if any(shard.in_vain for shard in shards):
                     break
             self.note_unanswered(shards, began_ns)
-            return self._decide(request, Rule.MEMORY)
+            return self._decide(request, DecidingRule.MEMORY)
         finally:
             self.leave(request, shards, cells, waker)
 
-    def unasked(self, request: Request, shards: list[ShardState], now_ns: int) -> Rule | None:
+    def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
         """By what to decide without the hub, if there is no use in asking it now."""
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
-            return Rule.MEMORY
+            return DecidingRule.MEMORY
         if self._gate.learns(shards):
             self._results["unsettled"].add()
-            return Rule.MEMORY
+            return DecidingRule.MEMORY
         pause = self._pauses.get(request.key)
-        return Rule.LINE if pause is not None and pause.holds(request.costs, now_ns) else None
+        return DecidingRule.LINE if pause is not None and pause.holds(request.costs, now_ns) else None
 
-    def join(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
+    def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Have a request wait for the hub's answer; `leave` has to follow.
 
         Returns since when reports ask for it, None if none does; see `AskGate.join`.
@@ -232,7 +232,7 @@ class Asking:
             shard.askers[waker] = None
         return self._gate.join(request.key, request.costs, cells)
 
-    def leave(self, request: Request, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
+    def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
         """It waits no longer."""
         for shard in shards:
             shard.forget_asker(waker)
@@ -245,26 +245,28 @@ class Asking:
                 shard.note_in_vain()
         self.note("timeout", began_ns)
 
-    def _as_answered(self, request: Request, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
+    def _as_answered(self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int) -> Settled | None:
         """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
         gate = self._gate
-        settled = gate.settle(request.key, request.costs, Rule.LINE, refuse=False, counted=True, units=request.units)
+        settled = gate.settle(
+            request.key, request.costs, DecidingRule.LINE, refuse=False, counted=True, units=request.units
+        )
         if settled is not None:
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         word = gate.word_on(cells, asked_ns)
         if word is Word.ANSWERED:
-            settled = self._decide(request, Rule.LINE)
+            settled = self._decide(request, DecidingRule.LINE)
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         if word is Word.UNSETTLED:
             self.note("unsettled", began_ns)
-            return self._decide(request, Rule.MEMORY)
+            return self._decide(request, DecidingRule.MEMORY)
         if word is Word.MISSED:
             gate.ask_again(cells)
         return None
 
-    def note_answer(self, request: Request, cells: list[Cell], decision: Decision, began_ns: int) -> None:
+    def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
         """Note what the hub's answer came to, and for how long no request asks about the key."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
@@ -273,15 +275,15 @@ class Asking:
         else:
             self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
-    def in_doubt(self, request: Request) -> bool:
+    def in_doubt(self, request: AskedCost) -> bool:
         """Whether memory cannot settle a request. Raises Reentry."""
         return self._gate.in_doubt(request.key, request.costs)
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: AskedCost) -> bool:
         """Whether there is room for certain."""
         return self._gate.fits(request.key, request.costs)
 
-    def shards(self, request: Request) -> list[ShardState]:
+    def shards(self, request: AskedCost) -> list[ShardState]:
         """The shards of the hub that a request is asked of."""
         return self._gate.shards(request.key)
 
@@ -293,7 +295,7 @@ class Asking:
         """Have the hub asked once more."""
         self._gate.ask_again(cells)
 
-    def at_once(self, request: Request) -> Settled | None:
+    def at_once(self, request: AskedCost) -> Settled | None:
         """The decision if it is certain; None in doubt, and nothing has been charged."""
         try:
             in_doubt = self._gate.in_doubt(request.key, request.costs)
@@ -303,13 +305,13 @@ class Asking:
             return None
         if request.units is None:
             return Settled(self.limit.hit(request.key, request.cost, request.kind), ())
-        return self._decide(request, Rule.MEMORY, counted=False)
+        return self._decide(request, DecidingRule.MEMORY, counted=False)
 
-    def _from_memory(self, request: Request, result: Result) -> Settled:
+    def _from_memory(self, request: AskedCost, result: Result) -> Settled:
         self._results[result].add()
-        return self._decide(request, Rule.MEMORY, counted=False)
+        return self._decide(request, DecidingRule.MEMORY, counted=False)
 
-    def _decide(self, request: Request, rule: Rule, *, counted: bool = True) -> Settled:
+    def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
         """The decision by a rule, about a request that was `counted` as demand when it began to ask."""
         try:
             settled = self._gate.settle(
@@ -326,7 +328,7 @@ class Asking:
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
 
-    def _pause(self, request: Request, cells: list[Cell], *, grows: bool) -> None:
+    def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
         """Do not ask about a key for some time, in which other nodes may give back what they hold.
 
         The next pause is longer if it `grows`: not if what is free lies at the hub, where no node holds much.

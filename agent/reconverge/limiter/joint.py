@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from reconverge.kernel import (
     Cell,
     Claimed,
+    DecidingRule,
     Joint,
     Part,
     Reentry,
-    Rule,
     Settled,
     ShardState,
     Word,
@@ -39,7 +39,7 @@ from reconverge.limiter.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.limiter.asking import Asking, Request
+    from reconverge.limiter.asking import AskedCost, Asking
     from reconverge.limiter.limiter import Limiter
     from reconverge.limiter.queue import Waker
 
@@ -55,7 +55,7 @@ class Asks(Protocol):
     """What a request asks of one limit, as `Jointly` needs to know it."""
 
     @property
-    def request(self) -> Request:
+    def request(self) -> AskedCost:
         """What is asked for."""
         ...
 
@@ -80,7 +80,7 @@ class Member:
     """What a request asks of one limit."""
 
     limiter: Limiter
-    request: Request
+    request: AskedCost
     marks: bool
     """Whether its charge can be corrected later."""
 
@@ -147,7 +147,7 @@ class _Wait:
 
     member: Asks
     shards: list[ShardState]
-    rule: Rule | None = None
+    rule: DecidingRule | None = None
     """By what it is decided, once that is known."""
     joined: bool = False
     asked_ns: int = 0
@@ -247,7 +247,7 @@ class Jointly:
             asked_ns = asking.join(request, each.shards, each.cells, waker)
             if asked_ns is None:
                 asking.note("capped", began_ns)
-                each.rule = Rule.MEMORY
+                each.rule = DecidingRule.MEMORY
             else:
                 each.asked_ns = asked_ns
 
@@ -258,17 +258,17 @@ class Jointly:
             each.rule = self._answered(each, began_ns)
 
     @staticmethod
-    def _answered(each: _Wait, began_ns: int) -> Rule | None:
+    def _answered(each: _Wait, began_ns: int) -> DecidingRule | None:
         """By what a member is decided, if the hub has answered about it, or there is room without."""
         asking, request = each.member.asking, each.member.request
         if asking.fits(request):
-            return Rule.LINE
+            return DecidingRule.LINE
         word = asking.word_on(each.cells, each.asked_ns)
         if word is Word.ANSWERED:
-            return Rule.LINE
+            return DecidingRule.LINE
         if word is Word.UNSETTLED:
             asking.note("unsettled", began_ns)
-            return Rule.MEMORY
+            return DecidingRule.MEMORY
         if word is Word.MISSED:
             asking.ask_again(each.cells)
         return None
@@ -279,7 +279,7 @@ class Jointly:
         parts = []
         for member in self._members:
             wait = of.get(id(member))
-            rule = Rule.MEMORY if wait is None or wait.rule is None else wait.rule
+            rule = DecidingRule.MEMORY if wait is None or wait.rule is None else wait.rule
             request = member.request
             counted = wait is not None and wait.joined
             parts.append(Part(member.asking.limit, request.key, request.costs, rule, counted, request.units))
@@ -291,7 +291,7 @@ class Jointly:
         if began_ns is not None:
             for member, settled in zip(self._members, joint.settled, strict=True):
                 wait = of.get(id(member))
-                if wait is not None and wait.joined and wait.rule is Rule.LINE:
+                if wait is not None and wait.joined and wait.rule is DecidingRule.LINE:
                     member.asking.note_answer(member.request, wait.cells, settled.decision, began_ns)
         return joint
 

@@ -13,7 +13,7 @@ from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.banning import OnWithBans
 from reconverge.limiter.modes import Enforcement
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
-from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms, needs_slot
+from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, SlotTerms, needs_slot
 from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
 from reconverge.published.caps import (
     Quotas,
@@ -456,7 +456,7 @@ class Limiter:
             raise InvalidSetting("slot", self.name, problem)
         if (cost, kind, timeout, max_queue, order, within, on_lease_end) == PLAIN:
             return Slot(self._slots, key, self._slots.plain)
-        terms = Terms(
+        terms = SlotTerms(
             cost=cost,
             kind=kind,
             timeout=timeout,

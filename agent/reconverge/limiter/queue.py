@@ -24,7 +24,7 @@ class Waker(Protocol):
         ...
 
 
-class Ticket:
+class QueuePlace:
     """One request's place in a queue."""
 
     __slots__ = ("cells", "costs", "counted", "waker")
@@ -46,12 +46,12 @@ class WaitQueue:
     """
 
     def __init__(self, quotas: int) -> None:
-        self._tickets: OrderedDict[Ticket, None] = OrderedDict()
+        self._tickets: OrderedDict[QueuePlace, None] = OrderedDict()
         self.costs: tuple[int, ...] = (0,) * quotas
         """The costs of all waiters together, of each quota."""
 
     @property
-    def first(self) -> Ticket | None:
+    def first(self) -> QueuePlace | None:
         """Whose turn it is."""
         while True:
             try:
@@ -59,7 +59,7 @@ class WaitQueue:
             except RuntimeError:  # a signal handler came and went in between
                 continue
 
-    def join(self, ticket: Ticket, *, lifo: bool = False) -> Ticket:
+    def join(self, ticket: QueuePlace, *, lifo: bool = False) -> QueuePlace:
         """Come last; with `lifo` come first."""
         self._tickets[ticket] = None
         if lifo:
@@ -68,7 +68,7 @@ class WaitQueue:
         ticket.counted = True
         return ticket
 
-    def leave(self, ticket: Ticket) -> Ticket | None:
+    def leave(self, ticket: QueuePlace) -> QueuePlace | None:
         """Remove a ticket, from whatever place. Returns the ticket that is first because of that, if any."""
         was_first = self.first is ticket
         del self._tickets[ticket]
@@ -78,14 +78,14 @@ class WaitQueue:
             self.costs = tuple(map(sum, zip((0,) * len(self.costs), *(other.costs for other in self), strict=True)))
         return self.first if was_first else None
 
-    def due(self, now_ns: int) -> list[Ticket]:
+    def due(self, now_ns: int) -> list[QueuePlace]:
         """The tickets of waiters that meant to be awake by now."""
         return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
-    def __iter__(self) -> Iterator[Ticket]:
+    def __iter__(self) -> Iterator[QueuePlace]:
         return iter(self._tickets)
 
-    def __contains__(self, ticket: Ticket) -> bool:
+    def __contains__(self, ticket: QueuePlace) -> bool:
         return ticket in self._tickets
 
     def __len__(self) -> int:

@@ -45,7 +45,7 @@ from reconverge.runtime.unique import Unique
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Cell, Costs, Settled, Table
-    from reconverge.limiter.asking import Request
+    from reconverge.limiter.asking import AskedCost
     from reconverge.limiter.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
@@ -76,7 +76,7 @@ class Slot(Unique):
 
     __slots__ = ("__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_terms", "_timer", "cell", "cost")
 
-    def __init__(self, door: SlotDoor, key: str, terms: Terms) -> None:
+    def __init__(self, door: SlotDoor, key: str, terms: SlotTerms) -> None:
         self._door = door
         self._key = key
         self._terms = terms
@@ -216,7 +216,7 @@ class Slot(Unique):
         return f"Slot({self._door.name!r}, {self._key!r}, {state})"
 
 
-class Terms:
+class SlotTerms:
     """How a slot is asked for. Raises InvalidSetting."""
 
     __slots__ = ("cost", "kind", "lifo", "max_queue", "on_lease_end", "timeout", "within_ns")
@@ -254,7 +254,7 @@ class SlotDoor:
     """Where the slots of one limit are asked for."""
 
     def __init__(self, enforcement: Enforcement) -> None:
-        self.plain = Terms()
+        self.plain = SlotTerms()
         """Those of a slot about which nothing is said."""
         self._enforcement = enforcement
         self.table: Table = enforcement.tables[0]
@@ -264,7 +264,7 @@ class SlotDoor:
         """A slot was given back by the interpreter."""
         self._enforcement.slots_dropped += 1
 
-    def checked(self, key: str, terms: Terms) -> Costs:
+    def checked(self, key: str, terms: SlotTerms) -> Costs:
         """What it costs. Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what can never be had."""
         self.table.check_key(key)
         costs = self.table.costs_of(terms.cost, terms.kind)
@@ -278,7 +278,7 @@ class SlotDoor:
             return False
         return self.table.take_at_once(key, costs[0], slot)
 
-    def take_blocking(self, key: str, costs: Costs, terms: Terms) -> Taken:
+    def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
         """Take it on this thread, if there is room, and wait for that if the terms say so."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
@@ -297,7 +297,7 @@ class SlotDoor:
         except Reentry:
             return None, self.table.refuse_reentry()
 
-    async def take(self, key: str, costs: Costs, terms: Terms) -> Taken:
+    async def take(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
         """The same, in the running event loop."""
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
@@ -314,7 +314,7 @@ class SlotDoor:
         except Reentry:
             return None, self.table.refuse_reentry()
 
-    def _request(self, key: str, terms: Terms) -> Request:
+    def _request(self, key: str, terms: SlotTerms) -> AskedCost:
         return self._enforcement.on.asking.request(key, terms.cost, terms.kind, terms.within_ns, marks=True)
 
     def _waiting(self, key: str) -> int:
@@ -330,7 +330,7 @@ class SlotDoor:
         cell = self.table.cells.get(key)
         return not self.table.kernel.alone and (cell is None or not cell.heard)
 
-    def _take_at_once(self, key: str, terms: Terms) -> Taken:
+    def _take_at_once(self, key: str, terms: SlotTerms) -> Taken:
         """Of a limit that is off or in shadow: nothing waits."""
         decision, charges = self._enforcement.answers.hit_and_mark(key, terms.cost, terms.kind)
         return (charges[0].mark.cell if charges else None), decision

@@ -45,7 +45,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import NEVER_NS, Costs, Decider, Table, gate_of
-from reconverge.limiter.queue import Ticket, WaitQueue, Waker
+from reconverge.limiter.queue import QueuePlace, WaitQueue, Waker
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread_id
 
@@ -68,9 +68,9 @@ class Waiting:
         self._section = Section()
         """Entered for the arithmetic of one queue at a time, and never while the gate is asked."""
         self._queues: dict[str, WaitQueue] = {}
-        self._tickets: dict[Waker, Ticket] = {}
+        self._tickets: dict[Waker, QueuePlace] = {}
         """The tickets of all waiters, and of those that are about to wait."""
-        self._put_off: deque[tuple[str, Ticket | None]] = deque()
+        self._put_off: deque[tuple[str, QueuePlace | None]] = deque()
         """Keys whose first to wake, and tickets to take back, for when the section is left."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
@@ -139,7 +139,7 @@ class Waiting:
     def let_out(self, way_out: WayOut | None) -> None:
         """Have all waiters leave with that answer, present and future ones; with None, have them wait again."""
 
-        def note() -> list[Ticket]:
+        def note() -> list[QueuePlace]:
             self._way_out = way_out
             return [] if way_out is None else [ticket for queue in list(self._queues.values()) for ticket in queue]
 
@@ -151,7 +151,7 @@ class Waiting:
         for each in self._section.run(lambda: self._due(now_ns)):
             each.waker.wake()
 
-    def _due(self, now_ns: int) -> list[Ticket]:
+    def _due(self, now_ns: int) -> list[QueuePlace]:
         return [ticket for queue in list(self._queues.values()) for ticket in queue.due(now_ns)]
 
     # ------------------------------------------------------------ what a waiter does
@@ -176,7 +176,7 @@ class Waiting:
                 return turn.decision
             tried, again_ns = True, began_ns + turn.again_ns
         hopeless = timeout_ns == 0 or gate.at_least_ns(key, costs, ahead=ahead) > timeout_ns
-        ticket = self._tickets[waker] = Ticket(costs, waker)
+        ticket = self._tickets[waker] = QueuePlace(costs, waker)
         try:
             if hopeless or not self._join(key, ticket, room, lifo=lifo):
                 return gate.turn_away(key, costs, ahead=ahead, waited=False)
@@ -209,14 +209,14 @@ class Waiting:
         queue = self._queues.get(key)
         return (0,) * len(costs) if queue is None else queue.costs
 
-    def _is_first(self, key: str, ticket: Ticket) -> bool:
+    def _is_first(self, key: str, ticket: QueuePlace) -> bool:
         def first() -> bool:
             queue = self._queues.get(key)
             return queue is None or queue.first is ticket
 
         return self._section.run(first)
 
-    def _join(self, key: str, ticket: Ticket, room: int | None, *, lifo: bool) -> bool:
+    def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
         """Take a place at the end of the queue, or with `lifo` at its head.
 
         Returns False if the queue is full, or just being changed by this thread.
@@ -229,7 +229,7 @@ class Waiting:
         finally:
             self._see_to_what_was_put_off()
 
-    def _enqueue(self, key: str, ticket: Ticket, room: int | None, *, lifo: bool) -> bool:
+    def _enqueue(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
         queue = self._queues.get(key)
         if room is not None and room <= (0 if queue is None else len(queue)):
             return False
@@ -249,7 +249,7 @@ class Waiting:
         self._gate.step_out(ticket.cells, ticket.costs)
         self._tickets.pop(waker, None)
 
-    def _leave(self, key: str, ticket: Ticket) -> None:
+    def _leave(self, key: str, ticket: QueuePlace) -> None:
         """Give a place back; if that makes another ticket the first, its waiter is woken."""
         if self._section.entered():
             self._put_off.append((key, ticket))
@@ -260,7 +260,7 @@ class Waiting:
         finally:
             self._see_to_what_was_put_off()
 
-    def _remove(self, key: str, ticket: Ticket) -> bool:
+    def _remove(self, key: str, ticket: QueuePlace) -> bool:
         """Take a ticket out of its queue; returns whether another one is the first because of that."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
@@ -291,7 +291,7 @@ class Waiting:
         finally:
             self._see_to_what_was_put_off()
 
-    def _first(self, key: str) -> tuple[Ticket | None, bool]:
+    def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
         """The first ticket that can be woken, and whether others before it were taken out."""
         lost = False
         while True:

@@ -5,7 +5,7 @@ from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.fleet import FleetShedder
-from reconverge.shedding.layers import Arrival, InProgress, Layer, Refusal, Ticket
+from reconverge.shedding.layers import Arrival, InProgress, Layer, ShedRefusal, Ticket
 from reconverge.shedding.rate import RequestRate
 from reconverge.shedding.stack import Stack, StackStats
 from reconverge.shedding.worker.controller import Gains
@@ -25,8 +25,8 @@ __all__ = [
     "Layer",
     "LoopLag",
     "Occupancy",
-    "Refusal",
     "RequestRate",
+    "ShedRefusal",
     "Stack",
     "StackStats",
     "Ticket",

@@ -27,10 +27,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from reconverge.runtime.unique import Unique
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, Refusal, Ticket
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRefusal, Ticket
 
 
-class Asked(Protocol):
+class DecidingStack(Protocol):
     """The stack that has decided, as its admission needs it."""
 
     def now_ns(self) -> int:
@@ -41,7 +41,7 @@ class Asked(Protocol):
         """Makes the layers that measure an event loop measure this one."""
         ...
 
-    def refuses_late(self, refusal: Refusal, rank: int) -> bool:
+    def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
         """Whether an admitted request of this class is refused after all; it is counted."""
         ...
 
@@ -64,10 +64,10 @@ class Admission(Unique):
 
     def __init__(
         self,
-        stack: Asked,
+        stack: DecidingStack,
         tickets: Sequence[Ticket],
-        refusal: Refusal | None,
-        would_refuse: tuple[Refusal, ...],
+        refusal: ShedRefusal | None,
+        would_refuse: tuple[ShedRefusal, ...],
         rank: int = 0,
     ) -> None:
         self._stack = stack
@@ -120,14 +120,14 @@ class Admission(Unique):
                 if step_aside is not None:
                     step_aside(now_ns, begun=begun)
 
-    def go_on(self, *, anyway: bool = True) -> Refusal | None:
+    def go_on(self, *, anyway: bool = True) -> ShedRefusal | None:
         """The wait is over. Without `anyway` returns why the request may not go on after all; it is finished then."""
         self.away -= 1
         if self.away:
             return None
         now_ns = self._stack.now_ns()
         for ticket in self.tickets:
-            go_on: Callable[..., Refusal | None] | None = getattr(ticket, "go_on", None)
+            go_on: Callable[..., ShedRefusal | None] | None = getattr(ticket, "go_on", None)
             refusal = None if go_on is None else go_on(now_ns, anyway=anyway)
             if go_on is None or refusal is None:
                 continue

@@ -29,7 +29,7 @@ from reconverge.runtime.locks import new_lock
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.classes import CRITICAL, TrafficClasses
-from reconverge.shedding.layers import Arrival, Refusal
+from reconverge.shedding.layers import Arrival, ShedRefusal
 from reconverge.shedding.rate import Charge, refusal_of
 from reconverge.stats import PARTITIONED
 
@@ -93,7 +93,7 @@ class FleetShedder:
         self._looked_ns = -HEALTH_NS
         register(self, sigterm=False)
 
-    def enter(self, arrival: Arrival) -> Charge | Refusal | None:
+    def enter(self, arrival: Arrival) -> Charge | ShedRefusal | None:
         limiter = self.limiters[arrival.rank]
         decision = limiter.hit(KEY)
         if decision.allowed:
@@ -101,14 +101,14 @@ class FleetShedder:
             return Charge(limiter, KEY, decision, told=False)
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
-    def refusal(self, rank: int, now_ns: int, decision: Decision) -> Refusal | None:
+    def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
         """Makes the refusal of a request that the limit has refused; None if the node goes on without its hub."""
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]
             if memory.has_room(now_ns):
                 return None
             reason = "This node cannot reach the others, and has admitted as much as it did when it could."
-            return Refusal(self.name, 503, memory.window_s, reason, decision)
+            return ShedRefusal(self.name, 503, memory.window_s, reason, decision)
         return refusal_of(self.name, 503, self.limiters[rank], KEY, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged

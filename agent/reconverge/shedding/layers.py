@@ -36,7 +36,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ShedRefusal:
     """Why a request may not go on."""
 
     layer: str
@@ -72,8 +72,8 @@ class Ticket(Protocol):
     response: an `InProgress`, or None.
 
     A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
-    request that waits for its client is no work. `go_on` returns a `Refusal` if there is no room for it now, and none
-    with `anyway`.
+    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now, and
+    none with `anyway`.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
@@ -100,7 +100,7 @@ class Layer(Protocol):
         """Under which decisions, metrics and switches know it."""
         ...
 
-    def enter(self, arrival: Arrival) -> Ticket | Refusal | None:
+    def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
         """Admit a request, with or without holding something for it, or refuse it, which charges nothing."""
         ...
 

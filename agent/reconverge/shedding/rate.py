@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.switches import OFF
-from reconverge.shedding.layers import Arrival, Outcome, Refusal
+from reconverge.shedding.layers import Arrival, Outcome, ShedRefusal
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -31,14 +31,14 @@ class RequestRate:
         self.name = limiter.name if name is None else name
         self._status = status
 
-    def enter(self, arrival: Arrival) -> Charge | Refusal | None:
+    def enter(self, arrival: Arrival) -> Charge | ShedRefusal | None:
         """Charges the limit. Raises InvalidKey for a key that cannot be counted under."""
         decision = self.limiter.hit(arrival.key)
         if decision.allowed:
             return Charge(self.limiter, arrival.key, decision)
         return self.refusal(arrival.key, decision)
 
-    def refusal(self, key: str, decision: Decision) -> Refusal:
+    def refusal(self, key: str, decision: Decision) -> ShedRefusal:
         """Makes the refusal of a request that the limit has refused."""
         return refusal_of(self.name, self._status, self.limiter, key, decision)
 
@@ -50,11 +50,11 @@ class RequestRate:
         return {}
 
 
-def refusal_of(layer: str, status: int, limiter: Limiter, key: str, decision: Decision) -> Refusal:
+def refusal_of(layer: str, status: int, limiter: Limiter, key: str, decision: Decision) -> ShedRefusal:
     """The refusal that a limit's decision amounts to."""
     decision = limiter.for_any_node(decision, key)
     reason = f"The quota {decision.binding} is used up."
-    return Refusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
+    return ShedRefusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
 
 
 class Charge:

@@ -33,7 +33,7 @@ from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import IGNORED, Arrival, Layer, Refusal, Ticket
+from reconverge.shedding.layers import IGNORED, Arrival, Layer, ShedRefusal, Ticket
 from reconverge.shedding.straight import Straight, straight_for
 from reconverge.shedding.worker.shedder import WorkerShedder
 
@@ -106,7 +106,7 @@ class Stack:
         self._switches: dict[str, Switch] = {layer.name: ON for layer in layers}
         self._begin_counting()
         self._straight: Straight | None = None
-        self._asked: tuple[tuple[Callable[[Arrival], Ticket | Refusal | None], Layer, bool], ...] = ()
+        self._asked: tuple[tuple[Callable[[Arrival], Ticket | ShedRefusal | None], Layer, bool], ...] = ()
         self._apply()
         for layer_name, to in (switches or {}).items():
             self.switch(layer_name, to)
@@ -189,13 +189,13 @@ class Stack:
         """Decides with layers and switches of any kind."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
-        shadowed: tuple[Refusal, ...] = ()
+        shadowed: tuple[ShedRefusal, ...] = ()
         try:
             for enter, layer, in_shadow in self._asked:
                 answer = enter(arrival)
                 if answer is None:
                     continue
-                if isinstance(answer, Refusal):
+                if isinstance(answer, ShedRefusal):
                     if not in_shadow:
                         _give_back(tickets, arrival.now_ns)
                         self._refused[layer.name][rank].add()
@@ -212,7 +212,7 @@ class Stack:
         self._admitted[rank].add()
         return Admission(self, tickets, None, shadowed, rank)
 
-    def refuses_late(self, refusal: Refusal, rank: int) -> bool:
+    def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
         """Whether an admitted request of this class, for which a layer has no room now, is refused after all."""
         refuses = self._switches[refusal.layer] == ON
         (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency, in_progress_of
-from reconverge.shedding.admission import Admission, Asked
+from reconverge.shedding.admission import Admission, DecidingStack
 from reconverge.shedding.fleet import KEY, FleetShedder
-from reconverge.shedding.layers import IGNORED, SERVED, InProgress, Layer, Outcome, Refusal, Ticket
+from reconverge.shedding.layers import IGNORED, SERVED, InProgress, Layer, Outcome, ShedRefusal, Ticket
 from reconverge.shedding.rate import Charge, RequestRate
 from reconverge.shedding.worker.shedder import Busy, WorkerShedder
 
@@ -145,7 +145,7 @@ class SlotOf:
     def step_aside(self, now_ns: int, *, begun: bool) -> None:
         self._holder.step_aside(self._passage, now_ns, begun=begun)
 
-    def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
+    def go_on(self, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
         return self._holder.go_on(self._passage, now_ns, anyway=anyway)
 
 
@@ -179,7 +179,7 @@ class Straight:
                 self.worker = layer
         self._chosen = () if self.worker is None else tuple(dither.chosen for dither in self.worker.dithers)
 
-    def enter(self, stack: Asked, key: str, rank: int) -> Admission:
+    def enter(self, stack: DecidingStack, key: str, rank: int) -> Admission:
         passage = Passage()
         passage._stack = stack  # noqa: SLF001  # what a constructor would set
         passage.straight = self
@@ -224,7 +224,7 @@ class Straight:
         self._admitted[rank].add()
         return passage
 
-    def _refusal(self, refusal: Refusal, passage: Passage) -> Admission:
+    def _refusal(self, refusal: ShedRefusal, passage: Passage) -> Admission:
         """Refuses a request, and gives back all that was held for it."""
         passage.give_back()
         self._refused[refusal.layer][passage.rank].add()

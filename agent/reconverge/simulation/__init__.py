@@ -2,23 +2,23 @@
 
 from reconverge.simulation.fault import Fault
 from reconverge.simulation.figures import Figures, RunFigures
-from reconverge.simulation.fleet import COMPARED, Asks, Fleet
-from reconverge.simulation.pattern import PATTERNS, Arrival, Traffic
+from reconverge.simulation.fleet import COMPARED, AskSettings, Fleet
+from reconverge.simulation.pattern import PATTERNS, SimulatedArrival, Traffic
 from reconverge.simulation.studies.experiment import Experiment, run, run_once
-from reconverge.simulation.truth import History
+from reconverge.simulation.truth import RunHistory
 from reconverge.simulation.world import World
 
 __all__ = [
     "COMPARED",
     "PATTERNS",
-    "Arrival",
-    "Asks",
+    "AskSettings",
     "Experiment",
     "Fault",
     "Figures",
     "Fleet",
-    "History",
     "RunFigures",
+    "RunHistory",
+    "SimulatedArrival",
     "Traffic",
     "World",
     "run",

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconverge.kernel import (
     Claimed,
     Decider,
+    DecidingRule,
     Part,
-    Rule,
     ShareLimit,
     Table,
     Verdict,
@@ -33,7 +33,7 @@ from reconverge.kernel import (
     settle_jointly,
 )
 from reconverge.limit.limit import Limit
-from reconverge.limiter.asking import Asking, Request
+from reconverge.limiter.asking import AskedCost, Asking
 from reconverge.limiter.joint import Jointly
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Beside:
         return f"{self.limit} for {self.groups} groups"
 
 
-class Asked:
+class SimulatedLimit:
     """A limit on one simulated node: with one quota, with several, or dealt out in shares."""
 
     def __init__(self, limit: Decider, shares: Sequence[ShareLimit] = ()) -> None:
@@ -159,7 +159,7 @@ class Asked:
         told = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if told is None:
             asked = [(limit, key), (other, group)]
-            parts = [Part(each, its_key, each.costs_of(cost, None), Rule.MEMORY) for each, its_key in asked]
+            parts = [Part(each, its_key, each.costs_of(cost, None), DecidingRule.MEMORY) for each, its_key in asked]
             allowed = settle_jointly(parts).allowed
         else:
             allowed = not isinstance(told, int)
@@ -170,7 +170,7 @@ class Asked:
     ) -> Generator[int, None, Judged]:
         other, group = self._beside_asking, beside.key_of(key)
         asked = [(asking, key), (other, group)]
-        members = [_Member(each, each.request(its_key, cost, None, within_ns)) for each, its_key in asked]
+        members = [_LimitMember(each, each.request(its_key, cost, None, within_ns)) for each, its_key in asked]
         jointly = Jointly(members)
         answers = jointly.at_once(blocking=False)
         if answers is None:
@@ -187,9 +187,9 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _LimitMember:
     asking: Asking
-    request: Request
+    request: AskedCost
     marks: bool = False
 
     @property

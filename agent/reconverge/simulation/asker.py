@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from reconverge.clock import NEVER_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.simulation.asked import Judged
-from reconverge.simulation.fleet import Asks, Fleet, Member
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.fleet import AskSettings, Fleet, FleetMember
+from reconverge.simulation.pattern import SimulatedArrival
 
 ASKS_SHARE: Final = 0.5
 CANCELLED_ROUND_TRIPS: Final = 2
@@ -27,23 +27,23 @@ class Stage(Protocol):
     waited_for_ns: dict[str, int]
     fleet: Fleet
     chance: Random
-    askers: dict[Asker, None]
+    askers: dict[SimulatedAsk, None]
 
-    def call_at(self, moment_ns: int, asker: Asker) -> None:
+    def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
         """Makes an asker look at that moment."""
         ...
 
-    def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
+    def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember the decision of just now."""
         ...
 
 
-class Asker:
+class SimulatedAsk:
     """One request that may ask; it wakes itself."""
 
     gone = False
 
-    def __init__(self, world: Stage, node: Member, number: int, arrival: Arrival) -> None:
+    def __init__(self, world: Stage, node: FleetMember, number: int, arrival: SimulatedArrival) -> None:
         asks = world.fleet.asks
         assert asks is not None
         self.due_ns = NEVER_NS
@@ -104,17 +104,17 @@ class Asker:
         self._world.askers.pop(self, None)
 
 
-def perhaps_asks(random: Random, fleet: Fleet) -> Asks | None:
+def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
     """For the fuzz: in half of its cases requests ask."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 
-def draw_asks(random: Random, fleet: Fleet) -> Asks:
+def draw_asks(random: Random, fleet: Fleet) -> AskSettings:
     """For the fuzz: requests ask on all nodes or some, all requests or some, and a few are cancelled meanwhile.
 
     They wait for about as long as a round trip takes, so that some answers are late, or for much longer.
     """
-    return Asks(
+    return AskSettings(
         within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),
         nodes=random.choice([None, None, random.randint(1, fleet.nodes)]),
         share=random.choice([1.0, 1.0, random.random()]),

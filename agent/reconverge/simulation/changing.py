@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from reconverge.clock import NEVER_NS
 from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.simulation.asked import Plans
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import DecidedRequest
 
 CHANGES_MAX: Final = 6
 QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
@@ -86,12 +86,12 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
 
 
 def on_one_plan(
-    limit: Limit, plans: Plans | None, decided: Sequence[Decided], begin_ns: int
-) -> list[tuple[Limit, list[Decided]]]:
+    limit: Limit, plans: Plans | None, decided: Sequence[DecidedRequest], begin_ns: int
+) -> list[tuple[Limit, list[DecidedRequest]]]:
     """Returns the decisions while all nodes knew one plan of a key, stretch by stretch, with the quota of that plan."""
     if plans is None or limit.align == FIRST_HIT:
         return []  # as in `stretches`
-    found: defaultdict[tuple[str, int], list[Decided]] = defaultdict(list)
+    found: defaultdict[tuple[str, int], list[DecidedRequest]] = defaultdict(list)
     for one in decided:
         first = plans.known_since(one.key, one.hub_ns - begin_ns)
         if first is not None and first == plans.known_since(one.key, one.arrived_ns - begin_ns):

@@ -13,7 +13,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import InvalidSetting
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """A kind of fault."""
 
     CUT = "cut"
@@ -53,15 +53,23 @@ FORMS: Final = (
     "seconds (1.5s) or milliseconds (20ms)"
 )
 _TIMES: Final = re.compile(r"(?P<start>[0-9.]+)(?P<start_unit>w|s|ms)(?:\+(?P<length>[0-9.]+)(?P<length_unit>w|s|ms))?")
-_LASTING: Final = (Kind.CUT, Kind.DOWN, Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.CRASH, Kind.STOP)
-_OF_NODES: Final = (Kind.CUT, Kind.CRASH, Kind.STOP, Kind.OFFSET, Kind.JUMP)
+_LASTING: Final = (
+    FaultKind.CUT,
+    FaultKind.DOWN,
+    FaultKind.SLOW,
+    FaultKind.LOSS,
+    FaultKind.REPEAT,
+    FaultKind.CRASH,
+    FaultKind.STOP,
+)
+_OF_NODES: Final = (FaultKind.CUT, FaultKind.CRASH, FaultKind.STOP, FaultKind.OFFSET, FaultKind.JUMP)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that goes wrong."""
 
-    kind: Kind
+    kind: FaultKind
     start_ns: int
     end_ns: int
     nodes: frozenset[int] = frozenset()
@@ -79,7 +87,7 @@ class Fault:
         what, _, when = text.partition("@")
         name, *words = what.split(":")
         try:
-            kind = Kind(name)
+            kind = FaultKind(name)
         except ValueError:
             raise InvalidSetting("fault", text, f"unknown kind {name!r}; write {FORMS}") from None
         try:
@@ -88,8 +96,10 @@ class Fault:
             raise InvalidSetting("fault", text, f"{error}; write {FORMS}") from None
 
     @classmethod
-    def _read(cls, kind: Kind, words: list[str], when: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
-        start_ns, length_ns = _times(when, window_ns) if when or kind is not Kind.OFFSET else (0, 0)
+    def _read(
+        cls, kind: FaultKind, words: list[str], when: str, *, nodes: int, window_ns: int, random: Random
+    ) -> Fault:
+        start_ns, length_ns = _times(when, window_ns) if when or kind is not FaultKind.OFFSET else (0, 0)
         if (kind in _LASTING) != (length_ns > 0):
             raise ValueError("lasts for a while, so it needs +LENGTH" if kind in _LASTING else "has no length")
         members: frozenset[int] = frozenset()
@@ -98,9 +108,9 @@ class Fault:
                 raise ValueError("does not say which nodes")
             members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
-        if kind is Kind.CUT:
+        if kind is FaultKind.CUT:
             direction = Direction(words.pop(0)) if words else Direction.BOTH
-        elif kind in (Kind.SLOW, Kind.LOSS, Kind.REPEAT, Kind.OFFSET, Kind.JUMP):
+        elif kind in (FaultKind.SLOW, FaultKind.LOSS, FaultKind.REPEAT, FaultKind.OFFSET, FaultKind.JUMP):
             if not words:
                 raise ValueError("does not say how much")
             amount = _amount(kind, words.pop(0))
@@ -109,7 +119,7 @@ class Fault:
         return cls(kind, start_ns, start_ns + length_ns, members, amount, direction)
 
 
-ENDS: Final = (Kind.CRASH, Kind.STOP)
+ENDS: Final = (FaultKind.CRASH, FaultKind.STOP)
 """Faults by which a process ends and another one is started in its place."""
 
 
@@ -125,7 +135,7 @@ def kept_down(faults: Iterable[Fault], node: int, now_ns: int) -> bool:
 
 def offset_ns(faults: Iterable[Fault], node: int) -> int:
     """How far a node's wall clock is ahead from the start."""
-    offsets_s = [fault.amount for fault in faults if fault.kind is Kind.OFFSET and node in fault.nodes]
+    offsets_s = [fault.amount for fault in faults if fault.kind is FaultKind.OFFSET and node in fault.nodes]
     return sum(round(offset_s * SECOND_NS) for offset_s in offsets_s)
 
 
@@ -154,12 +164,12 @@ def _members(text: str, nodes: int, random: Random) -> frozenset[int]:
     return frozenset(random.sample(range(nodes), count))
 
 
-def _amount(kind: Kind, text: str) -> float:
+def _amount(kind: FaultKind, text: str) -> float:
     percent = text.endswith("%")
     amount = float(text.removesuffix("%").removesuffix("s")) / (100 if percent else 1)
-    if kind in (Kind.LOSS, Kind.REPEAT) and not 0 <= amount <= 1:
+    if kind in (FaultKind.LOSS, FaultKind.REPEAT) and not 0 <= amount <= 1:
         raise ValueError(f"has the share {text!r}, which is not from 0 to 1")
-    if kind is Kind.SLOW and amount <= 0:
+    if kind is FaultKind.SLOW and amount <= 0:
         raise ValueError(f"has the factor {text!r}, which is not above 0")
     if not abs(amount) < 1e6:
         raise ValueError(f"has the amount {text!r}, which is too large")

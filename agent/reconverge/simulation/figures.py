@@ -14,7 +14,7 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.truth import (
     Bounds,
-    Decided,
+    DecidedRequest,
     Place,
     charge_of,
     excess_by_place,
@@ -92,7 +92,7 @@ class RunFigures:
 def judge_run(
     limit: Limit,
     policy: Policy,
-    decided: list[Decided],
+    decided: list[DecidedRequest],
     messages: Sequence[int],
     *,
     nodes: int,

@@ -11,12 +11,12 @@ from typing import Final, Protocol
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Batch
-from reconverge.kernel import Kernel, Pace, Table
+from reconverge.kernel import Kernel, LimitInterval, Table
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import POLICIES, Policy, View
 from reconverge.settings import MILLION
-from reconverge.simulation.asked import LIMIT_NAME, Asked, Beside, Plans
+from reconverge.simulation.asked import LIMIT_NAME, Beside, Plans, SimulatedLimit
 from reconverge.simulation.changing import QuotaChange
 from reconverge.simulation.judging.accounts import AccountedKernel
 
@@ -32,7 +32,7 @@ CALENDAR_BEGIN_NS: Final = 1_761_200_000 * SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class AskSettings:
     """Which requests ask the hub in doubt, and for how long they wait for its answer."""
 
     within_ns: int
@@ -73,7 +73,7 @@ class Fleet:
     """Each with a hub of its own; the nodes belong to one after the other in turn."""
     region_ppm: int = MILLION
     """The part of every capacity that each region has by itself, in millionths."""
-    asks: Asks | None = None
+    asks: AskSettings | None = None
     """None where memory decides in doubt."""
     plans: Plans | None = None
     """None where all keys have the limit's quota all the time."""
@@ -116,16 +116,16 @@ class Fleet:
             return calendar.opens_ns(calendar.number(CALENDAR_BEGIN_NS) + 1)
         return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
-    def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> Asked:
+    def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> SimulatedLimit:
         """Declare the limit on the node of that number."""
         composites = kernel.composites
         if not self.shares:
             if self.plans is None:
                 named = quotas_of(LIMIT_NAME, (self.limit, *self.further))
-                asked = Asked(composites.declare(LIMIT_NAME, named, policy))
+                asked = SimulatedLimit(composites.declare(LIMIT_NAME, named, policy))
             else:
                 larger = kernel.tier(LARGER, self.limit, policy, reported_as=LIMIT_NAME)
-                asked = Asked(larger)
+                asked = SimulatedLimit(larger)
                 smaller = kernel.tier(SMALLER, self.plans.smaller, policy, reported_as=LIMIT_NAME)
                 asked.have_plans(smaller, self.plans, index / self.nodes)
             if self.beside is not None:
@@ -133,12 +133,14 @@ class Fleet:
             if self.limit_lease_ns is not None:
                 asked.tables[0].take_lease(self.limit_lease_ns)
             if self.own_interval_ns is not None:
-                pace = Pace(self.own_interval_ns, _shortest_ns(self.own_interval_ns))
+                pace = LimitInterval(self.own_interval_ns, _shortest_ns(self.own_interval_ns))
                 kernel.change_own_pace(asked.tables[:1], pace)
             return asked
         parent = kernel.declare(LIMIT_NAME, self.limit, policy)
         named = {f"{LIMIT_NAME}-share-{number}": share for number, share in enumerate(self.shares)}
-        return Asked(parent, [composites.share(name, share, policy, parent=parent) for name, share in named.items()])
+        return SimulatedLimit(
+            parent, [composites.share(name, share, policy, parent=parent) for name, share in named.items()]
+        )
 
 
 def _shortest_ns(interval_ns: int) -> int:
@@ -197,7 +199,7 @@ class NodeClock:
         return self.world.begin_ns + self.world.now_ns + self.ahead_ns
 
 
-class Member:
+class FleetMember:
     """One node, and what it has under way."""
 
     __slots__ = (
@@ -205,7 +207,7 @@ class Member:
     )  # fmt: skip
 
     kernel: AccountedKernel
-    asked: Asked
+    asked: SimulatedLimit
     syncer: Syncer
 
     def __init__(self, index: int, clock: NodeClock) -> None:

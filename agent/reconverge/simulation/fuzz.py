@@ -19,12 +19,12 @@ from reconverge.policies import STRICT
 from reconverge.runtime.backoff import BACKOFF_CAP_NS
 from reconverge.simulation.cases import ARRIVALS_MAX, ELECTED, LIVENESS, REGIONS, SAFETY, Case, draw_case
 from reconverge.simulation.changing import on_one_plan, stretches
-from reconverge.simulation.fault import ENDS, Fault, Kind, restarts
+from reconverge.simulation.fault import ENDS, Fault, FaultKind, restarts
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.in_progress.cases import try_slots
 from reconverge.simulation.judging.called_free import is_plain, too_free
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
-from reconverge.simulation.truth import Decided, History, broken_windows, number_of
+from reconverge.simulation.truth import DecidedRequest, RunHistory, broken_windows, number_of
 from reconverge.simulation.world import World
 
 SLOTS: Final = "slots"
@@ -65,11 +65,11 @@ def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
     """Whether the charges alone show if each answer is right about the free part."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
-    lost = any(fault.kind is Kind.LOSE_DATA for fault in faults)
+    lost = any(fault.kind is FaultKind.LOSE_DATA for fault in faults)
     return case.policy is STRICT and is_plain(fleet.limit) and not (changes or lost)
 
 
-def _exceeded(case: Case, begin_ns: int, history: History, *, nodes: int) -> list[str]:
+def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> list[str]:
     """The windows in which more was admitted than is declared, in words; a node that was restarted is another one."""
     fleet, policy, problems = case.experiment.fleet, case.policy, []
     for number, limit, decided in _judged(case, begin_ns, history):
@@ -91,7 +91,7 @@ def _exceeded(case: Case, begin_ns: int, history: History, *, nodes: int) -> lis
     return problems
 
 
-def _judged(case: Case, begin_ns: int, history: History) -> Iterator[tuple[int, Limit, list[Decided]]]:
+def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[int, Limit, list[DecidedRequest]]]:
     """Yields decisions by quota, with the limit that judges them; those of a limit that changed several times."""
     fleet = case.experiment.fleet
     for number, (limit, decided) in enumerate(zip(fleet.quotas.values(), history.by_quota, strict=True)):

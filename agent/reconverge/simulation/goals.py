@@ -15,7 +15,7 @@ from typing import Final
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import CALENDAR, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.simulation.figures import Figures, commit_of
-from reconverge.simulation.fleet import COMPARED, Asks, Fleet
+from reconverge.simulation.fleet import COMPARED, AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.chapters import NEVER_OVER, POLICIES, Chapter, Found, Goal, page, summary, unmet
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run
@@ -253,7 +253,7 @@ def _small_limits() -> list[Chapter]:
     }
     ways = {
         "decided from memory": None,
-        f"asking the hub for {WITHIN_NS // MILLISECOND_NS} ms in doubt": Asks(WITHIN_NS),
+        f"asking the hub for {WITHIN_NS // MILLISECOND_NS} ms in doubt": AskSettings(WITHIN_NS),
     }
     return [
         Chapter(

@@ -29,7 +29,7 @@ BATCH_REQUESTS: Final = 20
 KEYS_MAX: Final = 100_000
 
 
-class Arrival(NamedTuple):
+class SimulatedArrival(NamedTuple):
     """One request."""
 
     moment_ns: int
@@ -60,15 +60,15 @@ class Traffic:
         if self.cost_max < 1:
             raise InvalidSetting("cost_max", self.cost_max, "must be at least 1")
 
-    def arrivals(self, *, nodes: int, quota: int, window_ns: int, windows: int, seed: int) -> list[Arrival]:
+    def arrivals(self, *, nodes: int, quota: int, window_ns: int, windows: int, seed: int) -> list[SimulatedArrival]:
         """All requests of so many windows, in order."""
         # A seed of its own, so that the same requests arrive whatever else is drawn.
         random = Random(f"traffic {seed}")
-        shape = _Shape(random, nodes, 2 * self.demand * quota / (self.cost_max + 1), windows)
+        shape = _PatternShape(random, nodes, 2 * self.demand * quota / (self.cost_max + 1), windows)
         choose_key = _chooser(random, _zipf_weights(self.keys))
         names = [f"key-{number}" for number in range(self.keys)]
         drawn = [
-            Arrival(
+            SimulatedArrival(
                 int(moment * window_ns),
                 node,
                 names[choose_key()] if self.keys > 1 else names[0],
@@ -82,7 +82,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _PatternShape:
     """The parameters that a pattern is drawn from; times are in windows."""
 
     random: Random
@@ -110,17 +110,17 @@ class _Shape:
 _Drawn = Iterator[tuple[float, int]]
 
 
-def _spread(weights: Callable[[int], list[float]]) -> Callable[[_Shape], _Drawn]:
+def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], _Drawn]:
     """Steady traffic, of which each node has its share."""
 
-    def pattern(shape: _Shape) -> _Drawn:
+    def pattern(shape: _PatternShape) -> _Drawn:
         choose = _chooser(shape.random, weights(shape.nodes))
         return ((moment, choose()) for moment in shape.moments(shape.windows, shape.per_window))
 
     return pattern
 
 
-def _rotating(shape: _Shape) -> _Drawn:
+def _rotating(shape: _PatternShape) -> _Drawn:
     """One node at a time has nearly everything, and the next is drawn every 1.3 windows."""
     hot = [shape.any_node() for _ in range(int(shape.windows / ROTATION_WINDOWS) + 2)]
     for moment in shape.moments(shape.windows, shape.per_window):
@@ -128,7 +128,7 @@ def _rotating(shape: _Shape) -> _Drawn:
         yield moment, hot[int(moment / ROTATION_WINDOWS)] if is_hot else shape.any_node()
 
 
-def _onoff(shape: _Shape) -> _Drawn:
+def _onoff(shape: _PatternShape) -> _Drawn:
     """Every node is busy for a moment, and idle for a longer one, independent of the others."""
     rate = shape.per_window / shape.nodes * (ON_WINDOWS + OFF_WINDOWS) / ON_WINDOWS
     for node in range(shape.nodes):
@@ -140,7 +140,7 @@ def _onoff(shape: _Shape) -> _Drawn:
             moment = end + shape.random.expovariate(1 / OFF_WINDOWS)
 
 
-def _flash(shape: _Shape) -> _Drawn:
+def _flash(shape: _PatternShape) -> _Drawn:
     """A crowd at the beginning of every window."""
     for window in range(shape.windows):
         for _ in range(shape.count(shape.per_window)):
@@ -148,7 +148,7 @@ def _flash(shape: _Shape) -> _Drawn:
             yield window + shape.random.random() * (FLASH_WINDOWS if crowd else 1.0), shape.any_node()
 
 
-def _surge(shape: _Shape) -> _Drawn:
+def _surge(shape: _PatternShape) -> _Drawn:
     """Calm, and from the middle of the run on ten times as much."""
     begin = shape.windows // 2
     for moment in shape.moments(begin, shape.per_window / SURGE_FACTOR):
@@ -157,7 +157,7 @@ def _surge(shape: _Shape) -> _Drawn:
         yield moment, shape.any_node()
 
 
-def _instant(shape: _Shape, per_window: float, node_of: Callable[[], Callable[[], int]]) -> _Drawn:
+def _instant(shape: _PatternShape, per_window: float, node_of: Callable[[], Callable[[], int]]) -> _Drawn:
     for window in range(shape.windows):
         begin = window + INSTANT_WINDOWS + shape.random.random() * (1 - 3 * INSTANT_WINDOWS)
         choose = node_of()
@@ -165,12 +165,12 @@ def _instant(shape: _Shape, per_window: float, node_of: Callable[[], Callable[[]
             yield begin + shape.random.random() * INSTANT_WINDOWS, choose()
 
 
-def _spray(shape: _Shape) -> _Drawn:
+def _spray(shape: _PatternShape) -> _Drawn:
     """All that a window asks for at one moment on all nodes: the traffic of an adversary that knows the round trip."""
     return _instant(shape, shape.per_window, lambda: shape.any_node)
 
 
-def _spike(shape: _Shape) -> _Drawn:
+def _spike(shape: _PatternShape) -> _Drawn:
     """All that a window asks for at one moment on one node: an honest batch job."""
 
     def node_of() -> Callable[[], int]:
@@ -180,7 +180,7 @@ def _spike(shape: _Shape) -> _Drawn:
     return _instant(shape, shape.per_window, node_of)
 
 
-def _burst(shape: _Shape) -> _Drawn:
+def _burst(shape: _PatternShape) -> _Drawn:
     """Half of it steady, half of it in a twentieth of the window, about its middle, on all nodes."""
     for moment in shape.moments(shape.windows, shape.per_window / 2):
         yield moment, shape.any_node()
@@ -190,7 +190,7 @@ def _burst(shape: _Shape) -> _Drawn:
             yield begin + shape.random.random() * FLASH_WINDOWS, shape.any_node()
 
 
-def _batches(shape: _Shape) -> _Drawn:
+def _batches(shape: _PatternShape) -> _Drawn:
     """Twenty requests at a time, each batch on one node."""
     for moment in shape.moments(shape.windows, shape.per_window / BATCH_REQUESTS):
         node = shape.any_node()
@@ -202,7 +202,7 @@ def _zipf_weights(count: int) -> list[float]:
     return [1 / (rank + 1) for rank in range(count)]
 
 
-PATTERNS: Final[dict[str, Callable[[_Shape], _Drawn]]] = {
+PATTERNS: Final[dict[str, Callable[[_PatternShape], _Drawn]]] = {
     "uniform": _spread(lambda nodes: [1.0] * nodes),
     "zipf": _spread(_zipf_weights),
     "single": _spread(lambda nodes: [1.0] + [0.0] * (nodes - 1)),

@@ -15,7 +15,7 @@ from reconverge.policies import STRICT
 from reconverge.settings import MILLION
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.pattern import SimulatedArrival
 from reconverge.simulation.regions import Regions, wandering
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.world import World
@@ -64,7 +64,7 @@ def figures_of(algorithm: str, load: str, way: str, *, seed: int) -> RunFigures:
         region_ppm=share_ppm,
     )
     random = Random(f"{load} {seed}")
-    arrivals: Sequence[Arrival] = wandering(fleet, WINDOWS, random=random, demand=demand, hottest=hottest)
+    arrivals: Sequence[SimulatedArrival] = wandering(fleet, WINDOWS, random=random, demand=demand, hottest=hottest)
     if not among:
         arrivals = [one._replace(node=one.node // REGIONS * REGIONS) for one in arrivals]
     make_rule = partial(

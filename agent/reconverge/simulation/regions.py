@@ -17,7 +17,7 @@ from reconverge.exchange.regions.bridge import Bridge
 from reconverge.hub.merge_rule import RegionRule, open_merge_rule
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival
+from reconverge.simulation.pattern import SimulatedArrival
 
 CUT, DEAF, KILL, END, LOSE = "cut", "deaf", "kill", "end", "lose"
 """A bridge hears nothing of the wide hub, or of its own; is killed; is asked to end; the wide hub is empty again."""
@@ -33,12 +33,12 @@ Rounds = Generator[Call, Any, None]
 
 def wandering(
     fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None, steady: bool = False
-) -> tuple[Arrival, ...]:
+) -> tuple[SimulatedArrival, ...]:
     """Requests for one key in one region, or several at once, and after a while in others; if `steady`, in all.
 
     In each, `demand` times the quota is asked for in a window; in at most `hottest` of them at a time.
     """
-    window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[Arrival]()
+    window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[SimulatedArrival]()
     per_region = demand * fleet.limit.quota
     while moment_ns < windows * window_ns:
         length_ns = int(window_ns * random.uniform(0.5, 3.0))
@@ -48,7 +48,7 @@ def wandering(
         count = round(per_region * len(hot) * length_ns / window_ns)
         for _ in range(count):
             node = random.choice(range(random.choice(hot), fleet.nodes, fleet.regions))
-            arrivals.append(Arrival(moment_ns + random.randrange(length_ns), node, "key-0", 1))
+            arrivals.append(SimulatedArrival(moment_ns + random.randrange(length_ns), node, "key-0", 1))
         moment_ns += length_ns
     return tuple(sorted(each for each in arrivals if each.moment_ns < windows * window_ns))
 
@@ -67,7 +67,7 @@ class AheadClock(Clock):
         return self._clock.wall_ns() + self._ahead_ns
 
 
-class Span:
+class BridgeSpan:
     """A region's bridge, from its start to its end."""
 
     def __init__(self, bridge: Bridge, region: int) -> None:
@@ -118,7 +118,7 @@ class Regions:
         self.homes = [self._open(AheadClock(clock, offsets[number])) for number in range(regions)]
         self.wide = self._open(clock)
         self._silent_until_ns: dict[tuple[str, int], int] = {}
-        self.spans: list[Span | None] = [None] * regions
+        self.spans: list[BridgeSpan | None] = [None] * regions
         for region in range(regions):
             if bridged:
                 self._start(region)
@@ -167,12 +167,12 @@ class Regions:
             loan_ns=self._loan_ns,
             hold_min_s=self._hold_min_s,
         )
-        span = self.spans[region] = Span(bridge, region)
+        span = self.spans[region] = BridgeSpan(bridge, region)
         self._at(
             self.now_ns + int(self._interval_ns * self._random.random()), lambda: self._go_on(span, self._rounds(span))
         )
 
-    def _rounds(self, span: Span) -> Rounds:
+    def _rounds(self, span: BridgeSpan) -> Rounds:
         """One round of a bridge; after the last one its last words."""
         yield from self._round(span)
         if not span.ending:
@@ -187,7 +187,7 @@ class Regions:
             yield "wide", partial(self.wide.merge, batch)
         span.alive = False
 
-    def _round(self, span: Span) -> Rounds:
+    def _round(self, span: BridgeSpan) -> Rounds:
         bridge, home = span.bridge, self.homes[span.region]
         sent_ns = self.now_ns
         wishes = yield "home", partial(home.tell_wishes, 0)
@@ -207,7 +207,7 @@ class Regions:
             if lent is not None:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
-    def _go_on(self, span: Span, rounds: Rounds, result: object = None) -> None:
+    def _go_on(self, span: BridgeSpan, rounds: Rounds, result: object = None) -> None:
         """Lets a bridge go on up to its next call."""
         if not span.alive:
             return

@@ -29,13 +29,13 @@ from reconverge.limit.limit import (
     Limit,
 )
 from reconverge.policies import Policy
-from reconverge.simulation.judging.first_hits import Opened, fleet_windows
+from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 
 Place = tuple[str, int]
 """A key and one of its windows."""
 
 
-class Decided(NamedTuple):
+class DecidedRequest(NamedTuple):
     """A request, and what a node made of it."""
 
     hub_ns: int
@@ -74,10 +74,10 @@ class CalledFree(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
+class RunHistory:
     """The events of a run."""
 
-    by_quota: list[list[Decided]]
+    by_quota: list[list[DecidedRequest]]
     """Every request, as each quota of the limit counts it."""
     messages: list[int]
     """Batches sent, by window of the first quota."""
@@ -89,12 +89,12 @@ class History:
     """The amounts that the hub has called free of the first, answer by answer."""
 
     @property
-    def decided(self) -> list[Decided]:
+    def decided(self) -> list[DecidedRequest]:
         """Every request, as the first quota counts it."""
         return self.by_quota[0]
 
 
-class Charge(NamedTuple):
+class TrueCharge(NamedTuple):
     """Something that was charged."""
 
     key: str
@@ -106,9 +106,9 @@ class Charge(NamedTuple):
     slice_number: int = 0
 
 
-def charge_of(one: Decided) -> Charge:
+def charge_of(one: DecidedRequest) -> TrueCharge:
     """Returns the charge of an admitted request."""
-    return Charge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
+    return TrueCharge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
 
 
 def number_of(limit: Limit, hub_ns: int) -> int:
@@ -118,8 +118,8 @@ def number_of(limit: Limit, hub_ns: int) -> int:
 
 
 def placed(
-    limit: Limit, decided: list[Decided], hub_windows: Mapping[str, Collection[int]] | None = None
-) -> list[Decided]:
+    limit: Limit, decided: list[DecidedRequest], hub_windows: Mapping[str, Collection[int]] | None = None
+) -> list[DecidedRequest]:
     """The same with the fleet's windows in place of the nodes', if those begin with the first hit.
 
     A bucket has no windows: what is charged to it belongs where the hub's clock is, whatever its node's clock says.
@@ -130,12 +130,12 @@ def placed(
         return [one._replace(epoch=one.hub_ns // limit.window_ns) for one in decided]
     if limit.align != FIRST_HIT:
         return decided
-    opened: defaultdict[str, set[Opened]] = defaultdict(set)
+    opened: defaultdict[str, set[OpenedWindow]] = defaultdict(set)
     for one in decided:
         if one.allowed and one.epoch >= 0:
-            opened[one.key].add(Opened(one.node, one.epoch))
+            opened[one.key].add(OpenedWindow(one.node, one.epoch))
     window_us = limit.window_ns // MICROSECOND_NS
-    began: dict[tuple[str, Opened], int] = {}
+    began: dict[tuple[str, OpenedWindow], int] = {}
     numbers: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for key, of_key in opened.items():
         found = fleet_windows(of_key, window_us, of_hub=None if hub_windows is None else hub_windows.get(key, ()))
@@ -144,8 +144,8 @@ def placed(
         for began_us in sorted(set(found.values())):
             number = numbers[key][began_us] = max(number + 1, began_us // window_us)
 
-    def number_of_one(one: Decided) -> int:
-        began_us = began.get((one.key, Opened(one.node, one.epoch)))
+    def number_of_one(one: DecidedRequest) -> int:
+        began_us = began.get((one.key, OpenedWindow(one.node, one.epoch)))
         if began_us is None:  # refused; in the window that was open then, or else in one that never began
             moment_us = one.hub_ns // MICROSECOND_NS
             starts = list(numbers[one.key])
@@ -158,7 +158,7 @@ def placed(
     return [one._replace(epoch=number_of_one(one)) for one in decided]
 
 
-def first_asked(decided: Iterable[Decided], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
+def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
     """When each key was first asked about, which is when its bucket began.
 
     A request that waited for the hub may have been cancelled, and was not decided: hence `waited_for_ns`.
@@ -170,7 +170,7 @@ def first_asked(decided: Iterable[Decided], waited_for_ns: Mapping[str, int] | N
 
 
 def excess_by_place(
-    limit: Limit, charges: Iterable[Charge], *, settling: bool, born_ns: Mapping[str, int] | None = None
+    limit: Limit, charges: Iterable[TrueCharge], *, settling: bool, born_ns: Mapping[str, int] | None = None
 ) -> dict[Place, int]:
     """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
 
@@ -178,7 +178,7 @@ def excess_by_place(
     unless it is told.
     """
     born_ns = born_ns or {}
-    by_key: defaultdict[str, list[Charge]] = defaultdict(list)
+    by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
     for charge in charges:
         if settling or not charge.settling:
             by_key[charge.key].append(charge)
@@ -195,7 +195,7 @@ def excess_by_place(
     return dict(peaks)
 
 
-def epoch_of(limit: Limit, one: Charge | Decided) -> int:
+def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
     """The window that a charge belongs to: what has dates is put where its date is."""
     if limit.counts_as == SLIDING_LOG:
         return one.hub_ns // limit.window_ns
@@ -204,18 +204,18 @@ def epoch_of(limit: Limit, one: Charge | Decided) -> int:
     return one.epoch
 
 
-def _counted_at(limit: Limit, charge: Charge) -> int:
+def _counted_at(limit: Limit, charge: TrueCharge) -> int:
     """Where in time a charge counts, in whatever its algorithm counts time by."""
     if limit.bucket or limit.counts_as == SLIDING_LOG:
         return charge.hub_ns
     return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
 
 
-def _use_of(limit: Limit) -> Callable[[Limit, list[Charge]], Iterable[float]]:
+def _use_of(limit: Limit) -> Callable[[Limit, list[TrueCharge]], Iterable[float]]:
     return {SLIDING_LOG: _log_use, SLIDING_SLICES: _slices_use}.get(limit.counts_as, _window_use)
 
 
-def _log_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+def _log_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
     """Yields the charges within a window before each charge, together with it."""
     used = oldest = 0
     for charge in charges:
@@ -226,7 +226,7 @@ def _log_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
         yield used
 
 
-def _slices_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+def _slices_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
     """Yields the use after each charge: all of the slices before its own that make up a window with it."""
     slices = limit.slices or 1
     used = oldest = 0
@@ -238,7 +238,7 @@ def _slices_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
         yield used
 
 
-def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
+def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
     """Yields the use after each charge, in windows; of sliding ones the part of the last that is still covered, too."""
     totals: defaultdict[int, int] = defaultdict(int)
     for charge in charges:
@@ -252,7 +252,7 @@ def _window_use(limit: Limit, charges: list[Charge]) -> Iterable[float]:
         yield so_far[charge.epoch] + before * (limit.window_ns - passed_ns) // limit.window_ns
 
 
-def _bucket_use(limit: Limit, charges: list[Charge], born_ns: int) -> Iterable[float]:
+def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterable[float]:
     """How full the bucket is after each charge."""
     level, marked_ns = limit.withheld * limit.window_ns, born_ns
     for charge in charges:
@@ -284,7 +284,7 @@ def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, w
 class Bounds:
     """The declared bound of each window: larger where nodes met a key that was new to them."""
 
-    def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[Decided]) -> None:
+    def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[DecidedRequest]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
         """A policy that only compares merged totals declares no bound."""
@@ -318,7 +318,7 @@ class Bounds:
 def broken_windows(
     limit: Limit,
     policy: Policy,
-    decided: list[Decided],
+    decided: list[DecidedRequest],
     *,
     nodes: int,
     hub_windows: Mapping[str, Collection[int]] | None = None,
@@ -326,7 +326,7 @@ def broken_windows(
 ) -> dict[Place, int]:
     """The windows that exceeded what was declared for them, and by how much cost they exceeded the limit.
 
-    For `hub_windows` and `waited_for_ns` see `History`.
+    For `hub_windows` and `waited_for_ns` see `RunHistory`.
     """
     decided = placed(limit, decided, hub_windows)
     charges = [charge_of(one) for one in decided if one.allowed]
@@ -335,7 +335,7 @@ def broken_windows(
 
 
 def ideal_admissions(
-    limit: Limit, decided: list[Decided], *, settle_after_ns: int, others: Sequence[Limit] = ()
+    limit: Limit, decided: list[DecidedRequest], *, settle_after_ns: int, others: Sequence[Limit] = ()
 ) -> tuple[dict[Place, int], int]:
     """The cost that a central limiter admits of the same requests, by window, and the number of requests.
 
@@ -349,7 +349,7 @@ def ideal_admissions(
     central = limiter.table
     admitted: defaultdict[Place, int] = defaultdict(int)
     count = 0
-    over: list[tuple[int, int, Decided]] = []
+    over: list[tuple[int, int, DecidedRequest]] = []
     for one in sorted(decided, key=lambda each: each.arrived_ns):
         while over and over[0][0] <= one.arrived_ns:
             _settle(clock, central, heapq.heappop(over))
@@ -371,7 +371,7 @@ def ideal_admissions(
     return dict(admitted), count
 
 
-def _settle(clock: ManualClock, central: Table, what: tuple[int, int, Decided]) -> None:
+def _settle(clock: ManualClock, central: Table, what: tuple[int, int, DecidedRequest]) -> None:
     over_ns, _, one = what
     clock.advance_ns(max(0, over_ns - clock.monotonic_ns()))
     central.correct(one.key, one.epoch, one.settle)

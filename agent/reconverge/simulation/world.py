@@ -22,14 +22,14 @@ from reconverge.limit.limit import FIRST_HIT, Limit
 from reconverge.policies import Policy
 from reconverge.settings import LEASE_INTERVALS_MIN
 from reconverge.simulation.asked import LIMIT_NAME, Judged
-from reconverge.simulation.asker import Asker
+from reconverge.simulation.asker import SimulatedAsk
 from reconverge.simulation.changing import limit_at
-from reconverge.simulation.fault import ENDS, Direction, Fault, Kind, kept_down, offset_ns
-from reconverge.simulation.fleet import Fleet, Member, NodeClock
+from reconverge.simulation.fault import ENDS, Direction, Fault, FaultKind, kept_down, offset_ns
+from reconverge.simulation.fleet import Fleet, FleetMember, NodeClock
 from reconverge.simulation.judging.accounts import AccountedKernel, Accounts
 from reconverge.simulation.judging.leases import Leases, UnderWay
-from reconverge.simulation.pattern import Arrival
-from reconverge.simulation.truth import CalledFree, Decided, History, number_of
+from reconverge.simulation.pattern import SimulatedArrival
+from reconverge.simulation.truth import CalledFree, DecidedRequest, RunHistory, number_of
 
 LATENCY_SPREAD: Final = 0.2
 """Every message takes up to so much longer or shorter than half a round trip."""
@@ -66,26 +66,26 @@ class World:
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self._limits = tuple(fleet.quotas.values())
-        self._decided: list[list[Decided]] = [[] for _ in self._limits]
+        self._decided: list[list[DecidedRequest]] = [[] for _ in self._limits]
         self.waited_for_ns: dict[str, int] = {}
         self._called_free: list[CalledFree] = []
-        self.askers: dict[Asker, None] = {}
+        self.askers: dict[SimulatedAsk, None] = {}
         """The requests that wait for an answer."""
         self.chance = Random(f"asks {seed}")
         """Draws which requests ask and which are cancelled; of its own, so that the rest is drawn as without asks."""
         self._accounts = Accounts()
         self._leases = Leases()
-        self.nodes = [Member(index, NodeClock(self, offset_ns(faults, index))) for index in range(fleet.nodes)]
+        self.nodes = [FleetMember(index, NodeClock(self, offset_ns(faults, index))) for index in range(fleet.nodes)]
         for node in self.nodes:
             self._start(node)
         for fault in faults:
-            if fault.kind in (Kind.LOSE_DATA, Kind.JUMP, *ENDS):
+            if fault.kind in (FaultKind.LOSE_DATA, FaultKind.JUMP, *ENDS):
                 self._push(fault.start_ns, FAULT, 0, fault)
         for change in fleet.changes:
             for node in self.nodes:
                 self._push(change.reaches_ns(node.index), CHANGE, node.index, change.limit)
 
-    def run(self, arrivals: Sequence[Arrival], *, until_ns: int) -> History:
+    def run(self, arrivals: Sequence[SimulatedArrival], *, until_ns: int) -> RunHistory:
         """Let all requests arrive, and time pass until `until_ns`."""
         asks = self.fleet.asks
         for number, arrival in enumerate(arrivals):
@@ -94,7 +94,7 @@ class World:
             if not node.serves:
                 continue  # a crashed node is not asked, nor one that stops
             if asks is not None and asks.includes(node.index, self.chance):
-                Asker(self, node, number, arrival).go_on()
+                SimulatedAsk(self, node, number, arrival).go_on()
             else:
                 with suppress(CostExceedsQuota):
                     self.note(number, arrival, node.asked.decide(arrival.key, arrival.cost, arrival.moment_ns))
@@ -103,9 +103,9 @@ class World:
         self.pass_until(until_ns)
         while self.askers:  # each has a moment at which it goes without an answer
             self.pass_until(max(asker.due_ns for asker in self.askers))
-        return History(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
+        return RunHistory(self._decided, self.messages, self._hub_windows, self.waited_for_ns, self._called_free)
 
-    def note(self, number: int, arrival: Arrival, judged: Judged, *, asked: bool = False) -> None:
+    def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
         """Remember what was decided just now about a request."""
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
         for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
@@ -114,10 +114,10 @@ class World:
                 epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
             place = hub_ns, number, key, epoch
             decided.append(
-                Decided(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)
+                DecidedRequest(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)
             )
 
-    def call_at(self, moment_ns: int, asker: Asker) -> None:
+    def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:
         """Makes a request that asks look then whether it is answered."""
         self._push(moment_ns, ASK, asker.node.index, asker)
 
@@ -140,7 +140,7 @@ class World:
                 assert isinstance(what, tuple)
                 self._give_up(node, *what)
             elif action == ASK:
-                assert isinstance(what, Asker)
+                assert isinstance(what, SimulatedAsk)
                 what.look()
                 if node.woken:
                     self._look_at(node)
@@ -150,7 +150,7 @@ class World:
                     node.asked.change(what)
                     self._look_at(node)
             else:
-                assert isinstance(what, Fault | Member)
+                assert isinstance(what, Fault | FleetMember)
                 self._strike(what)
         self.now_ns = max(self.now_ns, moment_ns)
 
@@ -170,7 +170,7 @@ class World:
         alive = [(node.kernel, node.asked.tables) for node in self.nodes if node.alive]
         return self._accounts.miscounted(alive, self.hub.sums())
 
-    def unseen(self, decided: Sequence[Decided]) -> list[str]:
+    def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
         """Describes the charges that the hub does not know of: asks it through the first node that is alive.
 
         To be asked when all nodes have had time to report; takes a round trip and a timeout.
@@ -231,7 +231,7 @@ class World:
             if len(set(views.values())) > 1 or min(views.values()) < used[key, epoch]
         ]
 
-    def _start(self, node: Member) -> None:
+    def _start(self, node: FleetMember) -> None:
         """Start as a process does that no hub knows."""
         fleet = self.fleet
         node.kernel = AccountedKernel(
@@ -261,7 +261,7 @@ class World:
         node.kernel.wake = wake
         self._plan(node, self.now_ns + int(random.random() * fleet.sync_interval_ns))  # not in step with others
 
-    def _speak(self, node: Member) -> None:
+    def _speak(self, node: FleetMember) -> None:
         """Send what the node has to say, if anything."""
         batch = node.syncer.take(self.now_ns)
         if batch is None:
@@ -269,19 +269,19 @@ class World:
             return
         node.batch, node.sent_ns = batch, self.now_ns
         self._count_message()
-        down = self._active(Kind.DOWN) is not None
+        down = self._active(FaultKind.DOWN) is not None
         failed_ns = min(self._latency_ns() * 2, self.fleet.timeout_ns) if down else self.fleet.timeout_ns
         self._push(self.now_ns + failed_ns, GIVEN_UP, node.index, (batch, "refused" if down else "timeout"))
         if down:
             return
         if not self._lost(node, Direction.REQUESTS):
             self._push(self.now_ns + self._latency_ns(), AT_HUB, node.index, batch)
-        repeat = self._active(Kind.REPEAT)
+        repeat = self._active(FaultKind.REPEAT)
         if repeat is not None and self._random.random() < repeat.amount:
             late_ns = int(self._random.random() * REPEATED_WITHIN_NS)
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
-    def _arrive(self, node: Member, batch: Batch) -> None:
+    def _arrive(self, node: FleetMember, batch: Batch) -> None:
         """The hub hears a batch, and answers if it can."""
         try:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
@@ -298,7 +298,7 @@ class World:
         if not self._lost(node, Direction.REPLIES):
             self._push(self.now_ns + self._latency_ns(), ANSWERED, node.index, (batch, answer))
 
-    def _hear(self, node: Member, batch: Batch, answer: Answer) -> None:
+    def _hear(self, node: FleetMember, batch: Batch, answer: Answer) -> None:
         if node.batch is not batch:
             return  # it has given up, or is not the same process any more
         node.batch = None
@@ -307,40 +307,40 @@ class World:
             self._end(node)
         self._look_at(node)
 
-    def _give_up(self, node: Member, batch: Batch, kind: str) -> None:
+    def _give_up(self, node: FleetMember, batch: Batch, kind: str) -> None:
         if node.batch is batch:
             node.batch = None
             node.syncer.failed(kind, now_ns=self.now_ns)
             self._look_at(node)
 
-    def _look_at(self, node: Member) -> None:
+    def _look_at(self, node: FleetMember) -> None:
         """Plans when the node speaks next."""
         node.woken = False
         if node.batch is None and node.alive:
             self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
 
-    def _plan(self, node: Member, due_ns: int) -> None:
+    def _plan(self, node: FleetMember, due_ns: int) -> None:
         node.due_ns = due_ns
         self._push(due_ns, WAKE, node.index, None)
 
-    def _strike(self, what: Fault | Member) -> None:
+    def _strike(self, what: Fault | FleetMember) -> None:
         """Something goes wrong, or a process that has ended is started again."""
-        if isinstance(what, Member):
+        if isinstance(what, FleetMember):
             self._come_back(what)
-        elif what.kind is Kind.LOSE_DATA:
+        elif what.kind is FaultKind.LOSE_DATA:
             self.hub.lose_data()
-        elif what.kind is Kind.JUMP:
+        elif what.kind is FaultKind.JUMP:
             for index in what.nodes:
                 self.nodes[index].clock.ahead_ns += round(what.amount * SECOND_NS)
         else:
             for node in (self.nodes[index] for index in what.nodes):
-                if what.kind is Kind.STOP:
+                if what.kind is FaultKind.STOP:
                     self._stop(node)
                 else:
                     self._end(node)
                 self._push(what.end_ns, FAULT, 0, node)
 
-    def _stop(self, node: Member) -> None:
+    def _stop(self, node: FleetMember) -> None:
         """Lets a node say its last words; where nothing gets through, it is killed when it should be back."""
         if node.serves:
             node.stopping = True
@@ -349,13 +349,13 @@ class World:
             node.syncer.leave(self.now_ns)
             self._look_at(node)
 
-    def _end(self, node: Member) -> None:
+    def _end(self, node: FleetMember) -> None:
         if node.alive:
             node.alive = False
             self._accounts.note_ended(node.kernel, node.asked.tables)
             node.batch = None
 
-    def _come_back(self, node: Member) -> None:
+    def _come_back(self, node: FleetMember) -> None:
         """Start another process in the place of one that has ended, or that has not got its last words through."""
         if not kept_down(self._faults, node.index, self.now_ns):
             if node.stopping:
@@ -363,24 +363,28 @@ class World:
             if not node.alive:
                 self._start(node)
 
-    def _active(self, kind: Kind) -> Fault | None:
+    def _active(self, kind: FaultKind) -> Fault | None:
         for fault in self._faults:
             if fault.kind is kind and fault.active(self.now_ns):
                 return fault
         return None
 
-    def _lost(self, node: Member, direction: Direction) -> bool:
+    def _lost(self, node: FleetMember, direction: Direction) -> bool:
         for fault in self._faults:
             if not fault.active(self.now_ns):
                 continue
-            if fault.kind is Kind.CUT and node.index in fault.nodes and fault.direction in (Direction.BOTH, direction):
+            if (
+                fault.kind is FaultKind.CUT
+                and node.index in fault.nodes
+                and fault.direction in (Direction.BOTH, direction)
+            ):
                 return True
-            if fault.kind is Kind.LOSS and self._random.random() < fault.amount:
+            if fault.kind is FaultKind.LOSS and self._random.random() < fault.amount:
                 return True
         return False
 
     def _latency_ns(self) -> int:
-        slow = self._active(Kind.SLOW)
+        slow = self._active(FaultKind.SLOW)
         factor = slow.amount if slow is not None else 1.0
         spread = 1 - LATENCY_SPREAD + 2 * LATENCY_SPREAD * self._random.random()
         return max(1, int(self.fleet.round_trip_ns / 2 * factor * spread))

@@ -126,7 +126,7 @@ class UsageReports:
         """When something was counted in a period last, by the clock that does not jump."""
         self._open = OpenPeriods()
         self._done: dict[str, int] = {}
-        self._shards = [_Shard() for _ in range(self._shards_count)]
+        self._shards = [_ShardReports() for _ in range(self._shards_count)]
 
     @property
     def untold(self) -> int:
@@ -318,7 +318,7 @@ class UsageReports:
                 " restored from an image of its memory; going on under a new account"
             )
 
-    def _note_told(self, state: _Shard, row: UsageRow) -> None:
+    def _note_told(self, state: _ShardReports, row: UsageRow) -> None:
         kept = self._rows.get(row.period, {}).get(row.key)
         if kept is None:
             return
@@ -376,7 +376,7 @@ class UsageReports:
         return shard_of(key.identity, self._shards_count)
 
 
-class _Shard:
+class _ShardReports:
     """The reports to one shard of the hub."""
 
     def __init__(self) -> None:

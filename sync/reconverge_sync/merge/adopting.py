@@ -18,10 +18,10 @@
 from __future__ import annotations
 
 from reconverge.hub.adopting import Adoption, HubData
-from reconverge_sync.merge.rule import ADOPTED_US, SPEAK_UP_US, Shard
+from reconverge_sync.merge.rule import ADOPTED_US, SPEAK_UP_US, LedgerShard
 
 
-def data_of(shard: Shard, hub_us: int) -> HubData:
+def data_of(shard: LedgerShard, hub_us: int) -> HubData:
     """Describes the data of a shard to an operator."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     waits = shard.born_us not in (0, ADOPTED_US)
@@ -51,7 +51,7 @@ def refusal(data: HubData, incarnation: str) -> str:
     return ""
 
 
-def adopt(shard: Shard, incarnation: str, hub_us: int) -> Adoption:
+def adopt(shard: LedgerShard, incarnation: str, hub_us: int) -> Adoption:
     """Ends a shard's wait, if its data have that incarnation."""
     problem = refusal(data_of(shard, hub_us), incarnation)
     if problem:

@@ -41,7 +41,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 #
 # A charge that its node has yet to report counts as a voucher, which does not drain; so what is at the hub may drain by
 # the part of the rate that would go with vouchers, too: by all that does not go with lines. That changes with lines,
-# so it is reckoned at every merge (`Cell.drain_pool`), whether the key is kept at the hub or not.
+# so it is reckoned at every merge (`LedgerCell.drain_pool`), whether the key is kept at the hub or not.
 #
 # A node may stop to float, or start, with any answer; its report says which it does (`CellReport.floats`), and what
 # it had in its bucket moves with the answer. If that is lost, it is counted at both sides until it has drained. Of a
@@ -51,7 +51,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 #
 # Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. A request
 # counts as what is asked for costs: 1000 an hour are five requests of cost 200, and lines of what is left would lie on
-# each node, too small for any of them. The cost is a mean (`Cell.unit`), so that one dear request does not have a
+# each node, too small for any of them. The cost is a mean (`LedgerCell.unit`), so that one dear request does not have a
 # thousand cheap ones ask; and the hub keeps it, since most reports come while nothing waits. Of other
 # keys the last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about
 # all that the limit admits costs no more than a few exchanges would. A key that was not asked about in the window
@@ -65,7 +65,7 @@ from math import ceil, floor
 from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import raise_base
-from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Floating, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
 
 SMALL = 8
 """A capacity of fewer requests than this for each node is kept at the hub;"""
@@ -85,7 +85,7 @@ CHEAP = 3
 """More asks than this for each node and interval cost too much more than the exchanges that they replace."""
 
 
-def nodes_of(cell: Cell, live: int, sequence: int) -> int:
+def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
     """How many nodes may be asked about a key; one of them reports, and is not in the sums.
 
     A node that is new, as its batch has a low number, is not taken to be alone: others may be about to join.
@@ -94,20 +94,20 @@ def nodes_of(cell: Cell, live: int, sequence: int) -> int:
     return known if sequence > JOINING else max(known, 2)
 
 
-def note_cost(cell: Cell, report: CellReport) -> None:
+def note_cost(cell: LedgerCell, report: CellReport) -> None:
     """Learn what a request costs, from one that waits."""
     cost = min(report.ask, report.waiting)
     if cost > 0:
         cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
 
 
-def is_small(cell: Cell, nodes: int) -> bool:
+def is_small(cell: LedgerCell, nodes: int) -> bool:
     """Whether no node needs a line of a key to begin a window with: it has too few requests for that."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
 def stays_at_hub(
-    cell: Cell, nodes: int, entry: Entry, report: CellReport, rule: Rule, hub_us: int, pace_us: int
+    cell: LedgerCell, nodes: int, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, pace_us: int
 ) -> bool:
     """Whether the free part of a key stays at the hub, as far as a node is concerned that has asked about it."""
     if not report.asks or nodes < 2 or not rule.bounded:
@@ -124,7 +124,7 @@ def stays_at_hub(
 
 
 @dataclass(slots=True)
-class Asked:
+class HubAsk:
     """A node's ask for a key that is kept at the hub, and its grant."""
 
     report: CellReport
@@ -136,7 +136,7 @@ class Asked:
     holds: int = 0
     """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
 
-    def move_in(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, fill: Fill) -> None:
+    def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
         """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
 
         Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, or
@@ -149,7 +149,7 @@ class Asked:
         if not rule.slots and (not rule.bucket or cell.lines_of_nodes == 0):
             entry.ask = 0
 
-    def needs_all(self, cell: Cell, entry: Entry, rule: Rule, hub_us: int, lent: int) -> bool:
+    def needs_all(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, lent: int) -> bool:
         """Whether all entries have to be looked at to know what there is: lines leave too little, and use does not."""
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
@@ -160,7 +160,7 @@ class Asked:
         return capacity - cell.used(rule, hub_us) - used >= 1
 
     def grant(
-        self, cell: Cell, node: str, entry: Entry, rule: Rule, hub_us: int, lent: int, *, small_lines: bool
+        self, cell: LedgerCell, node: str, entry: Entry, rule: LimitRule, hub_us: int, lent: int, *, small_lines: bool
     ) -> None:
         """Grant what waits, as far as there is room; the entry is not in the sums meanwhile."""
         report = self.report
@@ -187,7 +187,7 @@ class Asked:
         entry.line = max(entry.line, ceil(used)) + self.granted
         entry.debt = 0
 
-    def told(self, answer: CellAnswer, entry: Entry, rule: Rule) -> CellAnswer:
+    def told(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
         """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         line = answer.line

@@ -13,7 +13,7 @@ from reconverge.hub.board import SNAPSHOTS_MAX, check_snapshot
 SECOND_US: Final = 1_000_000
 
 
-class Kept(NamedTuple):
+class KeptSnapshot(NamedTuple):
     """A snapshot, and until when it is kept, by the hub's clock."""
 
     payload: bytes
@@ -25,7 +25,7 @@ class Board:
     """The snapshots that a hub keeps, and until when a console is open. See `reconverge.hub.SnapshotBoard`."""
 
     _until_us: int = 0
-    _kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
+    _kept: dict[str, KeptSnapshot] = field(default_factory=dict[str, KeptSnapshot])
 
     def watch(self, keep_s: float, hub_us: int) -> None:
         self._until_us = max(self._until_us, hub_us + round(keep_s * SECOND_US))
@@ -42,7 +42,7 @@ class Board:
             self._kept = {each: kept for each, kept in self._kept.items() if kept.until_us > hub_us}
             if len(self._kept) >= SNAPSHOTS_MAX:
                 return False
-        self._kept[name] = Kept(payload, hub_us + round(keep_s * SECOND_US))
+        self._kept[name] = KeptSnapshot(payload, hub_us + round(keep_s * SECOND_US))
         return True
 
     def snapshots(self, hub_us: int) -> dict[str, bytes]:

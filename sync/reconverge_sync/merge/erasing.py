@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconverge.hub.erasing import KEPT_S, ORDERS_MAX, Erased, Erasure, Erasures, names_in
-from reconverge_sync.merge.ledger import DEPARTED, Cell
+from reconverge_sync.merge.ledger import DEPARTED, LedgerCell
 from reconverge_sync.merge.loans import Identity
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 
 KEPT_US: Final = round(KEPT_S * 1_000_000)
 
@@ -42,7 +42,7 @@ class Orders:
         return Erasures(hub_us, orders)
 
 
-def drop_keys(shard: Shard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
+def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
     """Drop those of these cells that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
     for identity in identities:
@@ -58,14 +58,14 @@ def drop_keys(shard: Shard, identities: Iterable[Identity], hub_us: int) -> tupl
     return dropped, kept
 
 
-def erase_keys(shard: Shard, names: Sequence[str], hub_us: int) -> Erased:
+def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
     """Drop in one step all cells whose keys name any of these."""
     wanted = set(names)
     found = [each for each in shard.cells if wanted.intersection(names_in(each[3]))]
     return Erased(0, *drop_keys(shard, found, hub_us), 0)
 
 
-def _is_held(shard: Shard, cell: Cell, hub_us: int) -> bool:
+def _is_held(shard: LedgerShard, cell: LedgerCell, hub_us: int) -> bool:
     """Whether a node whose lease runs has an entry in it."""
     for name, entry in cell.entries.items():
         record = shard.nodes.get(name)

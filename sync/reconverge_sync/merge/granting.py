@@ -20,9 +20,10 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 #
 # Asks are whole. What a node had to refuse because it did not fit into its line is its ask. Two nodes that ask for 10
 # and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
-# what comes free meanwhile is saved up for it (`Cell.first`, `Cell.reserved`), and nothing of that is granted to
-# others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may be less than
-# a request: it is met all the same, or nodes that wait would share what is free for ever, each too little of it.
+# what comes free meanwhile is saved up for it (`LedgerCell.first`, `LedgerCell.reserved`), and nothing of that is
+# granted to others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may
+# be less than a request: it is met all the same, or nodes that wait would share what is free for ever, each too little
+# of it.
 #
 # The overdraft is what the fleet may use beyond the capacity. What departed nodes have used beyond that counts as
 # overdraft that is granted.
@@ -40,14 +41,22 @@ from math import ceil, floor
 
 from reconverge.hub.headroom import headroom_max, overdraft_max, slack_kept
 from reconverge.hub.report import CellReport
-from reconverge_sync.merge.ledger import Cell, Entry, Rule
+from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
 TAKEN_AT_ONCE = 0.9
 """How much of the free part one node may take beyond its need: the next node to come shall find something."""
 
 
 def grant(
-    cell: Cell, node: str, entry: Entry, report: CellReport, rule: Rule, hub_us: int, lent: int, *, small_lines: bool
+    cell: LedgerCell,
+    node: str,
+    entry: Entry,
+    report: CellReport,
+    rule: LimitRule,
+    hub_us: int,
+    lent: int,
+    *,
+    small_lines: bool,
 ) -> None:
     """Raise the node's lines towards its share, never beyond the free part; its entry is not in the sums meanwhile.
 
@@ -92,7 +101,7 @@ def grant(
         entry.overdraft += max(0, min(part - entry.overdraft, free))
 
 
-def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, small_lines: bool) -> None:
+def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_lines: bool) -> None:
     """Raise the line with which the next window begins towards the node's share of the capacity."""
     own = cell.capacity
     need = entry.need_milli / 1000
@@ -107,7 +116,7 @@ def raise_base(cell: Cell, entry: Entry, report: CellReport, rule: Rule, *, smal
         entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
 
 
-def _raise(cell: Cell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
+def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
     """How much to raise the line by; a cost asked for at once is met whole or not at all, the oldest ask first."""
     head = entry.line - used
     wanted = ceil(target - head)

@@ -7,10 +7,10 @@ from math import ceil
 from reconverge.hub.report import CellReport
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.bounds import Fill
-from reconverge_sync.merge.ledger import Cell, Entry, Rule
+from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
 
-def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> CellReport:
+def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: int) -> CellReport:
     """Follow a node that has reset the key, unless that is impossibly far ahead; returns its report as of then."""
     if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
         return report._replace(reset_us=cell.reset_us)
@@ -19,7 +19,7 @@ def follow_reset(cell: Cell, report: CellReport, rule: Rule, hub_us: int) -> Cel
     return report
 
 
-def within_fill(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> tuple[CellReport, Fill]:
+def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> tuple[CellReport, Fill]:
     """Cuts a report down, in its bucket, to where more would have no effect; returns the bound on that, too.
 
     `entry` is what the node said before. Of other limits than buckets there is nothing to cut down.
@@ -32,7 +32,7 @@ def within_fill(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> tup
     return report._replace(previous=min(report.previous, fill.beside(there_milli) - there_milli)), fill
 
 
-def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
+def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
     """Follow a node that has given lines back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
         entry.line = min(report.line, entry.line)
@@ -41,7 +41,7 @@ def lower(cell: Cell, entry: Entry, report: CellReport, rule: Rule) -> None:
     entry.overdraft = min(report.overdraft, entry.overdraft)
 
 
-def take_counts(cell: Cell, entry: Entry, report: CellReport, rule: Rule, hub_us: int, fill: Fill) -> None:
+def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:
     """Replace the node's former report by this one."""
     same_epoch = report.epoch == cell.epoch
     # A report from before the last reset: its counts are forgotten, its lines and its need are not.

@@ -7,19 +7,20 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # Theory of operation.
 #
 # A merge reads one entry and writes one entry: it takes the entry out of the sums, changes it, and adds it again
-# (`Cell.count`). Every field of an entry that `count` adds up must therefore be changed only between the two, or while
-# all sums are cleared and counted anew.
+# (`LedgerCell.count`). Every field of an entry that `count` adds up must therefore be changed only between the two, or
+# while all sums are cleared and counted anew.
 #
-# Use fades with time, without any report. In a sliding window the sums stay as they are, and `Cell.used` is asked for a
-# moment. A bucket is as full as its nodes last said. What only a look at each entry can tell, such as the end of a date
-# or of a lease, waits for the next scan; until then too much counts as used, and never too little.
+# Use fades with time, without any report. In a sliding window the sums stay as they are, and `LedgerCell.used` is asked
+# for a moment. A bucket is as full as its nodes last said. What only a look at each entry can tell, such as the end of
+# a date or of a lease, waits for the next scan; until then too much counts as used, and never too little.
 #
 # Departed nodes are one entry. When a node's lease is over, its entry is turned into what it may have used by then and
 # is folded into DEPARTED; so a cell keeps one entry for all nodes that ever left. What they used goes on fading by the
 # limit's own rule:
 #
 # - a window forgets it or lets it fade, as it does any count;
-# - a bucket drains by all of the rate that goes with no node's line: it is the hub's own bucket (`Cell.drain_pool`);
+# - a bucket drains by all of the rate that goes with no node's line: it is the hub's own bucket
+#   (`LedgerCell.drain_pool`);
 # - use with dates is kept in two generations, `current` and `previous`, each with the latest end of its members. A new
 #   departure joins `current`; `previous` is never prolonged. With one generation, nodes that leave now and then would
 #   prolong the use of all that left before, again and again.
@@ -27,13 +28,13 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its line and
 # by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket drains by the
 # rest. So what departs has drained by its line until it departs, and not by its debt: the hub's bucket has had that
-# part. What the hub's bucket did not need since the last merge (`Cell.spare_milli`) is unused, and drains what departs
-# from the moment on at which its node could charge nothing any more: its vouchers drain by nothing else. Two nodes of
-# one limit may declare different bursts; what drains is then reckoned by the smaller part of each.
+# part. What the hub's bucket did not need since the last merge (`LedgerCell.spare_milli`) is unused, and drains what
+# departs from the moment on at which its node could charge nothing any more: its vouchers drain by nothing else. Two
+# nodes of one limit may declare different bursts; what drains is then reckoned by the smaller part of each.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
-# as use does (`Cell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the hub
-# remembers such keys for REMEMBERED_US.
+# as use does (`LedgerCell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the
+# hub remembers such keys for REMEMBERED_US.
 #
 # Slots, of a limit on what is in progress, are counted as a fixed window is that never ends: a node's `current` is what
 # it has in progress, and each report replaces it. Only a departure differs: the hub counts nothing of what a node whose
@@ -43,9 +44,9 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # without a line, as a debt.
 #
 # What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
-# ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `Cell.answer` tells each node
-# of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference would be
-# granted to another node while the first still uses it.
+# ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `LedgerCell.answer` tells
+# each node of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference
+# would be granted to another node while the first still uses it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ REMEMBERED_US = 7 * 24 * 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LimitRule:
     """The facts of a limit that the merge rule needs."""
 
     window_us: int
@@ -110,7 +111,7 @@ class Rule:
     """Whether work in progress counts, and no window ends."""
 
     @classmethod
-    def of(cls, limit: LimitReport) -> Rule:
+    def of(cls, limit: LimitReport) -> LimitRule:
         """The rule for a limit as a node declares it."""
         return cls(
             limit.window_us,
@@ -244,7 +245,7 @@ class Entry:
     vouchers: int = 0
     """How much of its line was granted to requests that had asked; see `floats`."""
 
-    def floats(self, rule: Rule) -> bool:
+    def floats(self, rule: LimitRule) -> bool:
         """Whether the node's right is what it has used, as that fades, and its vouchers.
 
         A node of a sliding window that holds nothing, or nothing but vouchers, admits nothing with what fades. So its
@@ -252,14 +253,14 @@ class Entry:
         """
         return rule.sliding and (self.line == 0 or self.vouchers > 0)
 
-    def follow_use(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+    def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
         """Give back what has faded of a line that floats, and of a debt. For sliding windows."""
         used = ceil(self.used(rule, cell, hub_us))
         if self.vouchers > 0:
             self.line = min(self.line, used + self.vouchers)
         self.debt = min(self.debt, max(0, used - self.line))
 
-    def catch_up(self, rule: Rule, cell: Cell) -> None:
+    def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
         """Follow the cell into its window, and past its last reset."""
         steps = cell.epoch - self.epoch
         if steps != 0:
@@ -279,7 +280,7 @@ class Entry:
                 self.current = 0
             self.reset_us = cell.reset_us
 
-    def used(self, rule: Rule, cell: Cell, hub_us: int) -> float:
+    def used(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
         """Returns the use that this entry still counts for."""
         if rule.fixed:
             return self.current
@@ -289,14 +290,14 @@ class Entry:
             return self.current + self.previous
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
-    def expire(self, rule: Rule, hub_us: int) -> None:
+    def expire(self, rule: LimitRule, hub_us: int) -> None:
         """Let go of what has dates and does not count any more, by what its node said last."""
         if rule.dated and hub_us >= self.current_until_us:
             self.current = self.debt = 0
         if rule.dated and hub_us >= self.previous_until_us:
             self.previous = 0
 
-    def depart(self, rule: Rule, cell: Cell, hub_us: int, idle_us: int) -> None:
+    def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
         """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts.
 
         Of a window it counts no more when no charge of that moment does, however late the hub looks.
@@ -321,7 +322,7 @@ class Entry:
             self.line = max(used, held)
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
-    def fold(self, other: Entry, rule: Rule) -> None:
+    def fold(self, other: Entry, rule: LimitRule) -> None:
         """Take over the counts of a departed node."""
         self.current += 0 if rule.bucket else other.current
         self.previous += other.previous
@@ -330,10 +331,10 @@ class Entry:
         self.current_until_us = max(self.current_until_us, other.current_until_us)
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
-    def fade(self, rule: Rule, cell: Cell, hub_us: int) -> None:
+    def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
         if rule.bucket:
-            self.line = ceil(self.previous / 1000)  # it has drained when the merge began, by `Cell.drain_pool`
+            self.line = ceil(self.previous / 1000)  # it has drained when the merge began, by `LedgerCell.drain_pool`
         elif rule.dated:
             if self.previous == 0:
                 # So that what departs from now on does not make it count for longer, again and again.
@@ -343,7 +344,7 @@ class Entry:
         elif not rule.fixed:
             self.line = ceil(self.used(rule, cell, hub_us))
 
-    def empty(self, rule: Rule) -> bool:
+    def empty(self, rule: LimitRule) -> bool:
         """Whether this entry tells no more than that of an unknown node."""
         lines = self.line or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
@@ -351,7 +352,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Cell:
+class LedgerCell:
     """All entries for one key of one limit, with their sums."""
 
     epoch: int
@@ -398,7 +399,7 @@ class Cell:
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
-    def forgettable(self, rule: Rule, hub_us: int) -> bool:
+    def forgettable(self, rule: LimitRule, hub_us: int) -> bool:
         """Whether nothing would be lost with the cell: nothing in it is held, used or needed.
 
         Whether another node has an entry in it is asked separately, because all of them have to be read for that.
@@ -414,12 +415,12 @@ class Cell:
             return False
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
-    def go_to(self, rule: Rule, epoch: int) -> None:
+    def go_to(self, rule: LimitRule, epoch: int) -> None:
         """Follow the hub into its window; a report from the window before is no reason to go back."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
-    def roll(self, rule: Rule, epoch: int) -> None:
+    def roll(self, rule: LimitRule, epoch: int) -> None:
         """Open another window: fixed ones start from their bases, sliding ones turn current into previous."""
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
@@ -438,11 +439,11 @@ class Cell:
             self.current = 0
         self.epoch = epoch
 
-    def resting(self, rule: Rule) -> bool:
+    def resting(self, rule: LimitRule) -> bool:
         """Whether no window is open: nothing counts, and all start the next one from their bases."""
         return rule.first_hit and self.epoch < 0
 
-    def has_fading(self, rule: Rule) -> bool:
+    def has_fading(self, rule: LimitRule) -> bool:
         """Whether there is use of departed nodes that only a scan lets go of; a bucket drains at each merge."""
         return DEPARTED in self.entries and not rule.bucket
 
@@ -452,7 +453,7 @@ class Cell:
         pool = self.entries.get(DEPARTED)
         return self.lines - (0 if pool is None else pool.line) - max(0, self.vouchers)
 
-    def drain_pool(self, rule: Rule, hub_us: int) -> None:
+    def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
         """Let the hub's own bucket drain, by what has been no node's line since the last merge.
 
         Called before anything of the cell changes. The rule is that of the report at hand, which may be of a smaller
@@ -469,7 +470,7 @@ class Cell:
         self.carry_milli = drained - floor(drained)
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
 
-    def drain_by_spare(self, entry: Entry, rule: Rule, hub_us: int, since_us: int) -> None:
+    def drain_by_spare(self, entry: Entry, rule: LimitRule, hub_us: int, since_us: int) -> None:
         """Let an entry of a bucket that has departed drain by what is unused since its node could charge nothing."""
         if not rule.bucket:
             return
@@ -485,7 +486,7 @@ class Cell:
         pool = self.entries.get(DEPARTED)
         return 0 if pool is None else pool.previous
 
-    def pour(self, rule: Rule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
+    def pour(self, rule: LimitRule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
         """Pour so much into the hub's own bucket, in thousandths; or take it out, as far as there is something.
 
         It is as full as `least` then in any case, and no fuller than `fill` allows.
@@ -497,7 +498,7 @@ class Cell:
             self._take_pool(pool, rule)
         self._fill_pool(pool, min(max(pool.previous + milli, least), fill.beside(pool.previous)), hub_us)
 
-    def _take_pool(self, pool: Entry, rule: Rule) -> None:
+    def _take_pool(self, pool: Entry, rule: LimitRule) -> None:
         """Take the hub's own bucket out of the sums, to change it."""
         pool.catch_up(rule, self)
         self.count(pool, -1)
@@ -521,7 +522,7 @@ class Cell:
         self.fill_milli = 1000.0 * amount
         self.count(entry)
 
-    def forget(self, rule: Rule, reset_us: int) -> None:
+    def forget(self, rule: LimitRule, reset_us: int) -> None:
         """Start to count from zero; the lines stay where they are."""
         self.reset_us = reset_us
         self.previous = self.debts = 0
@@ -530,7 +531,7 @@ class Cell:
         if not rule.bucket:
             self.current = 0
 
-    def used(self, rule: Rule, hub_us: int) -> float:
+    def used(self, rule: LimitRule, hub_us: int) -> float:
         """Returns the use that all entries together still count for."""
         if rule.fixed:
             return self.current
@@ -559,7 +560,7 @@ class Cell:
         self.active += sign if entry.need_milli > 0 else 0
         self.vouchers += sign * entry.vouchers
 
-    def answer(self, rule: Rule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
+    def answer(self, rule: LimitRule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
         """Makes the answer to the node whose entry this is.
 
         What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
@@ -606,7 +607,7 @@ class Floating:
         self.previous += entry.previous
         self.vouchers += entry.vouchers
 
-    def rights(self, rule: Rule, cell: Cell, hub_us: int) -> float:
+    def rights(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
         """Returns the most that their nodes may have in use."""
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
@@ -616,7 +617,7 @@ def _within(amount: int, total: int, room: int) -> int:
     return max(0, amount - max(0, total - room))
 
 
-def _faded(amount: int, rule: Rule, cell: Cell, hub_us: int) -> float:
+def _faded(amount: int, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
     """Returns the rest of the window before, after the part of this window that has passed."""
     passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
     return float(amount) * (rule.window_us - passed_us) / rule.window_us

@@ -20,7 +20,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from reconverge.hub.report import Lent, Loan, Status, Wish
-from reconverge_sync.merge.ledger import Cell, Rule
+from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 
 WISHES_MAX: Final = 1000
 """So many cells of a shard can be lent something at a time; what others lack, they do without."""
@@ -55,7 +55,7 @@ class Lending:
         known = self.credits.get(identity)
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
-    def look(self, identity: Identity, cell: Cell, rule: Rule, pace_us: int, hub_us: int) -> None:
+    def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
         """Put a cell on the list that needs more than its region has by itself, or was lent some; or take it off."""
         # Windows that begin with a hit are each region's own; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
@@ -91,7 +91,7 @@ class Lending:
 
     def lend(
         self,
-        cells: Mapping[Identity, Cell],
+        cells: Mapping[Identity, LedgerCell],
         incarnation: str,
         lender: str,
         sequence: int,
@@ -136,7 +136,7 @@ class Lending:
         self.names.pop(_name(identity), None)
 
 
-def carrying_milli(rule: Rule, demand_milli: int) -> float:
+def carrying_milli(rule: LimitRule, demand_milli: int) -> float:
     """The part of the capacity that goes with such a demand when it lasts, in thousandths."""
     return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
 

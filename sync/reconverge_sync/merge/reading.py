@@ -7,7 +7,8 @@
 # window and counts all entries anew, as a merge does, and throws the copy away. So a reading is what the next node
 # would be told, and there is no second rule of what counts.
 #
-# A hub that stores cells elsewhere makes a `Shard` of what it has read and reads that, so this needs no twin in Lua.
+# A hub that stores cells elsewhere makes a `LedgerShard` of what it has read and reads that, so this needs no twin in
+# Lua.
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,9 +19,9 @@ from typing import Final
 from reconverge.errors import HubUnavailable
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading, KeyReadings
 from reconverge.hub.report import Batch, CellReport, LimitReport, cells_of
-from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Entry, LedgerCell, LimitRule
 from reconverge_sync.merge.loans import Identity
-from reconverge_sync.merge.rule import Shard, learning_us
+from reconverge_sync.merge.rule import LedgerShard, learning_us
 from reconverge_sync.merge.windows import place_epoch
 
 READER: Final = "?"
@@ -39,20 +40,20 @@ def check_questions(questions: Sequence[KeyQuestion]) -> None:
         raise HubUnavailable("protocol", f"at most {READ_MAX} keys are read at a time", applied=False)
 
 
-def read_keys(shard: Shard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
+def read_keys(shard: LedgerShard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
     """Reads keys of a shard, in the order of the questions."""
     check_questions(questions)
     readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
     return KeyReadings(hub_us, shard.incarnation, readings)
 
 
-def _read_key(shard: Shard, limit: LimitReport, key: str, hub_us: int) -> KeyReading:
-    rule, identity = Rule.of(limit), identity_of(limit, key)
+def _read_key(shard: LedgerShard, limit: LimitReport, key: str, hub_us: int) -> KeyReading:
+    rule, identity = LimitRule.of(limit), identity_of(limit, key)
     known = shard.cells.get(identity)
     known = None if known is None or hub_us > known.expires_us else known
     epoch = place_epoch(limit, rule, _nothing_said(limit, key), None if known is None else known.epoch, hub_us)
     if known is None:
-        cell = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
+        cell = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:
             cell.withhold(rule.withheld, hub_us)
     else:
@@ -71,10 +72,10 @@ def _read_key(shard: Shard, limit: LimitReport, key: str, hub_us: int) -> KeyRea
 def _nothing_said(limit: LimitReport, key: str) -> CellReport:
     """Makes the report of a node about a key that it does not know."""
     nothing = CellReport(0, key, *(0 for _ in CellReport._fields[2:]))
-    return nothing._replace(epoch=-1 if Rule.of(limit).first_hit else 0)
+    return nothing._replace(epoch=-1 if LimitRule.of(limit).first_hit else 0)
 
 
-def _batch_of_reader(shard: Shard, limit: LimitReport, hub_us: int) -> Batch:
+def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Batch:
     """The batch that the rule takes a scan for: by the slowest of the live nodes."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     return Batch(
@@ -91,7 +92,7 @@ def _batch_of_reader(shard: Shard, limit: LimitReport, hub_us: int) -> Batch:
     )
 
 
-def _reading(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
+def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
     """Reads a cell that has been brought to this moment."""
     capacity = cell.capacity + lent
     nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
@@ -107,7 +108,7 @@ def _reading(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, lent: i
     )
 
 
-def _used(cell: Cell, rule: Rule, hub_us: int) -> float:
+def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
     """Returns the use; of a bucket, for which nodes report their levels of then, the level that all fill."""
     if not rule.bucket:
         return cell.used(rule, hub_us)
@@ -115,7 +116,7 @@ def _used(cell: Cell, rule: Rule, hub_us: int) -> float:
     return max(0.0, cell.fill_milli - passed_us * rule.quota * 1000 / rule.window_us) / 1000
 
 
-def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
+def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int:
     """Returns the rest of a node's line."""
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
@@ -124,7 +125,7 @@ def _unused(entry: Entry, cell: Cell, rule: Rule, hub_us: int) -> int:
     return max(0, entry.line - floor(used))
 
 
-def _free_us(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
+def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
     """When no more than `room` is in use, if nothing more is charged; see `KeyReading.free_us`."""
     if rule.slots:
         return hub_us  # whenever one is given back
@@ -140,7 +141,7 @@ def _free_us(cell: Cell, rule: Rule, limit: LimitReport, hub_us: int, *, room: i
     return _expired_us(cell, hub_us, room) if rule.dated else _faded_us(cell, rule, room)
 
 
-def _expired_us(cell: Cell, hub_us: int, room: int) -> int:
+def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
     """When so much has expired of what has dates, at the latest."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
@@ -152,7 +153,7 @@ def _expired_us(cell: Cell, hub_us: int, room: int) -> int:
     return hub_us
 
 
-def _faded_us(cell: Cell, rule: Rule, room: int) -> int:
+def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
     """When so much has faded of a sliding window: in this window, or else in the next, in which `current` fades."""
     opens_us = cell.epoch * rule.window_us
     if cell.current <= room and cell.previous > 0:
@@ -161,7 +162,7 @@ def _faded_us(cell: Cell, rule: Rule, room: int) -> int:
     return opens_us + rule.window_us + fading_us
 
 
-def _learns_until_us(shard: Shard, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> int:
+def _learns_until_us(shard: LedgerShard, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> int:
     """Until when nothing of the cell is granted; 0 if that is over."""
     until_us = cell.learn_until_us
     if shard.lost or (shard.born_us > 0 and rule.strict):

@@ -74,11 +74,11 @@ from reconverge.hub.report import (
     cells_of,
 )
 from reconverge_sync.merge import bounds
-from reconverge_sync.merge.asking import Asked, is_small, nodes_of, note_cost, stays_at_hub
+from reconverge_sync.merge.asking import HubAsk, is_small, nodes_of, note_cost, stays_at_hub
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
-from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, Floating, NodeRecord, Rule
+from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, Floating, LedgerCell, LimitRule, NodeRecord
 from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
@@ -120,7 +120,7 @@ class Scans:
 
 
 @dataclass(slots=True)
-class Shard:
+class LedgerShard:
     """All that a hub remembers of one shard: the nodes, what they charged, and the cells."""
 
     incarnation: str = ""
@@ -141,7 +141,7 @@ class Shard:
     """How many nodes there are, as far as the hub has noticed; 0 when it has yet to look."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
-    cells: dict[tuple[str, str, int, str], Cell] = field(default_factory=dict)
+    cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
     lending: Lending = field(default_factory=Lending)
     cells_max: int = CELLS_MAX
 
@@ -251,7 +251,7 @@ class Shard:
 
     def _merge_cell(self, batch: Batch, report: CellReport, hub_us: int, scans: Scans) -> CellAnswer:
         limit = batch.limits[report.limit]
-        rule = Rule.of(limit)
+        rule = LimitRule.of(limit)
         report = bounds.within_bounds(limit, report, bucket=rule.bucket, dated=rule.dated, slots=rule.slots)
         name, counted, window_us, variant = cells_of(limit)
         identity = (name, counted + variant, window_us, report.key)
@@ -290,7 +290,7 @@ class Shard:
         asked = None
         note_cost(cell, report)
         if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
-            asked = Asked(report, small=is_small(cell, nodes))
+            asked = HubAsk(report, small=is_small(cell, nodes))
             asked.move_in(cell, entry, rule, hub_us, fill)
         if scans.left > 0 and (
             self._due(cell, entry, batch, rule, hub_us)
@@ -309,14 +309,14 @@ class Shard:
 
     def _answer(
         self,
-        cell: Cell,
+        cell: LedgerCell,
         batch: Batch,
         report: CellReport,
         entry: Entry,
-        rule: Rule,
+        rule: LimitRule,
         hub_us: int,
         lent: int,
-        asked: Asked | None,
+        asked: HubAsk | None,
     ) -> CellAnswer:
         """Grant what the node is to have, and say so; then let go of an entry that is not needed any more."""
         forgotten = report.forgotten
@@ -339,16 +339,16 @@ class Shard:
         _take_over(cell, entry, rule, hub_us)
         return answer._replace(nodes=FORGOTTEN)
 
-    def _begin(self, identity: Identity, epoch: int, rule: Rule, hub_us: int) -> Cell:
+    def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
         """A new cell, in place of one that is over if there is any."""
         self.lending.forget(identity)
-        cell = self.cells[identity] = Cell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
+        cell = self.cells[identity] = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:
             cell.withhold(rule.withheld, hub_us)
         return cell
 
     def _forget_if_empty(
-        self, identity: Identity, batch: Batch, report: CellReport, rule: Rule, hub_us: int, scans: Scans
+        self, identity: Identity, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, scans: Scans
     ) -> None:
         """Drop a cell at once with which nothing would be lost; one that the node may not look at any more stays."""
         cell = self.cells[identity]
@@ -362,7 +362,7 @@ class Shard:
             self.lending.forget(identity)
 
     def _welcome(
-        self, cell: Cell, entry: Entry, batch: Batch, report: CellReport, rule: Rule, hub_us: int, fill: Fill
+        self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
         """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
         entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
@@ -379,7 +379,7 @@ class Shard:
             until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
-    def _learning(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> bool:
+    def _learning(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
         """Whether there may be lines that have yet to be reported, so that nothing may be granted."""
         if hub_us < cell.learn_until_us:
             return True
@@ -387,7 +387,7 @@ class Shard:
             return False
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
-    def _due(self, cell: Cell, entry: Entry, batch: Batch, rule: Rule, hub_us: int) -> bool:
+    def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
         """Whether all entries have to be counted anew, which is needless while the sums cannot have become wrong."""
         passed_us = hub_us - cell.scanned_us
         if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
@@ -399,7 +399,7 @@ class Shard:
             return True
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
-    def scan(self, cell: Cell, batch: Batch, rule: Rule, hub_us: int) -> Floating:
+    def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
         """Count everything anew: departed nodes leave, silent ones count as using all they hold.
 
         All but the entry of the node itself, which has yet to be granted its lines. Returns what floats.
@@ -460,13 +460,13 @@ class Shard:
         return floating
 
 
-def _not_taken(epoch: int, rule: Rule) -> CellAnswer:
+def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:
     """Makes the answer about a key for which there is no room."""
     nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
     return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
 
 
-def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
+def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> None:
     """Count what a node has used of a key that it forgets with the use of departed nodes; it holds nothing."""
     entry.depart(rule, cell, hub_us, hub_us)
     departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
@@ -481,7 +481,7 @@ def _take_over(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> None:
     cell.restless = cell.restless or cell.has_fading(rule)
 
 
-def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None:
+def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: int) -> None:
     """Make one entry, counted, of what nodes used that departed just now and of what the cell has kept of earlier ones.
 
     The caller has brought the latter to the present, and takes it out of the sums.
@@ -495,7 +495,7 @@ def _fold_departed(cell: Cell, departed: Entry, rule: Rule, hub_us: int) -> None
         cell.count(departed)
 
 
-def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
+def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
     """For how long nothing new is granted after data were lost, or may have been.
 
     A node that stays away may use its lines until its lease is over, and what it uses then counts for a while; slots
@@ -508,6 +508,6 @@ def learning_us(batch: Batch, rule: Rule, *, lost: bool) -> int:
     return max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
 
 
-def _shortfall(cell: Cell, entry: Entry, rule: Rule, hub_us: int) -> int:
+def _shortfall(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> int:
     """Returns the part of a node's ask that it lacks at once."""
     return max(0, ceil(entry.ask - (entry.line - entry.used(rule, cell, hub_us))))

@@ -24,10 +24,10 @@ window that they are in; and from the first hit, in which case the number of a w
 from __future__ import annotations
 
 from reconverge.hub.report import CellReport, LimitReport
-from reconverge_sync.merge.ledger import Rule
+from reconverge_sync.merge.ledger import LimitRule
 
 
-def place_epoch(limit: LimitReport, rule: Rule, report: CellReport, known: int | None, hub_us: int) -> int:
+def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: int | None, hub_us: int) -> int:
     """Which window the hub is in, as far as this cell is concerned."""
     if rule.slots:
         return 0
@@ -61,7 +61,7 @@ def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None
     return told if told == epoch + 1 else epoch
 
 
-def is_ahead(limit: LimitReport, rule: Rule, epoch: int, hub_us: int) -> bool:
+def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bool:
     """Whether a cell has followed a node into a window that has yet to open by the hub's clock."""
     if rule.slots or rule.first_hit:
         return False

@@ -69,7 +69,7 @@ TERM_MAX: Final = 2**53
 """More than any member counts to; if a message claims it all the same, names decide from there on."""
 
 
-class Claim(NamedTuple):
+class LeaderClaim(NamedTuple):
     """A member's message to all."""
 
     term: int
@@ -116,7 +116,7 @@ class Election:
         self.succeeds = False
         """Whether a member is known to have answered before the last of these terms began, be it this one."""
         self._others_answered = False
-        self._answering: Claim | None = None
+        self._answering: LeaderClaim | None = None
         """The newest claim of another member that answers."""
         self._highest = 0
         self._term = 0
@@ -127,7 +127,7 @@ class Election:
         self._waits_from_ns: int | None = None
         self._predecessor = ""
         """The member that has stopped to answer in favour of this one."""
-        self._leader: Claim | None = None
+        self._leader: LeaderClaim | None = None
         self._leader_heard_ns = 0
         self._next_ns = 0
         self._excused = False
@@ -185,7 +185,7 @@ class Election:
         self.member = ""
         self._leader = None
 
-    def hear(self, claim: Claim, now_ns: int) -> None:
+    def hear(self, claim: LeaderClaim, now_ns: int) -> None:
         """A claim has come, perhaps one's own."""
         self._highest = max(self._highest, claim.term)
         if claim.member != self.member and claim.answers:
@@ -225,7 +225,7 @@ class Election:
             self._excused = True
             self._next_ns = max(self._next_ns, now_ns + 2 * self._beat_ns)
 
-    def inherit(self, claim: Claim, now_ns: int) -> bool:
+    def inherit(self, claim: LeaderClaim, now_ns: int) -> bool:
         """The leader with that claim has stopped to answer, and wants this member to go on without a pause.
 
         Returns whether this member will: not if it has heard of another one.
@@ -242,7 +242,7 @@ class Election:
             return min(self._next_ns, self._answers_from_ns(self._waits_from_ns))
         return self._next_ns
 
-    def tick(self, now_ns: int) -> Claim | None:
+    def tick(self, now_ns: int) -> LeaderClaim | None:
         """Time has passed. The claim to send to all now, if any."""
         if not self.member:
             return None
@@ -262,9 +262,9 @@ class Election:
         self._sent[self._beat] = now_ns
         while len(self._sent) > 2 * BEATS:
             self._sent.popitem(last=False)
-        return Claim(self._term, self.member, self._beat, self.role is Role.LEADER)
+        return LeaderClaim(self._term, self.member, self._beat, self.role is Role.LEADER)
 
-    def _hear_own(self, claim: Claim, now_ns: int) -> None:
+    def _hear_own(self, claim: LeaderClaim, now_ns: int) -> None:
         sent_ns = self._sent.get(claim.beat)
         if sent_ns is None or claim.term != self._term or self.role is Role.FOLLOWER:
             return
@@ -290,7 +290,7 @@ class Election:
         """When no claim of the one before allows it to answer any more, even if its clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
 
-    def _follow(self, claim: Claim, now_ns: int) -> None:
+    def _follow(self, claim: LeaderClaim, now_ns: int) -> None:
         self._leader = claim
         self._leader_heard_ns = now_ns
         self._excused = False

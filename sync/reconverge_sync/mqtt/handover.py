@@ -18,10 +18,10 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, Totals
-from reconverge_sync.merge.ledger import DEPARTED, Account, Cell, Entry, NodeRecord
-from reconverge_sync.merge.rule import Shard
-from reconverge_sync.mqtt.election import TERM_MAX, Claim
-from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, MalformedMessage, body, is_text, is_whole, sealed
+from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, LedgerCell, NodeRecord
+from reconverge_sync.merge.rule import LedgerShard
+from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
+from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_AT_ONCE: Final = 100
 """So many nodes, accounts or entries are in a part, so that neither side is busy for long with one."""
@@ -33,17 +33,17 @@ _PART: Final = Struct("<QIIH")
 """The term, the number of this part, how many there are, and the schema."""
 _META: Final = tuple(
     field.name
-    for field in fields(Shard)
+    for field in fields(LedgerShard)
     if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max", "live")
 )
 _ENTRY: Final = tuple(field.name for field in fields(Entry))
-_CELL: Final = tuple(field.name for field in fields(Cell) if field.name not in ("entries", "spare_milli"))
+_CELL: Final = tuple(field.name for field in fields(LedgerCell) if field.name not in ("entries", "spare_milli"))
 _SIGNED: Final = frozenset({"epoch", "current", "fill_milli"})
 
 Item = list[Any]
 
 
-def write_ledger(ledger: Shard, term: int) -> Iterator[bytes]:
+def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
     """The parts of a ledger, one after the other, each made when it is asked for. Raises HubUnavailable."""
     pages = list(_pages(ledger))  # of references alone; what costs time is making messages of them
     if len(pages) > PARTS_MAX:
@@ -52,12 +52,12 @@ def write_ledger(ledger: Shard, term: int) -> Iterator[bytes]:
         items = [_item_of(kind, name, what) for kind, name, what in page]
         header = _PART.pack(term, number, len(pages), SCHEMA_VERSION)
         try:
-            yield sealed(Kind.LEDGER, header + cast("bytes", msgpack.packb(items)))
+            yield sealed(MessageKind.LEDGER, header + cast("bytes", msgpack.packb(items)))
         except (OverflowError, ValueError):
             raise HubUnavailable("protocol", "a ledger has a number that cannot travel") from None
 
 
-def _pages(ledger: Shard) -> Iterator[list[tuple[str, Any, Any]]]:
+def _pages(ledger: LedgerShard) -> Iterator[list[tuple[str, Any, Any]]]:
     page: list[tuple[str, Any, Any]] = [("shard", None, ledger)]
     rows = 0
     for kind, all_of_them in (("node", ledger.nodes), ("account", ledger.accounts), ("cell", ledger.cells)):
@@ -87,14 +87,14 @@ class LedgerReader:
 
     def __init__(self, sender: str) -> None:
         self._sender = sender
-        self._ledger = Shard()
+        self._ledger = LedgerShard()
         self._term = 0
         self._parts = 0
         self._next = 0
 
-    def read(self, payload: bytes) -> tuple[Claim, Shard] | None:
+    def read(self, payload: bytes) -> tuple[LeaderClaim, LedgerShard] | None:
         """Take in the next part; returns all after the last. Raises MalformedMessage, and is of no more use then."""
-        content = body(payload, Kind.LEDGER)
+        content = body(payload, MessageKind.LEDGER)
         try:
             term, number, parts, schema = _PART.unpack_from(content)
             items = msgpack.unpackb(content[_PART.size :], strict_map_key=True)
@@ -113,7 +113,7 @@ class LedgerReader:
                 raise MalformedMessage("ledger")
             self._take(item)
         self._next += 1
-        return (Claim(term, self._sender, 0), self._ledger) if self._next == parts else None
+        return (LeaderClaim(term, self._sender, 0), self._ledger) if self._next == parts else None
 
     def _take(self, item: Item) -> None:
         kind, *rest = item
@@ -171,7 +171,7 @@ class LedgerReader:
                 _check(type(value) in (int, float) and isfinite(value) and abs(value) <= SUM_MAX)
             else:
                 _check(is_sum(value, signed=name in _SIGNED))
-        cell = Cell(**values)
+        cell = LedgerCell(**values)
         for entry in _list(entries):
             node, read = _entry(entry)
             _check(node not in cell.entries)

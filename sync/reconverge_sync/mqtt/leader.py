@@ -7,7 +7,7 @@ along. The hub's clock goes on from what the new leader knew of it.
 
 # Theory of operation.
 #
-# The ledger is the merge rule's `Shard`, unchanged. What is added here is when it is void:
+# The ledger is the merge rule's `LedgerShard`, unchanged. What is added here is when it is void:
 #
 # - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
 #   the learning of the merge rule keeps it from granting lines twice. `Shard(lost=True)` makes it learn from the start
@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, Clock
 from reconverge.hub.clock import HubClock
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 from reconverge_sync.merge.usage import UsageShard, UsageState
-from reconverge_sync.mqtt.election import TENURE_NS, Claim, Election, Role
+from reconverge_sync.mqtt.election import TENURE_NS, Election, LeaderClaim, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
 """How long a member waits for an answer; one that comes later is not taken in. So what a leader grants counts, if at
@@ -42,11 +42,11 @@ USAGE_ROWS_MAX: Final = 1 << 19
 told that there is no room, and keeps what it has counted."""
 
 
-class Kept(NamedTuple):
+class LeaderState(NamedTuple):
     """The state that the leader of a shard keeps for all, and the hub's time."""
 
     shard: int
-    ledger: Shard
+    ledger: LedgerShard
     usage: UsageShard
     hub_us: int
 
@@ -74,8 +74,8 @@ class Candidate:
         self._hub_clock = HubClock()
         self._heard = False
         self._term_led = 0
-        self._ledger: Shard | None = None
-        self._inherited: Shard | None = None
+        self._ledger: LedgerShard | None = None
+        self._inherited: LedgerShard | None = None
         self._shard = shard
         self._usage_rows_max = usage_rows_max
         self._usage = self._usage_of(None)
@@ -89,20 +89,20 @@ class Candidate:
         return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
 
     def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
-        """`merge` in steps, all of which have to be taken before the next batch comes; see `Shard.merging`.
+        """`merge` in steps, all of which have to be taken before the next batch comes; see `LedgerShard.merging`.
 
         It may take its time: the caller does not wait for the answer longer than WAIT_NS from before this moment.
         """
         ledger = self._opened()
         return None if ledger is None else ledger.merging(batch, hub_us=self._now_us(), candidate=self._new_name())
 
-    def kept(self) -> Kept | None:
+    def kept(self) -> LeaderState | None:
         """All that this member keeps, if it is the one to answer within WAIT_NS from now."""
         ledger = self._opened()
-        return None if ledger is None else Kept(self._shard, ledger, self._usage, self._now_us())
+        return None if ledger is None else LeaderState(self._shard, ledger, self._usage, self._now_us())
 
     @property
-    def ledger(self) -> Shard | None:
+    def ledger(self) -> LedgerShard | None:
         """Returns the ledger, if this member leads and has begun to; to look at."""
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
@@ -130,7 +130,7 @@ class Candidate:
         if self._inherited is not None and self.election.inherited:
             self._opened()
 
-    def hand_over(self) -> Shard | None:
+    def hand_over(self) -> LedgerShard | None:
         """Answer no more, and give away the ledger; None if there is none to give, or `go_on` has to come first.
 
         The member that gets it goes on if it can; this member leaves the election.
@@ -141,7 +141,7 @@ class Candidate:
         self.election.leave()
         return ledger
 
-    def inherit(self, claim: Claim, ledger: Shard, usage: UsageState | None = None) -> bool:
+    def inherit(self, claim: LeaderClaim, ledger: LedgerShard, usage: UsageState | None = None) -> bool:
         """Go on with the ledger of a leader that has stopped to answer; returns whether this member will try.
 
         Without its usage, as from a member of the version before, that begins anew and is told again.
@@ -154,7 +154,7 @@ class Candidate:
     def _usage_of(self, state: UsageState | None) -> UsageShard:
         return UsageShard(shard=self._shard, held_max=self._usage_rows_max, state=state)
 
-    def _opened(self) -> Shard | None:
+    def _opened(self) -> LedgerShard | None:
         """The ledger, if this member is the one to answer."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
             return None
@@ -166,7 +166,7 @@ class Candidate:
         """This member's term begins, by the clock that the one before went by, as far as this member heard of it."""
         self._term_led = self.election.terms_led
         # If another leader has answered before, there are lines that may not have been reported yet.
-        self._ledger = self._inherited if self.election.inherited else Shard(lost=self.election.succeeds)
+        self._ledger = self._inherited if self.election.inherited else LedgerShard(lost=self.election.succeeds)
         self._usage = self._usage_of(self._inherited_usage if self.election.inherited else None)
         self._inherited = self._inherited_usage = None
         if self._ledger is not None:

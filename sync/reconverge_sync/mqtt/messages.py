@@ -32,7 +32,7 @@ from reconverge.hub.report import (
     told_limit,
 )
 from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
-from reconverge_sync.mqtt.election import TERM_MAX, Claim
+from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 
 FORMAT: Final = 1
 """Rises when messages change; what a batch itself consists of has a version of its own, SCHEMA_VERSION."""
@@ -53,7 +53,7 @@ _REPLY: Final = Struct("<QH")
 _NUMBER: Final = Struct("<Q")
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """A kind of message."""
 
     CLAIM = 1
@@ -79,19 +79,19 @@ class Kind(IntEnum):
 
 
 BYTES_MAX: Final = {
-    Kind.CLAIM: 64,
-    Kind.BATCH: 1 << 20,
-    Kind.ANSWER: 1 << 16,
-    Kind.QUESTION: 64,
-    Kind.TOTALS: 1 << 20,
-    Kind.LEDGER: 1 << 20,
-    Kind.CALL: 1 << 20,
-    Kind.REPLY: 1 << 20,
-    Kind.USAGE: 1 << 20,
-    Kind.INDEX: 1 << 18,
-    Kind.FENCE: 64,
-    Kind.PAGE: 1 << 20,
-    Kind.MARK: 256,
+    MessageKind.CLAIM: 64,
+    MessageKind.BATCH: 1 << 20,
+    MessageKind.ANSWER: 1 << 16,
+    MessageKind.QUESTION: 64,
+    MessageKind.TOTALS: 1 << 20,
+    MessageKind.LEDGER: 1 << 20,
+    MessageKind.CALL: 1 << 20,
+    MessageKind.REPLY: 1 << 20,
+    MessageKind.USAGE: 1 << 20,
+    MessageKind.INDEX: 1 << 18,
+    MessageKind.FENCE: 64,
+    MessageKind.PAGE: 1 << 20,
+    MessageKind.MARK: 256,
 }
 """The largest messages, by far: 256 cells whose keys have 256 bytes each take 93 kB, and their answer 33 kB."""
 
@@ -112,7 +112,7 @@ class Reply(NamedTuple):
     answer: Answer
 
 
-def body(payload: bytes, kind: Kind) -> bytes:
+def body(payload: bytes, kind: MessageKind) -> bytes:
     """Returns the content of a message that should be of that kind. Raises MalformedMessage."""
     if len(payload) > BYTES_MAX[kind]:
         raise MalformedMessage("size")
@@ -126,7 +126,7 @@ def body(payload: bytes, kind: Kind) -> bytes:
     return payload[_HEAD.size :]
 
 
-def sealed(kind: Kind, content: bytes) -> bytes:
+def sealed(kind: MessageKind, content: bytes) -> bytes:
     """A message of that kind. Raises HubUnavailable if it is too large for its reader."""
     message = _HEAD.pack(_MAGIC, FORMAT, kind) + content
     if len(message) > BYTES_MAX[kind]:
@@ -136,21 +136,21 @@ def sealed(kind: Kind, content: bytes) -> bytes:
     return message
 
 
-def write_claim(claim: Claim) -> bytes:
+def write_claim(claim: LeaderClaim) -> bytes:
     """A claim as it travels."""
-    return sealed(Kind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
+    return sealed(MessageKind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
 
 
-def read_claim(payload: bytes) -> Claim:
+def read_claim(payload: bytes) -> LeaderClaim:
     """The claim in a message. Raises MalformedMessage."""
-    content = body(payload, Kind.CLAIM)
+    content = body(payload, MessageKind.CLAIM)
     if len(content) != _CLAIM.size:
         raise MalformedMessage("claim")
     term, beat, name, answers = _CLAIM.unpack(content)
     member = name.decode("latin-1")
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
         raise MalformedMessage("claim")
-    return Claim(term, member, beat, answers == 1)
+    return LeaderClaim(term, member, beat, answers == 1)
 
 
 def write_batch(batch: Batch) -> bytes:
@@ -166,12 +166,12 @@ def write_batch(batch: Batch) -> bytes:
         content = _BATCH.pack(len(packed), len(keys), len(together)) + packed + lengths + together
     except (ValueError, TypeError, OverflowError, struct.error):
         raise HubUnavailable("protocol", "the batch cannot be sent", applied=False) from None
-    return sealed(Kind.BATCH, content + encode_rows(batch))
+    return sealed(MessageKind.BATCH, content + encode_rows(batch))
 
 
 def read_batch(payload: bytes, *, shard: int) -> Batch:
     """The batch in a message, if it is one for that shard. Raises MalformedMessage."""
-    content = body(payload, Kind.BATCH)
+    content = body(payload, MessageKind.BATCH)
     try:
         shared_bytes, cells, keys_bytes = _BATCH.unpack_from(content)
         keys_from = _BATCH.size + shared_bytes + 4 * cells
@@ -246,14 +246,14 @@ def write_answer(batch: Batch, answer: Answer) -> bytes:
     """The answer to a batch as it travels. Raises HubUnavailable if it cannot."""
     node = batch.node.encode()
     try:
-        return sealed(Kind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
+        return sealed(MessageKind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
     except struct.error:
         raise HubUnavailable("protocol", "an answer has a number that cannot travel") from None
 
 
 def read_answer(payload: bytes) -> Reply:
     """The answer in a message. Raises MalformedMessage."""
-    content = body(payload, Kind.ANSWER)
+    content = body(payload, MessageKind.ANSWER)
     try:
         sequence, length = _REPLY.unpack_from(content)
         end = _REPLY.size + length
@@ -269,12 +269,12 @@ def read_answer(payload: bytes) -> Reply:
 
 def write_question(number: int) -> bytes:
     """A question for the totals, by its number."""
-    return sealed(Kind.QUESTION, _NUMBER.pack(number))
+    return sealed(MessageKind.QUESTION, _NUMBER.pack(number))
 
 
 def read_question(payload: bytes) -> int:
     """The number of a question for the totals. Raises MalformedMessage."""
-    content = body(payload, Kind.QUESTION)
+    content = body(payload, MessageKind.QUESTION)
     if len(content) != _NUMBER.size:
         raise MalformedMessage("question")
     return int(_NUMBER.unpack(content)[0])
@@ -283,14 +283,14 @@ def read_question(payload: bytes) -> int:
 def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
     """The answer to a question for the totals. Raises HubUnavailable if it cannot travel."""
     try:
-        return sealed(Kind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
+        return sealed(MessageKind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
     except (OverflowError, ValueError):
         raise HubUnavailable("protocol", "the totals have a number that cannot travel") from None
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
     """The number of the question, and the totals. Raises MalformedMessage."""
-    content = body(payload, Kind.TOTALS)
+    content = body(payload, MessageKind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)
         told = msgpack.unpackb(content[_NUMBER.size :], strict_map_key=True)

@@ -19,9 +19,9 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.connection import MqttLink
-from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.mqtt.election import LeaderClaim, Role
 from reconverge_sync.mqtt.leader import Candidate
-from reconverge_sync.mqtt.messages import MEMBER, Kind, MalformedMessage, read_claim, write_claim
+from reconverge_sync.mqtt.messages import MEMBER, MalformedMessage, MessageKind, read_claim, write_claim
 from reconverge_sync.mqtt.retained.state import ECHO, Retained
 from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
@@ -39,14 +39,14 @@ WAIT_SHARE: Final = 3
 SUCCEEDED_S: Final = 1.0
 """How long a leader that has handed over waits to hear that its successor answers."""
 KINDS: Final = {
-    "batch": Kind.BATCH,
-    "answer": Kind.ANSWER,
-    "question": Kind.QUESTION,
-    "totals": Kind.TOTALS,
-    "ledger": Kind.LEDGER,
-    "call": Kind.CALL,
-    "reply": Kind.REPLY,
-    "usage": Kind.USAGE,
+    "batch": MessageKind.BATCH,
+    "answer": MessageKind.ANSWER,
+    "question": MessageKind.QUESTION,
+    "totals": MessageKind.TOTALS,
+    "ledger": MessageKind.LEDGER,
+    "call": MessageKind.CALL,
+    "reply": MessageKind.REPLY,
+    "usage": MessageKind.USAGE,
 }
 """The kinds of messages to one member, as their topics name them."""
 USAGE_SHARE: Final = 2
@@ -310,8 +310,8 @@ class Membership:
     def _topic_to(self, member: str, kind: str, sender: str, shard: int) -> str:
         return f"{self._root}/{shard}/to/{member}/{kind}/{sender}"
 
-    def _poster(self, shard: int) -> Callable[[str, Kind, bytes], bool]:
-        def post(member: str, kind: Kind, payload: bytes) -> bool:
+    def _poster(self, shard: int) -> Callable[[str, MessageKind, bytes], bool]:
+        def post(member: str, kind: MessageKind, payload: bytes) -> bool:
             if self._link is None or not member:
                 return False
             return self._link.post(self._topic_to(member, kind.name.lower(), self._member, shard), payload)
@@ -377,10 +377,10 @@ class Membership:
     async def _hand_over(self, shard: int, link: MqttLink) -> None:
         server, member = self.servers[shard], self._member
 
-        async def deliver(successor: str, kind: Kind, payload: bytes) -> None:
+        async def deliver(successor: str, kind: MessageKind, payload: bytes) -> None:
             await link.deliver(self._topic_to(successor, kind.name.lower(), member, shard), payload)
 
-        handed: tuple[Claim, str] | None = None
+        handed: tuple[LeaderClaim, str] | None = None
         try:
             handed = await server.hand_over(deliver, usage_s=self._timeout_s / USAGE_SHARE)
             if handed is not None and handed[1]:

@@ -29,11 +29,11 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge_sync.mqtt.calling.calling import RECORD, Calls, OwnCall, Post, Swap, within
 from reconverge_sync.mqtt.calling.calls import Call, read_recorded
-from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.mqtt.election import LeaderClaim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
-    Kind,
     MalformedMessage,
+    MessageKind,
     Reply,
     read_answer,
     read_batch,
@@ -59,7 +59,7 @@ SUCCESSOR_SHARE: Final = 2
 """A leader that has just taken over waits for a member to give it on to, for half of the time that usage may take."""
 
 
-class Asked(NamedTuple):
+class AwaitedAnswer(NamedTuple):
     """An answer that a node waits for."""
 
     leader: str
@@ -71,7 +71,7 @@ class Asked(NamedTuple):
 class Message:
     """One that has come and has yet to be looked at."""
 
-    kind: Kind
+    kind: MessageKind
     sender: str
     payload: bytes
     came_ns: int
@@ -108,7 +108,7 @@ class ShardServer:
         """The wait before a leader answers, as `reconverge_sync.mqtt.leader.WAIT_NS`."""
         self._post = post
         self._rejects = rejects
-        self._asked: dict[tuple[str, int], Asked] = {}
+        self._asked: dict[tuple[str, int], AwaitedAnswer] = {}
         self._questions: dict[int, tuple[str, asyncio.Future[dict[str, Totals]]]] = {}
         self._question = 0
         self._calls = Calls(candidate, clock=clock, wait_ns=wait_ns, post=post, rejects=rejects, swap=swap)
@@ -131,11 +131,11 @@ class ShardServer:
         leader = self.election.leader
         message = write_batch(batch)
         sent_ns = self._clock.monotonic_ns()
-        asked = Asked(leader, sent_ns, asyncio.get_running_loop().create_future())
+        asked = AwaitedAnswer(leader, sent_ns, asyncio.get_running_loop().create_future())
         key = batch.node, batch.sequence
         self._asked[key] = asked
         try:
-            if not self._post(leader, Kind.BATCH, message):
+            if not self._post(leader, MessageKind.BATCH, message):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
             reply = await within(asked.answer, timeout_s, "the leader does not answer")
         finally:
@@ -163,7 +163,7 @@ class ShardServer:
         told: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
         self._questions[number] = leader, told
         try:
-            if not self._post(leader, Kind.QUESTION, write_question(number)):
+            if not self._post(leader, MessageKind.QUESTION, write_question(number)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
             return await within(told, timeout_s, "the leader does not answer")
         finally:
@@ -178,14 +178,14 @@ class ShardServer:
         self._calls.fail(problem)
         self._successor.forget()
 
-    def hear(self, kind: Kind, sender: str, payload: bytes) -> None:
+    def hear(self, kind: MessageKind, sender: str, payload: bytes) -> None:
         """A message to this member has come. Never waits and never fails."""
         try:
-            if kind is Kind.ANSWER:
+            if kind is MessageKind.ANSWER:
                 self._hear_answer(sender, read_answer(payload))
-            elif kind is Kind.TOTALS:
+            elif kind is MessageKind.TOTALS:
                 self._hear_totals(sender, *read_totals(payload))
-            elif kind is Kind.REPLY:
+            elif kind is MessageKind.REPLY:
                 self._calls.hear_reply(sender, payload)
             else:
                 self._enqueue(Message(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
@@ -235,15 +235,15 @@ class ShardServer:
 
     async def _look_at(self, message: Message, look_soon: Callable[[], None]) -> None:
         try:
-            if message.kind is Kind.BATCH:
+            if message.kind is MessageKind.BATCH:
                 await self._merge_message(message)
-            elif message.kind is Kind.QUESTION:
+            elif message.kind is MessageKind.QUESTION:
                 self._tell_totals(message)
-            elif message.kind is Kind.CALL:
+            elif message.kind is MessageKind.CALL:
                 self._answer_message(message)
-            elif message.kind is Kind.USAGE:
+            elif message.kind is MessageKind.USAGE:
                 self._successor.take_usage(message.sender, message.payload)
-            elif message.kind is Kind.LEDGER:
+            elif message.kind is MessageKind.LEDGER:
                 if self._successor.take_ledger(message.sender, message.payload):
                     self._took_over_ns = message.came_ns
                     look_soon()
@@ -287,7 +287,7 @@ class ShardServer:
         self._note_caller(message.sender, message.came_ns, leaving=batch.leaving)
         answer = await self._merged(batch)
         if answer is not None:
-            self._post(message.sender, Kind.ANSWER, write_answer(batch, answer))
+            self._post(message.sender, MessageKind.ANSWER, write_answer(batch, answer))
 
     def _note_caller(self, member: str, came_ns: int, *, leaving: bool = False) -> None:
         """A member has reported. One that leaves is the last to hand a ledger to."""
@@ -326,7 +326,7 @@ class ShardServer:
         number = read_question(message.payload)
         totals = self.candidate.totals()
         if totals is not None:
-            self._post(message.sender, Kind.TOTALS, write_totals(number, totals))
+            self._post(message.sender, MessageKind.TOTALS, write_totals(number, totals))
 
     async def call(self, call: Call, timeout_s: float) -> Any:
         """Asks the leader. Raises HubUnavailable."""
@@ -350,7 +350,7 @@ class ShardServer:
         if self._calls.answer_message(message.sender, message.payload) == RECORD:
             self._note_caller(message.sender, message.came_ns)
 
-    async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[Claim, str] | None:
+    async def hand_over(self, deliver: Deliver, *, usage_s: float) -> tuple[LeaderClaim, str] | None:
         """Answer no more. If there is a ledger and a member to have it, send it there, and before, in `usage_s`, usage.
 
         One that was taken over just now is given on, too, to the first member that reports to this one.
@@ -372,7 +372,7 @@ class ShardServer:
         if self.election.role is not Role.LEADER:
             self.election.leave()
             return None
-        claim = Claim(self.election.term, self.election.member, 0)
+        claim = LeaderClaim(self.election.term, self.election.member, 0)
         async with self._turn:  # not in the middle of a merge
             ledger = self.candidate.hand_over()
         self._jobs.clear()

@@ -16,8 +16,8 @@ from typing import Final
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.merge.rule import Shard
-from reconverge_sync.mqtt.election import Claim, Role
+from reconverge_sync.merge.rule import LedgerShard
+from reconverge_sync.mqtt.election import LeaderClaim, Role
 from reconverge_sync.mqtt.leader import WAIT_NS, Candidate
 
 QUEUED_MAX: Final = 1000
@@ -75,7 +75,7 @@ class SimulatedMembers:
         self._loyal = loyal
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
-        self._retained: Claim | None = None
+        self._retained: LeaderClaim | None = None
         self.now_ns = clock.monotonic_ns()
         self.seats = [SimulatedMember(self._sit()) for _ in range(members)]
         for seat in self.seats:
@@ -180,7 +180,7 @@ class SimulatedMembers:
         election = seat.candidate.election
         while seat.inbox:
             what = seat.inbox.popleft()
-            if isinstance(what, Claim):
+            if isinstance(what, LeaderClaim):
                 election.hear(what, self.now_ns)
             elif isinstance(what, str):
                 election.hear_gone(what, self.now_ns)
@@ -200,7 +200,7 @@ class SimulatedMembers:
         if seat.looks_ns == due_ns:
             self._look(seat)
 
-    def _accept(self, seat: SimulatedMember, claim: Claim) -> None:
+    def _accept(self, seat: SimulatedMember, claim: LeaderClaim) -> None:
         """The broker takes a claim, unless the connection on which it was sent is gone."""
         if not seat.connected or seat.candidate.election.member != claim.member:
             return
@@ -290,12 +290,12 @@ class SimulatedMembers:
     def _hand_over(self, seat: SimulatedMember) -> None:
         """A member stops; if it answers, another goes on with its ledger."""
         election = seat.candidate.election
-        claim = Claim(election.term, election.member, 0)
+        claim = LeaderClaim(election.term, election.member, 0)
         ledger = seat.candidate.hand_over()
         successors = [other for other in self.seats if other is not seat and other.connected]
         if ledger is not None and successors:
             successor = self._random.choice(successors)
-            packed: tuple[Claim, Shard] = (claim, deepcopy(ledger))
+            packed: tuple[LeaderClaim, LedgerShard] = (claim, deepcopy(ledger))
             self._send_to(successor, packed)
         seat.connected = False
         for other in self.seats:

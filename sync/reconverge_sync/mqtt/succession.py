@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.election import Role
 from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
 from reconverge_sync.mqtt.leader import Candidate
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 from reconverge_sync.mqtt.usage_handover import UsageReader, write_usage
 
 BYTES_MAX: Final = 256 << 20
 """A ledger that is handed over is no larger, nor is usage."""
 
-Deliver = Callable[[str, Kind, bytes], Awaitable[None]]
+Deliver = Callable[[str, MessageKind, bytes], Awaitable[None]]
 """Has a message taken by the broker, for a member."""
 
 
@@ -90,10 +90,10 @@ class Successor:
 async def give_usage(state: UsageState, term: int, successor: str, deliver: Deliver) -> None:
     """Send all of the usage to a successor. Raises HubUnavailable."""
     for part in write_usage(state, term):
-        await deliver(successor, Kind.USAGE, part)
+        await deliver(successor, MessageKind.USAGE, part)
 
 
-async def give_ledger(ledger: Shard, term: int, successor: str, deliver: Deliver) -> None:
+async def give_ledger(ledger: LedgerShard, term: int, successor: str, deliver: Deliver) -> None:
     """Send the ledger to a successor. Raises HubUnavailable."""
     for part in write_ledger(ledger, term):
-        await deliver(successor, Kind.LEDGER, part)
+        await deliver(successor, MessageKind.LEDGER, part)

@@ -18,7 +18,7 @@ from reconverge.hub.usage import KINDS, OTHERS, PAGES, Counts, Period, UsageKey
 from reconverge_sync.merge.usage import UsageState
 from reconverge_sync.mqtt.calling.calls import read_counts, read_key, read_load, read_period, told_load
 from reconverge_sync.mqtt.election import TERM_MAX
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, is_whole, sealed
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 FORMAT: Final = 1
 """Of what is in the parts."""
@@ -54,7 +54,7 @@ def _written(term: int, number: int, part: list[Item], *, last: bool) -> bytes:
         packed = cast("bytes", msgpack.packb(part, unicode_errors="surrogatepass"))
     except (OverflowError, ValueError):
         raise HubUnavailable("protocol", "usage has a number that cannot travel") from None
-    return sealed(Kind.USAGE, _PART.pack(term, number, last, FORMAT) + packed)
+    return sealed(MessageKind.USAGE, _PART.pack(term, number, last, FORMAT) + packed)
 
 
 def _items(state: UsageState) -> Iterator[Item]:
@@ -111,7 +111,7 @@ class UsageReader:
 
     def read(self, payload: bytes) -> tuple[int, UsageState] | None:
         """Take in the next part; the term and all after the last. Raises MalformedMessage, and is of no use then."""
-        content = body(payload, Kind.USAGE)
+        content = body(payload, MessageKind.USAGE)
         try:
             term, number, last, form = _PART.unpack_from(content)
             rest = content[_PART.size :]

@@ -38,7 +38,7 @@ AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]
 
 
 @dataclass(slots=True)
-class Sample:
+class KeySample:
     """A sample of the keys of a namespace."""
 
     seen: int = 0
@@ -55,9 +55,9 @@ class Sample:
     """Some of those without an end."""
 
 
-async def sample_keys(ask: Ask, ask_all: AskAll, namespace: str) -> Sample:
+async def sample_keys(ask: Ask, ask_all: AskAll, namespace: str) -> KeySample:
     """Look at a bounded number of keys. Raises what `ask` raises."""
-    sample, cursor = Sample(), 0
+    sample, cursor = KeySample(), 0
     for _ in range(CALLS_MAX):
         cursor, names = await ask("SCAN", cursor, "MATCH", _pattern(namespace), "COUNT", SCANNED_AT_ONCE)
         cursor = int(cursor)
@@ -76,7 +76,7 @@ def _pattern(namespace: str) -> str:
     return f"{namespace}:{{*}}:*"
 
 
-def _note(sample: Sample, name: bytes | str, life_ms: object) -> None:
+def _note(sample: KeySample, name: bytes | str, life_ms: object) -> None:
     if not isinstance(life_ms, int) or life_ms < ENDLESS:
         return  # it has ended meanwhile, or this user may not ask about it
     sample.seen += 1
@@ -88,7 +88,7 @@ def _note(sample: Sample, name: bytes | str, life_ms: object) -> None:
             sample.named.append(said)  # as a command can be copied
 
 
-def judge_keys(sample: Sample, namespace: str, info: Mapping[str, Any], database: int) -> Finding:
+def judge_keys(sample: KeySample, namespace: str, info: Mapping[str, Any], database: int) -> Finding:
     """Whether the keys take memory for good, or twice as many would be too many."""
     keys, among = sample.seen, _all_keys(info, database)
     shown = f"{keys:,} keys of {namespace}"
@@ -114,7 +114,7 @@ def judge_keys(sample: Sample, namespace: str, info: Mapping[str, Any], database
     return Finding(KEYS, Level.OK, shown)
 
 
-def _judge_endless(sample: Sample, shown: str) -> Finding:
+def _judge_endless(sample: KeySample, shown: str) -> Finding:
     fact = (
         f"{sample.endless:,} of {sample.seen:,} keys that were looked at have no end of life ({shown}): "
         "their memory never comes back"

@@ -13,9 +13,9 @@ import msgpack
 
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
-from reconverge_sync.merge.ledger import DEPARTED, Cell, Entry, NodeRecord
+from reconverge_sync.merge.ledger import DEPARTED, Entry, LedgerCell, NodeRecord
 from reconverge_sync.merge.loans import Credit, Identity, Lending
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 from reconverge_sync.redis.layout import CELL, DEPARTED_FIELD, ENTRY, LOANS, SUMS
 from reconverge_sync.redis.scripts import script
 
@@ -27,7 +27,7 @@ LEAST: Final = (13, 10)
 Fields = Mapping[bytes, bytes]
 
 
-def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[Shard, int]:
+def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard, int]:
     """The shard as far as it was asked for, and the hub's time, of what READ_KEYS answers.
 
     Raises HubUnavailable when it is not that, or was stored by a newer version.
@@ -36,7 +36,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[Shard, int]:
         told_us, incarnation, born_us, lost, schema, adopted, nodes, *cells = reply
         if int(schema) > SCHEMA_VERSION:
             raise ValueError(f"the data are of schema {int(schema)}, which is newer than {SCHEMA_VERSION}")
-        shard = Shard(str(incarnation, "utf-8"), int(born_us), lost == b"1", int(adopted))
+        shard = LedgerShard(str(incarnation, "utf-8"), int(born_us), lost == b"1", int(adopted))
         shard.nodes = {str(name, "utf-8"): _node(packed) for name, packed in _fields(nodes).items()}
         lending = Lending()
         for identity, flat in zip(identities, cells, strict=True):
@@ -60,10 +60,10 @@ def _node(packed: bytes) -> NodeRecord:
     return NodeRecord(_whole(seen_us), _whole(sequence), _whole(interval_us), _whole(lease_us), gone == 1)
 
 
-def _cell(stored: Fields) -> Cell:
+def _cell(stored: Fields) -> LedgerCell:
     numbers = _numbers(stored[SUMS], CELL, least=LEAST[0])
     numbers.pop("pooled", None)  # for the script, which reads the hub's own bucket only if there is one
-    cell = Cell(numbers.pop("epoch"), numbers.pop("capacity"), numbers.pop("filled_us", 0))
+    cell = LedgerCell(numbers.pop("epoch"), numbers.pop("capacity"), numbers.pop("filled_us", 0))
     for name, number in numbers.items():
         setattr(cell, name, number != 0 if name == "restless" else number)
     for field, packed in stored.items():

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from reconverge import ReconvergeError
 from reconverge.cli.app import app
 from reconverge.cli.replay import fleet
-from reconverge.cli.replay.fleet import Outcome, Progress, Setup, run
+from reconverge.cli.replay.fleet import Progress, ReplayOutcome, Setup, run
 from reconverge.cli.replay.judgement import arrivals_of
 from reconverge.clock import SECOND_NS
 from tests.support.commands.checked import Said
@@ -84,9 +84,9 @@ class Replay:
     """A replay on one node: its figures, and a recording of the moments in which it made its requests."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
-        outcomes: list[Outcome] = []
+        outcomes: list[ReplayOutcome] = []
 
-        def kept(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
+        def kept(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
             outcomes.append(run(setup, watch))
             return outcomes[-1]
 

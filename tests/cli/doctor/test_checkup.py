@@ -8,14 +8,14 @@ from itertools import chain, repeat
 import pytest
 
 from reconverge.cli.doctor import checkup
-from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
+from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
 from reconverge.clock import MILLISECOND_NS, ManualClock
 from reconverge.hub.checking.probe import EXCHANGES_MAX
 from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 
-DEFAULTS = Pace(sync_interval_s=0.1, timeout_s=1.0)
+DEFAULTS = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
 
 
 class DistantHub(MemoryHub):
@@ -41,11 +41,11 @@ class DistantHub(MemoryHub):
         self._there.advance_ns(nanoseconds)
 
 
-def check(hub: DistantHub, pace: Pace = DEFAULTS) -> Checkup:
+def check(hub: DistantHub, pace: CheckupIntervals = DEFAULTS) -> Checkup:
     return asyncio.run(check_up(hub, pace, hub.here))
 
 
-def found(hub: DistantHub, name: str, pace: Pace = DEFAULTS) -> Finding:
+def found(hub: DistantHub, name: str, pace: CheckupIntervals = DEFAULTS) -> Finding:
     (finding,) = [finding for finding in check(hub, pace).findings if finding.check == name]
     return finding
 
@@ -66,11 +66,11 @@ def test_other_settings_mend_a_distant_hub() -> None:
     """Each remedy names a value, and with that value there is nothing left to say."""
     hub_ms = 700.0
     problem = found(DistantHub(hub_ms), "round trip")
-    warning = found(DistantHub(hub_ms), "round trip", Pace(0.1, 3.0))
+    warning = found(DistantHub(hub_ms), "round trip", CheckupIntervals(0.1, 3.0))
 
     assert "set exchange_timeout=3 or more" in problem.remedy
     assert "set sync_interval=2 or more" in warning.remedy
-    assert Level.OK is found(DistantHub(hub_ms), "round trip", Pace(2.0, 3.0)).level
+    assert Level.OK is found(DistantHub(hub_ms), "round trip", CheckupIntervals(2.0, 3.0)).level
 
 
 def test_one_late_answer_is_no_more_than_a_warning() -> None:

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from reconverge.hub.diagnosis import Level
-from reconverge_sync.redis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_AT_ONCE, Sample, judge_keys
+from reconverge_sync.redis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_AT_ONCE, KeySample, judge_keys
 from tests.support.commands.checked import ALL_RIGHTS, allow, check
 from tests.support.servers import RedisServer
 
@@ -139,14 +139,14 @@ def test_of_very_many_keys_a_bounded_number_is_looked_at(own_redis: RedisServer)
 @pytest.mark.parametrize(("keys", "level"), [(MANY, Level.OK), (MANY + 1, Level.WARNING)])
 def test_many_keys_without_any_bound_on_memory_are_warned_of(keys: int, level: Level) -> None:
     """More than one node keeps, and nothing but the machine's memory stops them."""
-    sample = Sample(seen=keys, scanned=keys, whole=True)
+    sample = KeySample(seen=keys, scanned=keys, whole=True)
 
     assert level is judge_keys(sample, "shop", {"maxmemory": 0, "used_memory": 10**8}, 0).level
 
 
 def test_without_info_no_more_keys_are_claimed_than_were_seen() -> None:
     """How many the server has of which a part was looked at is only known from INFO."""
-    sample = Sample(seen=500, scanned=20_000)
+    sample = KeySample(seen=500, scanned=20_000)
 
     assert judge_keys(sample, "shop", {}, 0).fact.startswith("at least 500 keys of shop")
     assert judge_keys(sample, "shop", {"db0": {"keys": 40_000}}, 0).fact.startswith("about 1,000 keys of shop")

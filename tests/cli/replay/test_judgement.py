@@ -9,10 +9,10 @@ import pytest
 
 from reconverge import Limit
 from reconverge.cli.replay.figures import as_figures, figures_rows, verdict_on
-from reconverge.cli.replay.fleet import Outcome, Setup
+from reconverge.cli.replay.fleet import ReplayOutcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
-from reconverge.cli.replay.trace import Request
-from reconverge.cli.replay.worker import NOT_ASKED, History
+from reconverge.cli.replay.trace import RecordedRequest
+from reconverge.cli.replay.worker import NOT_ASKED, NodeHistory
 from reconverge.clock import SECOND_NS
 
 WINDOW_S = 10
@@ -31,7 +31,7 @@ def outcome(
     cold: tuple[int, ...] = (),
     settled: dict[int, tuple[float, int]] | None = None,
     waited_ns: dict[int, int] | None = None,
-) -> Outcome:
+) -> ReplayOutcome:
     """A run of two nodes that decided these requests in turn: seconds after the start, and cost.
 
     Those that asked waited before that: `waited_ns`, by their numbers.
@@ -39,14 +39,14 @@ def outcome(
     waited_ns = waited_ns or {}
     settled = settled or {}
     requests = [
-        Request(t_s, "ada", cost, settled[number][1] if number in settled else 0)
+        RecordedRequest(t_s, "ada", cost, settled[number][1] if number in settled else 0)
         for number, (t_s, cost) in enumerate(asked)
     ]
     setup = Setup(requests, limit, (policy,), 2, 1.0, "embedded://", 0.1)
     hands = setup.deal()
     histories = []
     for hand in hands:
-        history = History(
+        history = NodeHistory(
             allowed=array("b", (number not in refused for number in hand)),
             hub_ns=array("q", (BEGIN_NS + round(asked[number][0] * SECOND_NS) for number in hand)),
             epoch=array("q", (FIRST_EPOCH + int(asked[number][0]) // WINDOW_S for number in hand)),
@@ -64,7 +64,7 @@ def outcome(
         histories.append([history])
     charged = sum(cost for number, (_, cost) in enumerate(asked) if number not in refused)
     charged += sum(amount for _, amount in settled.values())
-    return Outcome(setup, hands, histories, [charged if hub_total is None else hub_total])
+    return ReplayOutcome(setup, hands, histories, [charged if hub_total is None else hub_total])
 
 
 def judged(*arguments: object, **more: object) -> Judgement:
@@ -229,7 +229,7 @@ def test_one_policy_is_told_flat_and_several_by_name(policies: int) -> None:
     """So that a script that asks for one need not look for it."""
     one = outcome([(1.0, 1), (2.0, 1)])
     names = ("strict", "naive")[:policies]
-    several = Outcome(
+    several = ReplayOutcome(
         replace(one.setup, policies=names), one.hands, [each * policies for each in one.histories], [2] * policies
     )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reconverge.cli.replay.trace import Columns, InvalidTrace, Request, read_arrivals, read_trace, without_gaps
-from reconverge.simulation import Arrival
+from reconverge.cli.replay.trace import Columns, InvalidTrace, RecordedRequest, read_arrivals, read_trace, without_gaps
+from reconverge.simulation import SimulatedArrival
 
 GOOD = "t_s,client,tokens\n0.5,ada,3\n2.5,bob,4\n"
 
@@ -24,7 +24,7 @@ def test_time_begins_with_the_first_request(tmp_path: Path) -> None:
     """Recordings need not start at zero."""
     requests = read_trace(written(tmp_path, GOOD), Columns("client", cost="tokens"))
 
-    assert [Request(0.0, "ada", 3, 0), Request(2.0, "bob", 4, 0)] == requests
+    assert [RecordedRequest(0.0, "ada", 3, 0), RecordedRequest(2.0, "bob", 4, 0)] == requests
 
 
 def test_without_columns_every_request_costs_one_and_all_share_a_key(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_idle_stretches_are_cut_down_and_nothing_else(tmp_path: Path) -> None:
     """Requests that are close together stay as far apart as they were."""
     times = [0.0, 1.0, 100.0, 101.5, 300.0]
 
-    shortened = without_gaps([Request(time, "ada", 1, 0) for time in times], 10.0)
+    shortened = without_gaps([RecordedRequest(time, "ada", 1, 0) for time in times], 10.0)
 
     assert [0.0, 1.0, 11.0, 12.5, 22.5] == [one.t_s for one in shortened]
 
@@ -122,8 +122,10 @@ def test_arrivals_for_a_simulation_say_where_they_arrive(tmp_path: Path) -> None
     plain = written(tmp_path, "t_s,node\n0.5,1\n0.1,0\n")
     full = written(tmp_path, "t_s,node,key,cost\n0.5,1,ada,7\n", "full.csv")
 
-    assert [Arrival(100_000_000, 0, "all", 1), Arrival(500_000_000, 1, "all", 1)] == read_arrivals(plain, 2)
-    assert [Arrival(500_000_000, 1, "ada", 7)] == read_arrivals(full, 2)
+    assert [SimulatedArrival(100_000_000, 0, "all", 1), SimulatedArrival(500_000_000, 1, "all", 1)] == read_arrivals(
+        plain, 2
+    )
+    assert [SimulatedArrival(500_000_000, 1, "ada", 7)] == read_arrivals(full, 2)
 
 
 @pytest.mark.parametrize(("row", "problem"), [("1,2", "node is 2, but the nodes are 0 to 1"), ("-1,0", "before")])

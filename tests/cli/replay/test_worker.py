@@ -11,7 +11,7 @@ import multiprocessing
 from array import array
 
 from reconverge import Agent, Limit
-from reconverge.cli.replay.worker import Gauge, History, Plan, Share, Timed, _Pace, _Requests, answered
+from reconverge.cli.replay.worker import Gauge, NodeHistory, ReplayPlan, Share, Timed, _Pace, _Requests, answered
 from reconverge.clock import SystemClock
 
 
@@ -36,9 +36,9 @@ def test_a_request_is_dated_by_when_it_was_decided() -> None:
 def test_a_node_that_lags_settles_what_is_over_before_the_next_request() -> None:
     """The first of two requests uses all of the limit once it is over, which it is when the second is made late."""
     limit = Limit.parse("10/day", algorithm="token-bucket")
-    plan = Plan(limit, ("strict",), ("run",), ("timed",), 1, False, 0.1, settle_after_ns=0, stay_until_ns=0)
+    plan = ReplayPlan(limit, ("strict",), ("run",), ("timed",), 1, False, 0.1, settle_after_ns=0, stay_until_ns=0)
     share = Share(array("q", (0, 1)), ["ada", "ada"], array("q", (5, 5)), array("q", (5, 0)))
-    history, parent = History(), multiprocessing.Pipe()[0]
+    history, parent = NodeHistory(), multiprocessing.Pipe()[0]
     with Agent("memory://") as agent:
         limiter, timed = agent.limit("run", limit), Timed(agent.limit("timed", limit))
         requests = _Requests(plan, share, [limiter], [timed], [history], _Pace(0, parent))

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
-from reconverge.cli.watch.look import Look, limit_rows
+from reconverge.cli.watch.look import WatchLook, limit_rows
 from reconverge.hub.report import Totals
 from reconverge.usage import Meter, UsageReporter
 from tests.support.commands.checked import said_by
@@ -134,7 +134,7 @@ def test_top_shows_nodes_and_keys_where_usage_is_metered(
 
 def test_a_rate_is_what_was_charged_between_two_looks() -> None:
     """A limit that is new, or whose total fell because the hub has lost its data, has none."""
-    before = Look("limit", 10.0, 1, (), 0, {"login": Totals(100, 0), "search": Totals(50, 0)})
+    before = WatchLook("limit", 10.0, 1, (), 0, {"login": Totals(100, 0), "search": Totals(50, 0)})
     found = limit_rows({"login": Totals(160, 5), "search": Totals(5, 0), "new": Totals(1, 0)}, before, 12.0)
 
     assert [("login", 30.0), ("search", None), ("new", None)] == [(row["limit"], row["charged/s"]) for row in found]

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from reconverge.clock import SECOND_NS, SystemClock
-from reconverge.contracts.central import Request
+from reconverge.contracts.central import CustomerRequest
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.hub_book import HubBook
@@ -59,7 +59,7 @@ def nodes(hub: MemoryHub, make_agent: MakeAgent) -> list[Contracts]:
 @pytest.fixture
 def address(nodes: list[Contracts]) -> Iterator[str]:
     """A console with a recording, in which acme asks for six in a day."""
-    requests = [Request(NOON_NS + number * SECOND_NS, "acme") for number in range(6)]
+    requests = [CustomerRequest(NOON_NS + number * SECOND_NS, "acme") for number in range(6)]
     recording = Recording("yesterday.csv", requests)
     pages = console(
         nodes[0].agent, tokens=TOKENS, settings_secret=SECRET, recording=recording, customer_secret=LINK_SECRET

@@ -12,7 +12,7 @@ import pytest
 
 from reconverge import Agent, InvalidSetting
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import Request
+from reconverge.contracts.central import CustomerRequest
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.integrations.console import Recording, console
@@ -90,7 +90,7 @@ def test_a_change_is_predicted_from_what_was_used_and_changes_nothing(
 def test_a_change_is_predicted_by_a_recording(agent: Agent, hub: MemoryHub) -> None:
     """Which requests of it would be newly refused or admitted, as `reconverge contracts plan` tells them."""
     publish(hub, acme=ACME)
-    recording = Recording("a.csv", [Request(NOON_NS + number * SECOND_NS, "acme") for number in range(6)])
+    recording = Recording("a.csv", [CustomerRequest(NOON_NS + number * SECOND_NS, "acme") for number in range(6)])
     with Browser(console(agent, tokens=TOKENS, settings_secret=SECRET, recording=recording)) as client:
         changed = about_acme(limits={"calls": "1/day"})
         told = client.post("/predict", json=changed, headers=READS).json()
@@ -108,7 +108,7 @@ def test_a_change_is_predicted_by_a_recording(agent: Agent, hub: MemoryHub) -> N
 
 def test_a_recording_has_an_end_and_a_use(agent: Agent) -> None:
     """One that is too long, or that predicts nothing, is refused at the start."""
-    long = Recording("a.csv", [Request(NOON_NS, "acme")] * (RECORDED_MAX + 1))
+    long = Recording("a.csv", [CustomerRequest(NOON_NS, "acme")] * (RECORDED_MAX + 1))
     with pytest.raises(InvalidSetting, match="more than 200000 requests"):
         console(agent, tokens=TOKENS, settings_secret=SECRET, recording=long)
     with pytest.raises(InvalidSetting, match="predicts nothing without a settings_secret"):

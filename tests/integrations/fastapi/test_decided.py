@@ -21,7 +21,7 @@ from reconverge.integrations.asgi.routes import route_of
 from reconverge.integrations.asgi.sending import BEGINNING, Decided, Sending, serve_deciding
 from reconverge.integrations.fastapi import Limits
 from reconverge.integrations.web.outcome import OUTCOME
-from reconverge.integrations.web.pipeline import Admitted, Refused
+from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from tests.integrations.corpus.of_fastapi import KEY_FUNCTIONS
 from tests.integrations.finders.made import made_of
 from tests.support.applications.asking import asgi_answer, http_scope
@@ -72,7 +72,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
     statuses = [asyncio.run(asgi_answer(app, scope)).status for scope in scopes]
 
     assert [200, 429] == statuses
-    assert [Admitted, Refused] == [type(scope[OUTCOME]) for scope in scopes]
+    assert [Admitted, RefusedByOne] == [type(scope[OUTCOME]) for scope in scopes]
     assert [] == made
 
 

@@ -18,7 +18,7 @@ from reconverge.integrations.environment_keys import finder_for
 from reconverge.integrations.flask import Limits as OfFlask
 from reconverge.integrations.flask.extension import OUTCOMES
 from reconverge.integrations.web.outcome import OUTCOME
-from reconverge.integrations.web.pipeline import Admitted, Refused
+from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.web.request.keys import asks, by_ip_network
 from reconverge.integrations.wsgi import RateLimitMiddleware, WsgiRequest
@@ -92,7 +92,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
     statuses = [wsgi_answer(side.app, environment).status for environment in environments]
 
     assert [200, 429] == statuses
-    assert [Admitted, Refused] == [type(side.outcomes_in(each)[0]) for each in environments]
+    assert [Admitted, RefusedByOne] == [type(side.outcomes_in(each)[0]) for each in environments]
     assert [] == made
 
 

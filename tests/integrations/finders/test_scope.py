@@ -16,7 +16,7 @@ from reconverge.integrations import Outcome, Rule, by_header, by_ip
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from reconverge.integrations.asgi.scope_keys import finder_for
 from reconverge.integrations.web.outcome import OUTCOME
-from reconverge.integrations.web.pipeline import Admitted, Refused
+from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from reconverge.integrations.web.request.addresses import ADDRESS_CHARACTERS_MAX, PEERS_MAX, Addresses, group_of_peers
 from reconverge.integrations.web.request.keys import by_ip_network
 from reconverge.testing import ManualClock
@@ -45,7 +45,7 @@ def test_for_a_request_that_says_its_key_no_object_is_made(
     statuses = [asyncio.run(asgi_answer(app, scope)).status for scope in scopes]
 
     assert [200, 429] == statuses
-    assert [Admitted, Refused] == [type(scope[OUTCOME]) for scope in scopes]
+    assert [Admitted, RefusedByOne] == [type(scope[OUTCOME]) for scope in scopes]
     assert [] == made
 
 
@@ -101,7 +101,7 @@ def test_a_request_in_doubt_asks_the_hub_as_ever(used_up: str) -> None:
         asks = agent.stats().limits["requests"].asks.results
 
     assert [429, 429] == [each.status for each in answers]
-    assert [Outcome, Refused] == [type(scope[OUTCOME]) for scope in scopes]
+    assert [Outcome, RefusedByOne] == [type(scope[OUTCOME]) for scope in scopes]
     assert 1 == asks["refused"] == sum(asks.values())
 
 

@@ -38,7 +38,7 @@ from reconverge.errors import InvalidLimit, InvalidSetting
 from reconverge.integrations import Addresses
 from reconverge.integrations.django import exemptions
 from reconverge.integrations.django import middleware as django_middleware
-from reconverge.integrations.django.middleware import DjangoRequest, Serving, guard, limit, outcome_of
+from reconverge.integrations.django.middleware import DjangoRequest, ServingRequest, guard, limit, outcome_of
 from reconverge.integrations.django.settings import configured as what_is_said
 from reconverge.integrations.web.request.request import CANCELLED
 from reconverge.runtime.threads import Latch
@@ -257,7 +257,7 @@ def test_whoever_cannot_be_loaded_is_counted_by_address(users: list[Any], caplog
     with configured(LIMITS="2/hour", KEY_FUNC="reconverge.integrations.by_user"):
         request = ASGIRequest({"type": "http", "method": "GET", "path": "/", "headers": []}, None)
         request.user, request.auser = SimpleLazyObject(lambda: 1 / 0), broken
-        answer = asyncio.run(Serving(request).check_slowly(what_is_said().rules))
+        answer = asyncio.run(ServingRequest(request).check_slowly(what_is_said().rules))
         failures = guard().stats().failures
 
     assert answer is None

@@ -26,8 +26,8 @@ from reconverge.shedding import (
     InProgress,
     Layer,
     Occupancy,
-    Refusal,
     RequestRate,
+    ShedRefusal,
     Stack,
     WorkerShedder,
 )
@@ -161,9 +161,9 @@ class Renders:
     def __init__(self) -> None:
         self.running: dict[str, int] = {}
 
-    def enter(self, arrival: Arrival) -> Render | Refusal:
+    def enter(self, arrival: Arrival) -> Render | ShedRefusal:
         if self.running.get(arrival.key, 0) >= 2:
-            return Refusal(self.name, 429, 1.0, "Two of yours run.", concurrent_max=2)
+            return ShedRefusal(self.name, 429, 1.0, "Two of yours run.", concurrent_max=2)
         return self.enter_anyway(arrival)
 
     def enter_anyway(self, arrival: Arrival) -> Render:

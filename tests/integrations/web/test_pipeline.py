@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from reconverge import Agent, Decision, Limit, Limiter
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule, by_header, by_ip, by_route, by_user
-from reconverge.integrations.web.pipeline import Admitted, Refused
+from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from reconverge.limit.limit import FIXED_WINDOW, GCRA, LEAKY_BUCKET, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
 from reconverge.limiter.switches import Switch
 from reconverge.testing import ManualClock
@@ -240,7 +240,7 @@ def test_plain_rules_are_decided_by_a_pipeline(settings: dict[str, Any], beside:
     admitted, refused = (pair.decided(ROOMY, on_a_loop=False) for _ in range(2))
 
     assert [Admitted, Outcome] == [type(each) for each in admitted]
-    assert [Outcome if two else Refused, Outcome] == [type(each) for each in refused]
+    assert [Outcome if two else RefusedByOne, Outcome] == [type(each) for each in refused]
     assert said(refused[1]) == said(refused[0])
 
 

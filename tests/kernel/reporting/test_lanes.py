@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.exchange.syncer import CELLS_MAX
-from reconverge.kernel import COMPILED, Kernel, Pace, Table
+from reconverge.kernel import COMPILED, Kernel, LimitInterval, Table
 from reconverge.kernel.engine import Cell, due_cells
 from reconverge.kernel.reporting import agenda
 from reconverge.kernel.reporting.agenda import PASSED_MAX
@@ -193,7 +193,7 @@ def test_every_cell_is_sorted_once_by_whether_its_limit_is_due() -> None:
     """Where limits have sync intervals of their own: a few cells that are due keep none of the others among them."""
     crowd = Crowd()
     due, others = crowd.known(crowd.tables[0], 3), crowd.known(crowd.tables[1], 10 * TURN)
-    crowd.kernel.change_own_pace(crowd.tables[1:], Pace(4 * SECOND_NS, SECOND_NS))
+    crowd.kernel.change_own_pace(crowd.tables[1:], LimitInterval(4 * SECOND_NS, SECOND_NS))
     for cells in (due, others):
         crowd.changes(cells)
         crowd.hurries(cells, after_ns=7)

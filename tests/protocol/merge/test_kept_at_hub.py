@@ -16,8 +16,8 @@ from reconverge.kernel.composite.all_of import settle
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, BALANCED, STRICT, Policy
 from reconverge_sync.merge.asking import CHEAP, SMALL, SMALL_BUCKET, TIGHT
-from reconverge_sync.merge.ledger import Cell as HubCell
 from reconverge_sync.merge.ledger import Entry
+from reconverge_sync.merge.ledger import LedgerCell as HubCell
 from tests.support.kernel.talker import Talker, World, reported
 from tests.support.node import INTERVAL_NS
 

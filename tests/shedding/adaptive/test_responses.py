@@ -14,7 +14,7 @@ import pytest
 
 from reconverge.shedding import Aimd, Gradient2, Vegas
 from reconverge.shedding.adaptive.algorithms import Algorithm
-from reconverge.simulation.studies.loaded_service import Request, Service, Stream, goodput, rejected_by_second
+from reconverge.simulation.studies.loaded_service import LoadStream, ServedRequest, Service, goodput, rejected_by_second
 from tests.support.shed import PREFETCH, USER, AdaptiveGate, mean_between, mean_latency_s, served_per_second
 
 MAKERS: dict[str, Callable[[], Algorithm]] = {
@@ -34,10 +34,10 @@ def run(
     *,
     spread: float = 0.5,
     users: Callable[[float], float] = lambda _: 0.0,
-) -> tuple[AdaptiveGate, list[Request]]:
+) -> tuple[AdaptiveGate, list[ServedRequest]]:
     """Put an algorithm in front of ten workers."""
     gate = AdaptiveGate(algorithm)
-    streams = [Stream(USER, users), Stream(PREFETCH, rate)]
+    streams = [LoadStream(USER, users), LoadStream(PREFETCH, rate)]
     service = Service(gate, streams, service_s, Random(7), workers=10, loop=False, spread=spread)
     return gate, service.run(seconds)
 
@@ -98,7 +98,7 @@ def test_a_probe_is_no_swing(phase: int) -> None:
     """
     step_s = 10 + 0.4 * phase
     gate = AdaptiveGate(Gradient2())
-    streams = [Stream(USER, lambda _: 50, even=True), Stream(PREFETCH, lambda _: 80, even=True)]
+    streams = [LoadStream(USER, lambda _: 50, even=True), LoadStream(PREFETCH, lambda _: 80, even=True)]
     service = Service(
         gate, streams, lambda t: 0.1 if t >= step_s else 0.05, Random(7), workers=10, loop=False, spread=0.1
     )

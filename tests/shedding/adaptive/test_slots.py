@@ -12,21 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.errors import InvalidSetting
-from reconverge.shedding import AdaptiveConcurrency, Fixed, Refusal
-from reconverge.shedding.adaptive.concurrency import Slot
-from reconverge.shedding.adaptive.slots import Slots
+from reconverge.shedding import AdaptiveConcurrency, Fixed, ShedRefusal
+from reconverge.shedding.adaptive.concurrency import SlotInUse
+from reconverge.shedding.adaptive.slots import RunningCount
 from reconverge.shedding.layers import Arrival
 from tests.support.shed import TWO
 
 SECOND = 10**9
 
 
-def taken(slots: Slots, rank: int, times: int, now_ns: int = 0) -> int:
+def taken(slots: RunningCount, rank: int, times: int, now_ns: int = 0) -> int:
     """How many of so many requests may start."""
     return sum(slots.take(rank, now_ns) > 0 for _ in range(times))
 
 
-def freed(slots: Slots, rank: int, times: int = 1) -> None:
+def freed(slots: RunningCount, rank: int, times: int = 1) -> None:
     """So many requests end."""
     with slots.lock:
         for _ in range(times):
@@ -51,7 +51,7 @@ def test_no_more_run_than_the_limit(
     limit: int, guarantees: tuple[float, ...] | None, steps: list[tuple[bool, int, int]]
 ) -> None:
     """The sum of running requests, of all classes, is the count, and within the limit."""
-    slots = Slots(limit, 3, guarantees)
+    slots = RunningCount(limit, 3, guarantees)
     now_ns = 0
     for start, rank, passed in steps:
         now_ns += passed
@@ -66,14 +66,14 @@ def test_no_more_run_than_the_limit(
 
 def test_the_last_slot_and_no_more() -> None:
     """Ten start of ten, and the eleventh does not."""
-    slots = Slots(10, 2)
+    slots = RunningCount(10, 2)
 
     assert 10 == taken(slots, 0, 11)
 
 
 def test_less_important_classes_leave_room_for_what_others_want() -> None:
     """Where the first class lately ran three, the second leaves it that and one more."""
-    slots = Slots(10, 2)
+    slots = RunningCount(10, 2)
     taken(slots, 0, 3)
     freed(slots, 0, 3)
 
@@ -83,12 +83,12 @@ def test_less_important_classes_leave_room_for_what_others_want() -> None:
 
 def test_a_class_that_sends_nothing_wastes_no_slot() -> None:
     """All slots go to the least important class, where there is no other."""
-    assert 10 == taken(Slots(10, 2), 1, 20)
+    assert 10 == taken(RunningCount(10, 2), 1, 20)
 
 
 def test_a_class_that_begins_gets_what_is_freed() -> None:
     """The slots that the first class was refused are left free for it when requests of the second end."""
-    slots = Slots(10, 2)
+    slots = RunningCount(10, 2)
     taken(slots, 1, 10)
     taken(slots, 0, 1)
     freed(slots, 1)
@@ -99,7 +99,7 @@ def test_a_class_that_begins_gets_what_is_freed() -> None:
 
 def test_a_demand_is_forgotten() -> None:
     """Six seconds after the first class has ended nothing is left free for it."""
-    slots = Slots(10, 2)
+    slots = RunningCount(10, 2)
     taken(slots, 0, 5)
     freed(slots, 0, 5)
 
@@ -109,7 +109,7 @@ def test_a_demand_is_forgotten() -> None:
 
 def test_what_ran_when_a_request_was_refused_is_known() -> None:
     """Of ten slots, of which some are left free for users, it is what ran at the refusal; and nothing before one."""
-    slots = Slots(10, 2)
+    slots = RunningCount(10, 2)
     taken(slots, 0, 3)
     freed(slots, 0, 3)
     assert 0 == slots.full_at
@@ -121,7 +121,7 @@ def test_what_ran_when_a_request_was_refused_is_known() -> None:
 
 def test_a_demand_shrinks_with_what_runs() -> None:
     """While what is in progress is lowered to a half, a half of what users want is left free, and the same margin."""
-    slots = Slots(20, 2)
+    slots = RunningCount(20, 2)
     taken(slots, 0, 8)
     freed(slots, 0, 8)
     slots.scale = 0.5
@@ -131,7 +131,7 @@ def test_a_demand_shrinks_with_what_runs() -> None:
 
 def test_a_guarantee_is_kept_by_leaving_slots_free() -> None:
     """With half for each, a class that floods leaves the other what it lately wanted, and both keep the limit."""
-    slots = Slots(10, 2, (0.5, 0.5))
+    slots = RunningCount(10, 2, (0.5, 0.5))
     taken(slots, 0, 5)
     freed(slots, 0, 5)
 
@@ -141,7 +141,7 @@ def test_a_guarantee_is_kept_by_leaving_slots_free() -> None:
 
 def test_a_guarantee_is_never_beyond_the_limit() -> None:
     """A class that has begun late and is below its guarantee waits for what the others have to end."""
-    slots = Slots(10, 2, (0.5, 0.5))
+    slots = RunningCount(10, 2, (0.5, 0.5))
 
     assert 9 == taken(slots, 1, 20)
     assert 1 == taken(slots, 0, 20)
@@ -160,9 +160,9 @@ def test_admission_is_one_step() -> None:
         for turn in range(rounds):
             meet.wait()
             answer = layer.enter(Arrival("ada", 0, turn))
-            running[turn][number] = isinstance(answer, Slot)
+            running[turn][number] = isinstance(answer, SlotInUse)
             meet.wait()
-            if isinstance(answer, Slot):
+            if isinstance(answer, SlotInUse):
                 answer.finish(turn + 1)
 
     sys.setswitchinterval(1e-6)
@@ -178,7 +178,7 @@ def test_admission_is_one_step() -> None:
 def test_ten_thousand_races_leave_nothing_behind() -> None:
     """Slots that are finished and given back by two threads at once are freed once: zero remain of 10,000."""
     layer = AdaptiveConcurrency(Fixed(1000), classes=TWO)
-    slots: list[Slot] = []
+    slots: list[SlotInUse] = []
     gate = threading.Barrier(4)
 
     def race(seed: int) -> None:
@@ -191,7 +191,7 @@ def test_ten_thousand_races_leave_nothing_behind() -> None:
         slots.clear()
         while len(slots) < 1000:
             answer = layer.enter(Arrival("ada", 0, 5))
-            assert isinstance(answer, Slot)
+            assert isinstance(answer, SlotInUse)
             slots.append(answer)
         in_threads(race, range(4))
 
@@ -204,7 +204,7 @@ def test_a_forked_child_owns_no_slot() -> None:
     layer = AdaptiveConcurrency(Fixed(2), classes=TWO)
     slot = layer.enter(Arrival("ada", 0, 0))
     layer.start_over_after_fork()
-    assert isinstance(slot, Slot)
+    assert isinstance(slot, SlotInUse)
     slot.finish(1)
 
     assert 0 == layer.in_flight
@@ -216,7 +216,7 @@ def test_a_refusal_says_what_runs() -> None:
     layer.enter(Arrival("ada", 0, 0))
     refusal = layer.enter(Arrival("ada", 0, 0))
 
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, ShedRefusal)
     assert (503, 1.0, "concurrency") == (refusal.status, refusal.retry_after, refusal.layer)
     assert "1 requests are in progress here, and 1 may be." == refusal.reason
 

@@ -9,7 +9,14 @@ from random import Random
 
 import pytest
 
-from reconverge.simulation.studies.loaded_service import NoGate, Request, Service, Stream, goodput, rejected_by_second
+from reconverge.simulation.studies.loaded_service import (
+    LoadStream,
+    NoGate,
+    ServedRequest,
+    Service,
+    goodput,
+    rejected_by_second,
+)
 from tests.support.shed import PREFETCH, USER, WorkerGate, mean_between
 
 TIMEOUT_S = 1.0
@@ -36,10 +43,10 @@ CASES = {
 }
 
 
-def run(name: str, seed: int = 1, *, accepts_one: bool = False) -> tuple[WorkerGate, list[Request], Service]:
+def run(name: str, seed: int = 1, *, accepts_one: bool = False) -> tuple[WorkerGate, list[ServedRequest], Service]:
     """Run one case with the shedder."""
     case, gate = CASES[name], WorkerGate()
-    streams = [Stream(USER, lambda _: case.users, even=True), Stream(PREFETCH, case.prefetch, even=True)]
+    streams = [LoadStream(USER, lambda _: case.users, even=True), LoadStream(PREFETCH, case.prefetch, even=True)]
     service = Service(gate, streams, case.service_s, Random(seed), spread=0.2, accepts_one=accepts_one)
     return gate, service.run(100), service
 
@@ -100,7 +107,7 @@ class TestClosedLoop:
     def test_without_it_the_important_class_is_lost_too(self, name: str) -> None:
         """The cases are an overload: without a shedder less than three quarters of that class are served in time."""
         case = CASES[name]
-        streams = [Stream(USER, lambda _: case.users, even=True), Stream(PREFETCH, case.prefetch, even=True)]
+        streams = [LoadStream(USER, lambda _: case.users, even=True), LoadStream(PREFETCH, case.prefetch, even=True)]
         requests = Service(NoGate(), streams, case.service_s, Random(1), spread=0.2).run(100)
 
         assert 0.75 > goodput(requests, USER, TIMEOUT_S)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reconverge.clock import ManualClock
 from reconverge.errors import InvalidSetting
-from reconverge.shedding import LoopLag, Occupancy, Refusal, WorkerShedder
+from reconverge.shedding import LoopLag, Occupancy, ShedRefusal, WorkerShedder
 from reconverge.shedding.layers import Arrival
 from reconverge.shedding.worker.shedder import Busy
 from reconverge.shedding.worker.signals import FULL_PRESSURE, pressure_of
@@ -141,7 +141,7 @@ def test_busy_threads_have_it_shed() -> None:
     for step in range(100):
         clock.advance(0.01)
         answer = shedder.enter(Arrival("ada", step % 2, clock.monotonic_ns()))
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ShedRefusal):
             refused[step % 2] += 1
         elif isinstance(answer, Busy):
             answer.finish(clock.monotonic_ns(), "served")

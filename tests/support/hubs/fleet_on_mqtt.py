@@ -9,7 +9,7 @@ from typing import Any, Final
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.merge.rule import Shard
+from reconverge_sync.merge.rule import LedgerShard
 from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import BEATS
 from reconverge_sync.mqtt.hub import MqttHub
@@ -68,7 +68,7 @@ class MqttFleet:
         memberships = [hub._per_loop.thing for hub in self.hubs]
         return [membership.servers[shard] for membership in memberships if membership is not None]
 
-    def ledgers(self, shard: int = 0) -> list[Shard]:
+    def ledgers(self, shard: int = 0) -> list[LedgerShard]:
         """That of the leader, if there is one; there is never more than one."""
         return [server.candidate.ledger for server in self.servers(shard) if server.candidate.ledger is not None]
 

@@ -28,12 +28,12 @@ from reconverge.cli.contracts.plan_options import (
     settle_after_ns,
     when_it_began_s,
 )
-from reconverge.cli.contracts.recording import Columns, Span, requests_in, span_of
+from reconverge.cli.contracts.recording import RecordingColumns, Span, requests_in, span_of
 from reconverge.cli.options import JsonOption
 from reconverge.cli.terminal import told
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import Document
-from reconverge.contracts.rehearsal import Outcome, Rehearsal
+from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome
 from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3
@@ -114,7 +114,9 @@ def plan(
     Every request is decided twice at its own moment: as the contracts are, and as they would be, each time by one
     central limiter. Two runs print the same. Ends with status 3 if --max-newly-refused is exceeded.
     """
-    columns = Columns(customer, facts_in(fact or ()), of_limits("cost", cost), of_limits("settle", settle), kind)
+    columns = RecordingColumns(
+        customer, facts_in(fact or ()), of_limits("cost", cost), of_limits("settle", settle), kind
+    )
     takes_ns = settle_after_ns(settle_after, columns)
     candidate = _read(file)
     now = None if current is None else _read(current)
@@ -142,7 +144,9 @@ def plan(
         raise typer.Exit(TOO_MANY_STATUS)
 
 
-def _rehearsed(rehearsal: Rehearsal, trace: Path, columns: Columns, span: Span, began_s: float) -> Outcome:
+def _rehearsed(
+    rehearsal: Rehearsal, trace: Path, columns: RecordingColumns, span: Span, began_s: float
+) -> RehearsalOutcome:
     with told(f"rehearsing {span.requests} requests") as tell:
         for number, request in enumerate(requests_in(trace, columns, began_s)):
             if number % WATCHED_EVERY == 0:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import written_moment
-from reconverge.contracts.rehearsal import Effect, Outcome
+from reconverge.contracts.rehearsal import Effect, RehearsalOutcome
 
 CUSTOMER_WIDTH_MAX: Final = 40
 """In characters; of a longer name the table shows the beginning."""
@@ -25,7 +25,7 @@ DAY_S: Final = 86_400
 class Shown:
     """A rehearsal, and how to show it."""
 
-    outcome: Outcome
+    outcome: RehearsalOutcome
     recording: str
     candidate: str
     current: str | None
@@ -134,7 +134,7 @@ def effects_table(shown: Shown, title: str, effects: Sequence[Effect]) -> Table:
     return table
 
 
-def limits_table(outcome: Outcome) -> Table:
+def limits_table(outcome: RehearsalOutcome) -> Table:
     """Makes a table of the rehearsal by limit."""
     table = _table("by limit")
     for name in ("limit", "refuses now", "would refuse", "newly refused", "newly admitted"):
@@ -185,7 +185,7 @@ def customers_in(effects: Sequence[Effect]) -> int:
     return len({effect.customer for effect in effects})
 
 
-def admitted_by_both(outcome: Outcome) -> int:
+def admitted_by_both(outcome: RehearsalOutcome) -> int:
     """How many requests are admitted now, and would be."""
     return outcome.requests - outcome.newly_refused - outcome.newly_admitted - outcome.refused_by_both
 

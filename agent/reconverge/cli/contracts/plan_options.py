@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
 
-from reconverge.cli.contracts.recording import MOMENT_MAX_S, Columns, Span
+from reconverge.cli.contracts.recording import MOMENT_MAX_S, RecordingColumns, Span
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.central import EVERY_LIMIT
 from reconverge.contracts.document import CUSTOMER, Document
@@ -63,7 +63,7 @@ def most_refused(text: str, requests: int) -> Fraction:
     return requests * part / PERCENT_MAX
 
 
-def settle_after_ns(settle_after: float | None, columns: Columns) -> int:
+def settle_after_ns(settle_after: float | None, columns: RecordingColumns) -> int:
     """How long a request takes. Raises InvalidSetting."""
     if settle_after is None:
         return round(SETTLE_AFTER_S * SECOND_NS)
@@ -74,7 +74,7 @@ def settle_after_ns(settle_after: float | None, columns: Columns) -> int:
     return round(settle_after * SECOND_NS)
 
 
-def check_used(columns: Columns, documents: Sequence[Document]) -> None:
+def check_used(columns: RecordingColumns, documents: Sequence[Document]) -> None:
     """Raise InvalidSetting for a column that would have no effect, as no limit has to do with it."""
     named = [pair for document in documents for pair in _limits_of(document)]
     facts = {fact for document in documents for fact in _facts_of(document)} - {CUSTOMER}

@@ -20,7 +20,7 @@ from reconverge.cli.replay.trace import (
     moment_s_in,
 )
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import Request, Shape
+from reconverge.contracts.central import CustomerRequest, Shape
 
 MOMENT_MAX_S: Final = 4_102_444_800
 """The year 2100. Later moments are mistakes, such as milliseconds, and the nanoseconds of a kernel end in 2116."""
@@ -29,7 +29,7 @@ SINCE_1970_MIN_S: Final = 978_307_200
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RecordingColumns:
     """Which columns mean what."""
 
     customer: str = SHARED_KEY
@@ -67,7 +67,7 @@ class Span:
         return self.first_s >= SINCE_1970_MIN_S
 
 
-def span_of(path: Path, columns: Columns) -> Span:
+def span_of(path: Path, columns: RecordingColumns) -> Span:
     """Look through a whole recording.
 
     Raises:
@@ -93,14 +93,14 @@ def span_of(path: Path, columns: Columns) -> Span:
     return Span(requests, first_s, last_s)
 
 
-def requests_in(path: Path, columns: Columns, began_s: float) -> Iterator[Request]:
+def requests_in(path: Path, columns: RecordingColumns, began_s: float) -> Iterator[CustomerRequest]:
     """The requests of a recording whose time was 0 at a moment, in seconds since 1970. Raises InvalidTrace."""
     began_ns = round(began_s * SECOND_NS)
     facts, costs, settles = (tuple(each.values()) for each in (columns.facts, columns.costs, columns.settles))
     customer_in = _customer_in(columns.customer)
 
-    def parse(row: Row) -> Request:
-        return Request(
+    def parse(row: Row) -> CustomerRequest:
+        return CustomerRequest(
             moment_ns=began_ns + round(moment_s_in(row) * SECOND_NS),
             customer=customer_in(row),
             facts=tuple([key_in(row, name) for name in facts]),

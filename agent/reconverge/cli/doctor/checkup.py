@@ -26,7 +26,7 @@ TIMEOUT_TRIPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CheckupIntervals:
     """How often agents exchange, and how long they wait for an answer."""
 
     sync_interval_s: float
@@ -53,7 +53,7 @@ class Checkup:
         return sum(finding.level is level for finding in self.findings)
 
 
-async def check_up(hub: Hub, pace: Pace, clock: Clock) -> Checkup:
+async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
     """Examine a hub; if it cannot examine itself, it must have been opened for a scratch namespace."""
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
@@ -78,7 +78,7 @@ async def _exchange(hub: Hub, clock: Clock) -> Diagnosis:
     return Diagnosis([Finding("exchange", Level.OK, fact)], exchanges=trips)
 
 
-def _judge(diagnosis: Diagnosis, pace: Pace, clock: Clock) -> Checkup:
+def _judge(diagnosis: Diagnosis, pace: CheckupIntervals, clock: Clock) -> Checkup:
     trips = diagnosis.exchanges or diagnosis.pings
     if not trips:
         return Checkup(diagnosis.findings)
@@ -96,7 +96,7 @@ def _judge(diagnosis: Diagnosis, pace: Pace, clock: Clock) -> Checkup:
     return Checkup(findings, round(round_trip_ns / MILLISECOND_NS, 3), round(offset_ns / MILLISECOND_NS, 3))
 
 
-def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: Pace) -> Finding:
+def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: CheckupIntervals) -> Finding:
     """Whether answers come in time for the agents' settings."""
     spans = (("exchange", [trip.took_ns for trip in exchanges]), ("ping", [trip.took_ns for trip in pings]))
     fact = ", ".join(f"{what} {_ms(median(took))} ms (worst {_ms(max(took))})" for what, took in spans if took)

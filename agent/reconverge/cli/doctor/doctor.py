@@ -15,7 +15,7 @@ from rich.text import Text
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import tell_of_misspelt_variables
-from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
+from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
 from reconverge.cli.options import JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
 from reconverge.errors import MissingExtra
@@ -65,7 +65,11 @@ def doctor(
     console = Console(highlight=False, soft_wrap=True)
     if not as_json:
         console.print(Text(f"Checking {shown} for namespace {namespace}\n"))
-    checkup = checked if isinstance(checked, Checkup) else asyncio.run(_examine(checked, Pace(sync_interval, timeout)))
+    checkup = (
+        checked
+        if isinstance(checked, Checkup)
+        else asyncio.run(_examine(checked, CheckupIntervals(sync_interval, timeout)))
+    )
     if as_json:
         typer.echo(json.dumps(_as_json(shown, checkup)))
     else:
@@ -91,7 +95,7 @@ def _open(url: str, namespace: str, timeout_s: float) -> Hub | Checkup:
         return Checkup([Finding("installed", Level.PROBLEM, fact, remedy)])
 
 
-async def _examine(hub: Hub, pace: Pace) -> Checkup:
+async def _examine(hub: Hub, pace: CheckupIntervals) -> Checkup:
     try:
         return await check_up(hub, pace, SystemClock())
     finally:

@@ -48,14 +48,14 @@ NO_HUB: Final[dict[str, Any]] = {
 """Settings with which an agent of a file meets no other."""
 
 
-class Declared(NamedTuple):
+class LimitsByName(NamedTuple):
     """Limits by name, as an agent that never starts has declared them."""
 
     agent: Agent
     namespace: str
 
 
-def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | None, **settings: Any) -> Declared:
+def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | None, **settings: Any) -> LimitsByName:
     """The limits that options say; `settings` are those of the agent, by default of one that meets no other.
 
     Raises InvalidSetting if they say none, or none that can be used; InvalidConfiguration with line and field.
@@ -71,14 +71,14 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
         agent = Agent(settings["hub"], namespace=namespace or "default", **_pace(settings))
         for name, text in said.items():
             agent.limit(name, text)
-        return Declared(agent, agent.namespace)
+        return LimitsByName(agent, agent.namespace)
     from reconverge.integrations.config import load  # noqa: PLC0415  # needs an extra
 
     named = {} if namespace is None else {"namespace": namespace}
     agent = load(file, **settings, **named).agent
     if not agent.limiters:
         raise InvalidSetting("--file", str(file), "declares no limits; name them with --limit NAME=LIMIT")
-    return Declared(agent, agent.namespace)
+    return LimitsByName(agent, agent.namespace)
 
 
 def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:

@@ -34,7 +34,7 @@ KEY_BYTES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KeyStanding:
     """How a key stands with one quota."""
 
     name: str
@@ -94,7 +94,7 @@ def inspect(
     own = declared(limit, file, namespace)
     tables = [table for limiter in own.agent.limiters.values() for table in limiter.tables]
 
-    async def ask(opened: Hub) -> tuple[list[Standing], list[str]]:
+    async def ask(opened: Hub) -> tuple[list[KeyStanding], list[str]]:
         known = set(await opened.totals())
         clock = SystemClock()
         hasher = hasher_of(None, namespace=own.namespace)
@@ -120,15 +120,15 @@ def inspect(
         typer.echo(f"reconverge: {sentence}", err=True)
 
 
-async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[Standing]:
+async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[KeyStanding]:
     """Reads a key at the hub, by all these quotas. Raises InvalidKey, HubUnavailable."""
     kernel = asking_kernel(namespace, hub)
     asked = [kernel.table(each.name, each.limit, each.policy) for each in tables]
     usages = await read_fleet([(each, each.check_key(key)) for each in asked], kernel, hub, name)
-    return [Standing(table.name, table.limit, usage) for table, usage in zip(asked, usages, strict=True)]
+    return [KeyStanding(table.name, table.limit, usage) for table, usage in zip(asked, usages, strict=True)]
 
 
-def _sentence(key: str, standings: list[Standing], refusing: list[Standing]) -> str:
+def _sentence(key: str, standings: list[KeyStanding], refusing: list[KeyStanding]) -> str:
     """Why the key is refused, or that it is not."""
     if not refusing:
         tightest = min(standings, key=lambda each: each.usage.left)
@@ -144,7 +144,7 @@ def _sentence(key: str, standings: list[Standing], refusing: list[Standing]) -> 
     return f"{key} is refused by {first.name}{more}: {usage.used} of {usage.limit} are used; free {_wait(first)}."
 
 
-def _wait(standing: Standing) -> str:
+def _wait(standing: KeyStanding) -> str:
     if standing.limit.slots and not standing.usage.learning:
         return "when something in progress ends"
     return f"in {written_wait(standing.free_in_s)}"

@@ -10,12 +10,12 @@ from typing import Final
 from rich.table import Table
 
 from reconverge.cli.picture import Chart, Series
-from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.judgement import arrivals_of
 from reconverge.clock import SECOND_NS
 from reconverge.limit.limit import Limit
 from reconverge.policies import POLICIES
-from reconverge.simulation.truth import Decided, ideal_admissions
+from reconverge.simulation.truth import DecidedRequest, ideal_admissions
 
 CENTRAL: Final = "one for all"
 PARTED: Final = "a part each"
@@ -43,7 +43,7 @@ class _Window:
 class Crowd:
     """The admissions of the crowd's key, by window and by phase."""
 
-    def __init__(self, outcome: Outcome, key: str, phases: Sequence[str], phase_s: float) -> None:
+    def __init__(self, outcome: ReplayOutcome, key: str, phases: Sequence[str], phase_s: float) -> None:
         self._setup = outcome.setup
         self._phases = phases
         self._phase_s = phase_s
@@ -62,7 +62,7 @@ class Crowd:
             for name in outcome.setup.policies
         ]
 
-    def _by_window(self, arrivals: list[list[Decided]]) -> list[_Window]:
+    def _by_window(self, arrivals: list[list[DecidedRequest]]) -> list[_Window]:
         window_s = self._setup.limit.window
         begin_s = min(
             one.hub_ns / SECOND_NS - self._setup.requests[one.number].t_s / self._setup.speed for one in arrivals[0]
@@ -151,13 +151,13 @@ class Crowd:
         )
 
 
-def _admitted(limit: Limit, arrivals: list[Decided]) -> dict[int, int]:
+def _admitted(limit: Limit, arrivals: list[DecidedRequest]) -> dict[int, int]:
     """Returns the admissions of one limiter that all these requests ask, by window."""
     ideal, _ = ideal_admissions(limit, arrivals, settle_after_ns=0)
     return {epoch: cost for (_, epoch), cost in ideal.items()}
 
 
-def _admitted_in_parts(limit: Limit, arrivals: list[Decided], nodes: int) -> dict[int, int]:
+def _admitted_in_parts(limit: Limit, arrivals: list[DecidedRequest], nodes: int) -> dict[int, int]:
     """Returns the admissions of limiters of which each node has one, with an equal part of the limit."""
     admitted: dict[int, int] = {}
     for node in range(nodes):

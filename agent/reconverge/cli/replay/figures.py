@@ -8,12 +8,12 @@ from typing import Final, TypeAlias
 from rich import box
 from rich.table import Table
 
-from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.judgement import Judgement
 from reconverge.policies import POLICIES
 
 
-def as_figures(outcome: Outcome, judgements: list[Judgement]) -> dict[str, object]:
+def as_figures(outcome: ReplayOutcome, judgements: list[Judgement]) -> dict[str, object]:
     """Returns the output of `--json`: one flat object for one policy.
 
     For several, one each by name under `policies`.

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar, runtime_checkab
 from zlib import crc32
 
 from reconverge.cli.replay.link import Cut, Links, check_cuttable
-from reconverge.cli.replay.trace import Request
-from reconverge.cli.replay.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, History, Plan, Share, work
+from reconverge.cli.replay.trace import RecordedRequest
+from reconverge.cli.replay.worker import LAST_WORDS_S, LIMIT_NAME, READY_S, Gauge, NodeHistory, ReplayPlan, Share, work
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting, ReconvergeError
 from reconverge.hub.port import Hub
@@ -56,7 +56,7 @@ class FleetFailed(ReconvergeError):
 class Setup:
     """The requests and the fleet to run. The limit's window is already compressed by `speed`."""
 
-    requests: Sequence[Request]
+    requests: Sequence[RecordedRequest]
     limit: Limit
     policies: tuple[str, ...]
     nodes: int
@@ -107,21 +107,21 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """The result of a run."""
 
     setup: Setup
     hands: list[list[int]]
-    histories: list[list[History]]
+    histories: list[list[NodeHistory]]
     """By node and policy; the items of a history belong to the requests of that node's hand."""
     hub_totals: list[int]
     """The hub's totals in the end, charged and not given back, by policy."""
 
 
-class _Node:
+class _ReplayNode:
     """One worker process, as its parent sees it."""
 
-    def __init__(self, hub_url: str, plan: Plan, share: Share) -> None:
+    def __init__(self, hub_url: str, plan: ReplayPlan, share: Share) -> None:
         context = multiprocessing.get_context("spawn")
         done = context.RawValue(ctypes.c_longlong)
         admitted = [context.RawValue(ctypes.c_longlong) for _ in plan.policies]
@@ -180,14 +180,14 @@ def _uninterrupted() -> Generator[None]:
 
 
 @runtime_checkable
-class _Located(Protocol):
+class _LocatedRequest(Protocol):
     """A hub that is found at another URL than the one it was opened with."""
 
     @property
     def url(self) -> str: ...
 
 
-def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
+def run(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
     """Run the recording; `watch` gets the progress again and again.
 
     Raises:
@@ -203,7 +203,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
     timed_namespaces = tuple(f"{namespace}-timed" for namespace in namespaces)
     settings = [HubSettings(namespace, HUB_TIMEOUT_S) for namespace in (*namespaces, *timed_namespaces)]
     with ExitStack() as stack:
-        runner = stack.enter_context(_Runner())
+        runner = stack.enter_context(_ReplayRunner())
         hubs = [open_hub(setup.hub_url, each) for each in settings]
         for hub in hubs:
             stack.callback(_close, runner, hub)
@@ -216,10 +216,10 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
             stack.enter_context(links)
         hands = setup.deal()
         plan = _plan(setup, namespaces, timed_namespaces)
-        nodes: list[_Node] = []
+        nodes: list[_ReplayNode] = []
         stack.callback(_end_all, nodes)
         for number, hand in enumerate(hands):
-            nodes.append(_Node(setup.hub_url if links is None else links.url(number), plan, _share(setup, hand)))
+            nodes.append(_ReplayNode(setup.hub_url if links is None else links.url(number), plan, _share(setup, hand)))
         _await_readiness(nodes)
         start_s = max(time.monotonic() + 0.1, learnt_s)
         for node in nodes:
@@ -229,10 +229,10 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> Outcome:
         histories = [_history(node.hear(time.monotonic())) for node in nodes]
         totals = [runner.run(_answered(hub.totals)) for hub in hubs[: len(namespaces)]]
     nets = [total[LIMIT_NAME].net if LIMIT_NAME in total else 0 for total in totals]
-    return Outcome(setup, hands, histories, nets)
+    return ReplayOutcome(setup, hands, histories, nets)
 
 
-class _Runner:
+class _ReplayRunner:
     """An event loop that goes on, on a thread of its own: a hub may have something to do while the fleet runs."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class _Runner:
         self._loop.close()
 
 
-def _close(runner: _Runner, hub: Hub) -> None:
+def _close(runner: _ReplayRunner, hub: Hub) -> None:
     runner.run(hub.close())
 
 
@@ -272,7 +272,7 @@ async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
                 raise
 
 
-def _end_all(nodes: list[_Node]) -> None:
+def _end_all(nodes: list[_ReplayNode]) -> None:
     for node in nodes:
         node.end()
 
@@ -288,11 +288,11 @@ async def _say_hello(hub: Hub, setup: Setup) -> None:
 def _links(setup: Setup, hub: Hub) -> Links | None:
     if not setup.cuts:
         return None
-    return Links(hub.url if isinstance(hub, _Located) else setup.hub_url, setup.nodes)
+    return Links(hub.url if isinstance(hub, _LocatedRequest) else setup.hub_url, setup.nodes)
 
 
-def _plan(setup: Setup, namespaces: tuple[str, ...], timed_namespaces: tuple[str, ...]) -> Plan:
-    return Plan(
+def _plan(setup: Setup, namespaces: tuple[str, ...], timed_namespaces: tuple[str, ...]) -> ReplayPlan:
+    return ReplayPlan(
         limit=setup.limit,
         policies=setup.policies,
         namespaces=namespaces,
@@ -316,7 +316,7 @@ def _share(setup: Setup, hand: list[int]) -> Share:
     )
 
 
-def _await_readiness(nodes: list[_Node]) -> None:
+def _await_readiness(nodes: list[_ReplayNode]) -> None:
     deadline_s = time.monotonic() + START_S + READY_S
     for node in nodes:
         problem = node.hear(deadline_s)
@@ -325,12 +325,12 @@ def _await_readiness(nodes: list[_Node]) -> None:
 
 
 def _oversee(
-    setup: Setup, nodes: list[_Node], links: Links | None, start_s: float, watch: Callable[[Progress], None]
+    setup: Setup, nodes: list[_ReplayNode], links: Links | None, start_s: float, watch: Callable[[Progress], None]
 ) -> None:
     """Cut and heal the wires when it is time, until all nodes have sent their histories, or are gone."""
     duration_s = setup.duration_s() + setup.settle_after_s / setup.speed
     cut: frozenset[int] = frozenset()
-    patience = _Patience()
+    patience = _LagPatience()
     while not all(node.pipe.poll() for node in nodes):
         elapsed_s = time.monotonic() - start_s
         now_cut = frozenset[int]().union(*(one.nodes for one in setup.cuts if one.start_s <= elapsed_s < one.end_s))
@@ -346,7 +346,7 @@ def _oversee(
     watch(_progress(nodes, duration_s, duration_s, frozenset()))
 
 
-class _Patience:
+class _LagPatience:
     """Waits for a fleet that lags behind its schedule, as long as it gets on at all."""
 
     def __init__(self) -> None:
@@ -361,7 +361,7 @@ class _Patience:
             raise FleetFailed("a node does not get on any more; what it did is lost")
 
 
-def _progress(nodes: list[_Node], elapsed_s: float, duration_s: float, cut: frozenset[int]) -> Progress:
+def _progress(nodes: list[_ReplayNode], elapsed_s: float, duration_s: float, cut: frozenset[int]) -> Progress:
     return Progress(
         elapsed_s=max(0.0, elapsed_s),
         duration_s=duration_s,
@@ -371,6 +371,6 @@ def _progress(nodes: list[_Node], elapsed_s: float, duration_s: float, cut: froz
     )
 
 
-def _history(message: object) -> list[History]:
+def _history(message: object) -> list[NodeHistory]:
     assert isinstance(message, list)
     return message

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from reconverge.cli.replay.fleet import Outcome
-from reconverge.cli.replay.worker import NOT_ASKED, History
+from reconverge.cli.replay.fleet import ReplayOutcome
+from reconverge.cli.replay.worker import NOT_ASKED, NodeHistory
 from reconverge.clock import SECOND_NS
 from reconverge.policies import POLICIES, Policy
 from reconverge.simulation.figures import falsely_refused_pct, waits_ms
 from reconverge.simulation.truth import (
     Bounds,
-    Charge,
-    Decided,
+    DecidedRequest,
     Place,
+    TrueCharge,
     charge_of,
     excess_by_place,
     first_asked,
@@ -96,7 +96,7 @@ class Judgement:
         return figures | {"hub_total_equals_admitted": self.hub_total_equals_admitted}
 
 
-def judge(outcome: Outcome) -> list[Judgement]:
+def judge(outcome: ReplayOutcome) -> list[Judgement]:
     """The figures of every policy of a run."""
     return [
         _with_waits(_judge_policy(outcome, number, POLICIES[name]), [of_node[number] for of_node in outcome.histories])
@@ -104,7 +104,7 @@ def judge(outcome: Outcome) -> list[Judgement]:
     ]
 
 
-def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
+def arrivals_of(outcome: ReplayOutcome, policy_number: int) -> list[DecidedRequest]:
     """All requests in the order in which they were decided under one policy."""
     arrivals = []
     for node, hand in enumerate(outcome.hands):
@@ -112,7 +112,7 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
         for index, number in enumerate(hand):
             request = outcome.setup.requests[number]
             arrivals.append(
-                Decided(
+                DecidedRequest(
                     hub_ns=history.hub_ns[index],
                     number=number,
                     key=request.key,
@@ -130,7 +130,7 @@ def arrivals_of(outcome: Outcome, policy_number: int) -> list[Decided]:
     return sorted(arrivals)
 
 
-def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judgement:
+def _judge_policy(outcome: ReplayOutcome, policy_number: int, policy: Policy) -> Judgement:
     limit = outcome.setup.limit
     arrivals = placed(limit, arrivals_of(outcome, policy_number))
     charges = _charges(outcome, policy_number, arrivals)
@@ -182,7 +182,7 @@ def _judge_policy(outcome: Outcome, policy_number: int, policy: Policy) -> Judge
     )
 
 
-def _with_waits(judgement: Judgement, histories: list[History]) -> Judgement:
+def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement:
     """The same with what asked, and how long that waited."""
     waited_ns = [each for each in _joined(history.waited_ns for history in histories) if each != NOT_ASKED]
     median_ms, p99_ms, max_ms = waits_ms(waited_ns)
@@ -195,7 +195,7 @@ def _with_waits(judgement: Judgement, histories: list[History]) -> Judgement:
     )
 
 
-def _missed(arrivals: list[Decided], ideal: Mapping[Place, int]) -> int:
+def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
     """How much less was admitted than by a central limiter, in each window of each key by itself."""
     admitted: defaultdict[Place, int] = defaultdict(int)
     for arrival in arrivals:
@@ -203,13 +203,15 @@ def _missed(arrivals: list[Decided], ideal: Mapping[Place, int]) -> int:
     return sum(max(0, cost - admitted[place]) for place, cost in ideal.items())
 
 
-def _charges(outcome: Outcome, policy_number: int, arrivals: list[Decided]) -> list[Charge]:
+def _charges(outcome: ReplayOutcome, policy_number: int, arrivals: list[DecidedRequest]) -> list[TrueCharge]:
     """Returns the charges of admitted requests, and those that settling added."""
     charges = [charge_of(one) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
         for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:
             request = outcome.setup.requests[hand[index]]
-            charges.append(Charge(request.key, epoch, hub_ns, request.settle, settling=True, slice_number=slice_number))
+            charges.append(
+                TrueCharge(request.key, epoch, hub_ns, request.settle, settling=True, slice_number=slice_number)
+            )
     return charges
 
 
@@ -217,7 +219,7 @@ def _joined(parts: Iterable[array[int]]) -> list[int]:
     return [item for part in parts for item in part]
 
 
-def _span_s(arrivals: list[Decided]) -> float:
+def _span_s(arrivals: list[DecidedRequest]) -> float:
     return (arrivals[-1].hub_ns - arrivals[0].hub_ns) / SECOND_NS
 
 

@@ -17,14 +17,14 @@ from typing import Final
 from reconverge.cli import picture
 from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.figures import figures_rows, verdict_on
-from reconverge.cli.replay.fleet import Outcome
+from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.judgement import Judgement, arrivals_of
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import CLOCK, FIXED_WINDOW
 from reconverge.policies import POLICIES
-from reconverge.simulation.truth import Decided
+from reconverge.simulation.truth import DecidedRequest
 
 KEY_LENGTH_MAX: Final = 60
 """So much of a key stands in the title."""
@@ -32,7 +32,7 @@ WINDOWS_MAX: Final = 5000
 """So many windows are drawn, from the start; a picture has not even as many dots across."""
 
 
-def save_plot(path: Path, outcome: Outcome, judgements: list[Judgement]) -> None:
+def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
     """Draw into FILE.png, or FILE.html with the figures. Raises InvalidSetting when it cannot be written."""
     chart = chart_of(outcome)
     try:
@@ -47,7 +47,7 @@ def save_plot(path: Path, outcome: Outcome, judgements: list[Judgement]) -> None
         raise InvalidSetting("plot", str(path), f"cannot be written: {error.strerror}") from None
 
 
-def chart_of(outcome: Outcome) -> Chart:
+def chart_of(outcome: ReplayOutcome) -> Chart:
     """The busiest key over time."""
     setup = outcome.setup
     by_policy = [arrivals_of(outcome, number) for number in range(len(setup.policies))]
@@ -75,14 +75,14 @@ def chart_of(outcome: Outcome) -> Chart:
     )
 
 
-def _start_ns(outcome: Outcome, arrivals: Sequence[Decided]) -> int:
+def _start_ns(outcome: ReplayOutcome, arrivals: Sequence[DecidedRequest]) -> int:
     """When the replay began, by the hub's clock: cuts are said in seconds after that."""
     setup = outcome.setup
     begun = (one.hub_ns - round(setup.requests[one.number].t_s / setup.speed * SECOND_NS) for one in arrivals)
     return min(begun, default=0)
 
 
-def _sums(arrivals: Sequence[Decided], windows: range, window_ns: int, *, admitted: bool) -> list[int]:
+def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *, admitted: bool) -> list[int]:
     """The cost of each window: of all requests, or of those that were admitted."""
     sums = Counter[int]()
     for one in arrivals:
@@ -91,7 +91,7 @@ def _sums(arrivals: Sequence[Decided], windows: range, window_ns: int, *, admitt
     return [sums[window] for window in windows]
 
 
-def _bound(outcome: Outcome, name: str) -> float | None:
+def _bound(outcome: ReplayOutcome, name: str) -> float | None:
     """Returns the declared most of a window; None where none is declared, or it is not of such windows."""
     limit, policy = outcome.setup.limit, POLICIES[name]
     if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:

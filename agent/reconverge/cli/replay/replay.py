@@ -28,11 +28,11 @@ from reconverge.cli.options import (
 )
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
-from reconverge.cli.replay.fleet import NODES_MAX, Outcome, Setup
+from reconverge.cli.replay.fleet import NODES_MAX, ReplayOutcome, Setup
 from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.plot import save_plot
-from reconverge.cli.replay.trace import Columns, Request, read_trace, without_gaps
+from reconverge.cli.replay.trace import Columns, RecordedRequest, read_trace, without_gaps
 from reconverge.cli.terminal import told
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import (
@@ -173,7 +173,7 @@ def _policies(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _requests(trace: Path, columns: Columns, max_gap: float | None) -> list[Request]:
+def _requests(trace: Path, columns: Columns, max_gap: float | None) -> list[RecordedRequest]:
     """The recording, with idle stretches of at most `max_gap` seconds if that is given."""
     requests = read_trace(trace, columns)
     if max_gap is None:
@@ -229,7 +229,7 @@ def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
         yield watch
 
 
-def _show(console: Console, trace: Path, limit: str, outcome: Outcome, judgements: list[Judgement]) -> None:
+def _show(console: Console, trace: Path, limit: str, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
     """The figures as a table, and what they mean in a sentence each."""
     setup = outcome.setup
     console.print(

@@ -13,7 +13,7 @@ from typing import IO, Final, NamedTuple, TypeVar
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidKey, ReconvergeError
-from reconverge.simulation import Arrival
+from reconverge.simulation import SimulatedArrival
 
 TIME: Final = "t_s"
 SHARED_KEY: Final = "*"
@@ -41,7 +41,7 @@ class InvalidTrace(ReconvergeError, ValueError):
         super().__init__(f"{where}: {problem}")
 
 
-class Request(NamedTuple):
+class RecordedRequest(NamedTuple):
     """One request of a recording."""
 
     t_s: float
@@ -67,7 +67,7 @@ class Columns:
         return [name for name in named if name is not None and name != SHARED_KEY]
 
 
-def read_trace(path: Path, columns: Columns) -> list[Request]:
+def read_trace(path: Path, columns: Columns) -> list[RecordedRequest]:
     """All requests of a recording in the order of their times, the first of them at 0.
 
     Raises:
@@ -79,7 +79,7 @@ def read_trace(path: Path, columns: Columns) -> list[Request]:
     return [request._replace(t_s=request.t_s - begin_s) for request in requests]
 
 
-def without_gaps(requests: list[Request], longest_s: float) -> list[Request]:
+def without_gaps(requests: list[RecordedRequest], longest_s: float) -> list[RecordedRequest]:
     """The same requests, with every idle stretch cut down to `longest_s` seconds."""
     shortened = []
     skipped_s = last_s = 0.0
@@ -90,7 +90,7 @@ def without_gaps(requests: list[Request], longest_s: float) -> list[Request]:
     return shortened
 
 
-def read_arrivals(path: Path, nodes: int) -> list[Arrival]:
+def read_arrivals(path: Path, nodes: int) -> list[SimulatedArrival]:
     """Requests for a simulation, of which the file says where they arrive: `t_s`, `node`, and maybe `key` and `cost`.
 
     Raises:
@@ -143,14 +143,14 @@ def _rows(path: Path, file: IO[str], needed: Sequence[str], parse: Callable[[Row
         raise InvalidTrace(path, str(error), reader.line_num) from None
 
 
-def _request(row: Row, columns: Columns) -> Request:
+def _request(row: Row, columns: Columns) -> RecordedRequest:
     key = ALL if columns.key == SHARED_KEY else key_in(row, columns.key)
     cost = 1 if columns.cost is None else amount_in(row, columns.cost)
     settle = 0 if columns.settle is None else amount_in(row, columns.settle)
-    return Request(moment_s_in(row), key, cost, settle)
+    return RecordedRequest(moment_s_in(row), key, cost, settle)
 
 
-def _arrival(row: Row, nodes: int) -> Arrival:
+def _arrival(row: Row, nodes: int) -> SimulatedArrival:
     node = amount_in(row, "node")
     if node >= nodes:
         raise ValueError(f"node is {node}, but the nodes are 0 to {nodes - 1}")
@@ -159,7 +159,7 @@ def _arrival(row: Row, nodes: int) -> Arrival:
         raise ValueError(f"{TIME} is {moment_s:g}, before the start")
     key = key_in(row, "key") if "key" in row else ALL
     cost = amount_in(row, "cost") if "cost" in row else 1
-    return Arrival(round(moment_s * SECOND_NS), node, key, cost)
+    return SimulatedArrival(round(moment_s * SECOND_NS), node, key, cost)
 
 
 def moment_s_in(row: Row) -> float:

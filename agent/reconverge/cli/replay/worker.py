@@ -28,7 +28,7 @@ from reconverge.limit.limit import Limit
 
 if TYPE_CHECKING:
     from reconverge.kernel import Settled, Verdict
-    from reconverge.limiter.asking import Request
+    from reconverge.limiter.asking import AskedCost
     from reconverge.limiter.limiter import Limiter
 
 LIMIT_NAME: Final = "replayed"
@@ -54,7 +54,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """The instructions for every node of the fleet."""
 
     limit: Limit
@@ -77,7 +77,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class History:
+class NodeHistory:
     """One node's run under one policy: parallel arrays, one item for each request, in the order of its share."""
 
     allowed: array[int] = field(default_factory=lambda: array("b"))
@@ -124,7 +124,7 @@ class Gauge:
         self.admitted = admitted
 
 
-def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connection) -> None:
+def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Connection) -> None:
     """The whole life of a node: get ready, say so, wait for the common start, make the requests, tell what happened."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are part of the plan
@@ -147,7 +147,7 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
         if all(agent.ready for agent in all_agents) and all(_known(limiter, share) for limiter in asked):
             break
         time.sleep(NAP_S / 10)
-    histories = [History() for _ in agents]
+    histories = [NodeHistory() for _ in agents]
     try:
         parent.send(None)
         start_ns: int = parent.recv()
@@ -167,7 +167,7 @@ def work(hub_url: str, plan: Plan, share: Share, gauge: Gauge, parent: Connectio
         parent.send(histories)
 
 
-def _agents(hub_url: str, plan: Plan, namespaces: tuple[str, ...]) -> list[Agent]:
+def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list[Agent]:
     """One for each policy. Raises ReconvergeError."""
     return [
         Agent(
@@ -213,7 +213,7 @@ class Timed:
         self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
-async def answered(limiter: Limiter, request: Request) -> tuple[Settled, Verdict, int]:
+async def answered(limiter: Limiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
     """Ask, and note at which moment it was decided: until the caller goes on, a busy loop does much else."""
     settled = await limiter.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
@@ -254,11 +254,11 @@ class _Requests:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ReplayPlan,
         share: Share,
         limiters: list[Limiter],
         timed: list[Timed],
-        histories: list[History],
+        histories: list[NodeHistory],
         pace: _Pace,
     ) -> None:
         self._plan = plan
@@ -359,7 +359,7 @@ class _Requests:
                 time.sleep(left_s)  # noqa: ASYNC251  # as said
 
 
-def _publish(gauge: Gauge, histories: list[History], done: int) -> None:
+def _publish(gauge: Gauge, histories: list[NodeHistory], done: int) -> None:
     gauge.done.value = done
     for counter, history in zip(gauge.admitted, histories, strict=True):
         counter.value = history.allowed.count(1)

@@ -35,7 +35,7 @@ NO_METER: Final = "nothing is metered: nodes tell this with reconverge.usage, se
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WatchLook:
     """The state of the hub at one moment."""
 
     by: str
@@ -74,7 +74,7 @@ def check_view(by: str) -> None:
         raise InvalidSetting("--by", by, f"must be {', '.join(VIEWS)}{asked(by, VIEWS)}")
 
 
-async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: Look | None = None) -> Look:
+async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook | None = None) -> WatchLook:
     """Look at a fleet. `before` is the last look, for rates. Raises HubUnavailable."""
     taken_s = time.monotonic()
     nodes = await live_nodes(hub)
@@ -83,7 +83,7 @@ async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: Look | Non
         totals = await hub.totals()
         rows = limit_rows(totals, before, taken_s)
     elif not isinstance(hub, UsageHub):
-        return Look(by, taken_s, nodes, (), 0, totals, "this hub does not add usage up")
+        return WatchLook(by, taken_s, nodes, (), 0, totals, "this hub does not add usage up")
     elif by == NODE:
         rows = [
             {"node": each.node, "requests/s": each.requests_per_s, "cost/s": each.cost_per_s}
@@ -93,7 +93,7 @@ async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: Look | Non
         period = period_at(MINUTE, clock.wall_ns() / SECOND_NS)
         used = await usage_totals(hub.usage, period, by=("identity",))
         rows = [{"key": key.identity, **counts._asdict()} for key, counts in used.items()]
-    return Look(by, taken_s, nodes, *_largest(rows, most), totals, NO_METER if not rows and by != LIMIT else "")
+    return WatchLook(by, taken_s, nodes, *_largest(rows, most), totals, NO_METER if not rows and by != LIMIT else "")
 
 
 async def live_nodes(hub: Hub) -> int | None:
@@ -104,7 +104,9 @@ async def live_nodes(hub: Hub) -> int | None:
     return max([(await found.data(shard)).nodes for shard in range(found.shards)])
 
 
-def limit_rows(totals: Mapping[str, Totals], before: Look | None = None, now_s: float = 0.0) -> list[dict[str, Any]]:
+def limit_rows(
+    totals: Mapping[str, Totals], before: WatchLook | None = None, now_s: float = 0.0
+) -> list[dict[str, Any]]:
     """Returns the charges of each limit, and the charges per second since the look before."""
     rows = list[dict[str, Any]]()
     for name, total in totals.items():

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from reconverge.cli.asking import ask_hub
-from reconverge.cli.doctor.checkup import Checkup, Pace, check_up
+from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.cli.tables import plain, tell_table
-from reconverge.cli.watch.look import LIMIT, Look, look
+from reconverge.cli.watch.look import LIMIT, WatchLook, look
 from reconverge.cli.watch.top import MOST, MOST_MAX
 from reconverge.clock import SystemClock
 from reconverge.hub.adopting import HubData
@@ -22,7 +22,7 @@ from reconverge.hub.port import Adoptable, Hub
 from reconverge.hub.registry import HubSettings, open_hub, redacted
 
 PROBLEM_STATUS: Final = 1
-PACE: Final = Pace(sync_interval_s=0.1, timeout_s=1.0)
+PACE: Final = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
 """That of agents that say nothing else; `doctor` takes others."""
 TOLD: Final = ("memory", "durability", "keys", "round trip")
 """Checks whose good results are shown, too."""
@@ -30,13 +30,13 @@ MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to sho
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class FleetStatus:
     """A fleet and its hub at one moment."""
 
     checkup: Checkup
     shards: list[HubData]
     """Empty where the hub does not tell of its data."""
-    limits: Look
+    limits: WatchLook
 
     @property
     def waits(self) -> int:
@@ -65,7 +65,7 @@ def status(
     Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or the hub has lost data and waits.
     """
 
-    async def ask(opened: Hub) -> Status:
+    async def ask(opened: Hub) -> FleetStatus:
         limits = await look(opened, SystemClock(), by=LIMIT, most=most)
         found: object = opened
         shards = [await found.data(each) for each in range(found.shards)] if isinstance(found, Adoptable) else []
@@ -76,7 +76,7 @@ def status(
         finally:
             if scratch is not None:
                 await scratch.close()
-        return Status(checkup, shards, limits)
+        return FleetStatus(checkup, shards, limits)
 
     found = ask_hub(hub, namespace, ask, what="there is no fleet")
     shown = plain(redacted(hub))
@@ -92,7 +92,7 @@ def _scratch(url: str, namespace: str) -> Hub:
     return open_hub(url, HubSettings(scratch_namespace(namespace), PACE.timeout_s))
 
 
-def _show(found: Status, shown: str, namespace: str) -> None:
+def _show(found: FleetStatus, shown: str, namespace: str) -> None:
     problems, warnings = (found.checkup.count(each) for each in (Level.PROBLEM, Level.WARNING))
     verdict = "healthy" if not problems and not warnings else f"problems: {problems}, warnings: {warnings}"
     advice = "" if verdict == "healthy" else "; `reconverge doctor` has the remedies"
@@ -117,7 +117,7 @@ def _worth_telling(findings: Any) -> list[Finding]:
     return [each for each in findings if each.level is not Level.OK or each.check in TOLD]
 
 
-def _as_json(found: Status, shown: str, namespace: str) -> dict[str, Any]:
+def _as_json(found: FleetStatus, shown: str, namespace: str) -> dict[str, Any]:
     return {
         "hub": shown,
         "namespace": namespace,

@@ -15,7 +15,7 @@ from rich.text import Text
 from reconverge.cli.asking import advised, ask_hub
 from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
 from reconverge.cli.tables import table_lines
-from reconverge.cli.watch.look import LIMIT, VIEWS, Look, check_view, look
+from reconverge.cli.watch.look import LIMIT, VIEWS, WatchLook, check_view, look
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
@@ -53,14 +53,14 @@ def top(
     said = ""  # of a hub that does not answer: an outage of hours is one line
 
     async def watch(opened: Hub) -> None:
-        before: Look | None = None
+        before: WatchLook | None = None
         while True:
             before = await _show_next(opened, before, once=once)
             if once:
                 return
             await asyncio.sleep(interval)
 
-    async def _show_next(opened: Hub, before: Look | None, *, once: bool) -> Look | None:
+    async def _show_next(opened: Hub, before: WatchLook | None, *, once: bool) -> WatchLook | None:
         nonlocal said
         clock = SystemClock()
         try:
@@ -97,7 +97,7 @@ def _screen(*, live: bool) -> Generator[Tell]:
         yield lambda lines: screen.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"))
 
 
-def _lines(seen: Look, namespace: str) -> list[str]:
+def _lines(seen: WatchLook, namespace: str) -> list[str]:
     """A look as lines of text."""
     nodes = "" if seen.nodes is None else f", {seen.nodes} live nodes"
     heads, rows = seen.table()

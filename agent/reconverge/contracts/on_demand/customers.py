@@ -39,7 +39,7 @@ WAITING_MAX: Final = 1000
 ABSENT_MAX: Final = 10_000
 
 
-class Decider(Protocol):
+class ContractsDecider(Protocol):
     """What decides by contracts whose customers are fetched on demand; `Contracts` does."""
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:

@@ -29,7 +29,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.document import Document, InvalidContracts, table_of
-from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
+from reconverge.contracts.on_demand.customers import ContractsDecider, Meanwhile, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
 from reconverge.contracts.on_demand.page_table import PageTable
 from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, PageProblem, PagesOfHub
@@ -78,7 +78,7 @@ class PagesOnDemand(PagesOfHub):
 
     def __init__(
         self,
-        decider: Decider,
+        decider: ContractsDecider,
         clock: Clock,
         *,
         wake: Callable[[], None],

@@ -43,7 +43,7 @@ AUTHOR_LENGTH_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChangeNote:
     """What a change says of itself."""
 
     identity: str | None
@@ -80,14 +80,14 @@ def _is_plain(customer: Customer) -> bool:
     return customer == Customer(customer.plan)
 
 
-def told_of(before: Document, after: Document, identity: str | None) -> Told:
+def told_of(before: Document, after: Document, identity: str | None) -> ChangeNote:
     """What is told of a change: of one customer its entry, of a document that was replaced what differs in it."""
     if identity is not None:
         was, is_ = (
             None if customer is None else table_of_customer(customer)
             for customer in (before.customers.get(identity), after.customers.get(identity))
         )
-        return Told(identity, was, is_)
+        return ChangeNote(identity, was, is_)
     differing = _differing(before.customers, after.customers)
     plans = table_of(replace(before, customers={}))["plans"], table_of(replace(after, customers={}))["plans"]
     differing_plans = _differing(*plans)
@@ -109,7 +109,7 @@ def told_of(before: Document, after: Document, identity: str | None) -> Told:
         }
         for document, said in zip((before, after), plans, strict=True)
     ]
-    return Told(None, tables[0] if before.plans else None, tables[1])
+    return ChangeNote(None, tables[0] if before.plans else None, tables[1])
 
 
 def touched(before: Document, after: Document) -> Iterable[str]:

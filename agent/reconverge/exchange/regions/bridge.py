@@ -18,7 +18,7 @@ from hashlib import blake2b
 from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
-from reconverge.exchange.regions.loans import CLOCKS_APART_NS, Holding, Lender, Lending, need_of
+from reconverge.exchange.regions.loans import CLOCKS_APART_NS, Holding, LendCall, Lender, need_of
 from reconverge.hub.clock import DRIFT, HubClock
 from reconverge.hub.report import (
     WHOLE_MAX,
@@ -122,12 +122,12 @@ class Bridge:
                 if holding.shard == shard and (lender, cell) not in heard:
                     holding.need = 0
 
-    def lendings(self, shard: int, now_ns: int) -> list[Lending]:
+    def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
         """Returns the news for the region's hub: changed loans, and those that would end before long."""
         home = self._homes[shard]
         if not home.known:
             return []
-        due: list[Lending] = []
+        due: list[LendCall] = []
         for lender in self._lenders.values():
             here = [each for each in lender.holdings.values() if each.shard == shard]
             loans = [(self._loan(each, home, now_ns), each) for each in here if self._is_due(each, now_ns)]
@@ -135,11 +135,11 @@ class Bridge:
                 some = loans[first : first + CELLS_MAX]
                 self._lendings += 1
                 due.append(
-                    Lending(lender, self._lendings, tuple(loan for loan, _ in some), tuple(each for _, each in some))
+                    LendCall(lender, self._lendings, tuple(loan for loan, _ in some), tuple(each for _, each in some))
                 )
         return due
 
-    def hear_lent(self, shard: int, lending: Lending, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
+    def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
         """Take in the loans' outcome; of loans without an answer, the most is assumed anyway."""
         self._hear_home(shard, lent.hub_us, lent.incarnation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):

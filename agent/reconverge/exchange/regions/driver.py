@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange.regions.bridge import Bridge
-from reconverge.exchange.regions.loans import CLOCKS_APART_NS, Lending
+from reconverge.exchange.regions.loans import CLOCKS_APART_NS, LendCall
 from reconverge.hub.checking.answers import check_answer, check_lent, check_totals, check_wishes
 from reconverge.hub.port import Hub, Region
 from reconverge.hub.report import Answer, Batch
@@ -144,7 +144,7 @@ class BridgeDriver:
             self._wide.exchange(batch), lambda answer: check_answer(batch, answer, first_odd_cell)
         )
 
-    async def _lend(self, shard: int, lending: Lending) -> None:
+    async def _lend(self, shard: int, lending: LendCall) -> None:
         sent_ns = self._clock.monotonic_ns()
         lent = await self._home_side.ask(
             self._home.lend(shard, lending.lender.name, lending.sequence, lending.loans),

@@ -126,7 +126,7 @@ class Holding:
         return self.granted if self.granted <= ceil(kept * (1 + HYSTERESIS)) else ceil(kept)
 
 
-class Lending(NamedTuple):
+class LendCall(NamedTuple):
     """A call of `Region.lend`, and which holdings it is about."""
 
     lender: Lender

@@ -92,7 +92,7 @@ class TwoHubs:
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
-        self._shards = [_Shard(random) for _ in range(primary.shards)]
+        self._shards = [_ShardPlace(random) for _ in range(primary.shards)]
         self._prober = token_hex(8)
         self._probes: Owned[dict[int, asyncio.Task[None]]] = Owned(dict)
 
@@ -264,7 +264,7 @@ def two_hubs(
     )
 
 
-class _Shard:
+class _ShardPlace:
     """Where one shard of this node is, and how it is known there."""
 
     def __init__(self, random: Random) -> None:

@@ -26,11 +26,11 @@ from reconverge.integrations.asgi.sending import (
     encoded,
     field_name,
 )
-from reconverge.integrations.web.bound_rule import Found
+from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
-from reconverge.integrations.web.pipeline import Admitted, Refused
+from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
@@ -198,7 +198,7 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, as ASGI has it."""
         kind = scope["type"]
-        outcome: Outcome | list[Found] | None = None
+        outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
             outcome = self._decide(scope)
             if type(outcome) is Admitted:  # as below; most requests go no further
@@ -214,7 +214,9 @@ class RateLimitMiddleware:
         else:
             await self.app(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[Found] | None) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[FoundKey] | None
+    ) -> None:
         """Serve a request; `outcome` is a former decision, or the keys that were found."""
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
@@ -225,7 +227,7 @@ class RateLimitMiddleware:
         scope[OUTCOME] = outcome
         if isinstance(outcome, Admitted):
             await self.app(scope, receive, adding(send, outcome))
-        elif isinstance(outcome, Refused) and (answer := outcome.encoded()) is not None:
+        elif isinstance(outcome, RefusedByOne) and (answer := outcome.encoded()) is not None:
             status, headers, body = answer
             await send({"type": BEGINNING, "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})

@@ -46,7 +46,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
     return "" if found is None else f"{_prefix(scope, found)}{found}"
 
 
-class _Known(NamedTuple):
+class _KnownRoutes(NamedTuple):
     """A route that is mounted nowhere, which is known by its address in memory as long as this keeps it."""
 
     regex: re.Pattern[str]
@@ -56,7 +56,7 @@ class _Known(NamedTuple):
     kept: tuple[Any, Any]
 
 
-_known: dict[int | tuple[int, int], _Known] = {}
+_known: dict[int | tuple[int, int], _KnownRoutes] = {}
 """By the route; by that and its context, if it has one."""
 
 
@@ -74,7 +74,7 @@ def _remember(route: Any, context: Any) -> None:
                 pattern = cast("re.Pattern[str]", regex)
                 literal = path if "{" not in path and pattern.match(path) is not None else None
                 key = id(route) if context is None else (id(route), id(context))
-                _known[key] = _Known(pattern, path, literal, (route, context))
+                _known[key] = _KnownRoutes(pattern, path, literal, (route, context))
             return
 
 

@@ -4,10 +4,10 @@ from reconverge.integrations.config.loading import (
     FILE,
     VARIABLES,
     Configuration,
-    Finding,
     LimitSettings,
+    MistakeLocator,
     Settings,
     load,
 )
 
-__all__ = ["FILE", "VARIABLES", "Configuration", "Finding", "LimitSettings", "Settings", "load"]
+__all__ = ["FILE", "VARIABLES", "Configuration", "LimitSettings", "MistakeLocator", "Settings", "load"]

@@ -201,10 +201,10 @@ class Configuration:
         else:
             logger.info("reconverge: reloaded")
 
-    def _read(self) -> tuple[Settings, Finding]:
+    def _read(self) -> tuple[Settings, MistakeLocator]:
         _read_limits_of_environment()  # which describes their mistakes
         source = None if self._path is None else Source(self._path)
-        finding = Finding(source, self._arguments)
+        finding = MistakeLocator(source, self._arguments)
         arguments, said = (
             in_numbers(spelled_out(self._arguments)),
             spelled_out({} if source is None else source.said),
@@ -232,7 +232,7 @@ class Configuration:
         except ValueError as error:  # an environment variable that is no JSON
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
-    def _steps(self, settings: Settings, finding: Finding) -> list[Callable[[], object]]:
+    def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
         """Returns the steps that lead to these settings, none of which fails. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
@@ -251,7 +251,7 @@ class Configuration:
             steps.append(lambda: agent.switch(cast("Any", settings.switch or "on")))
         return steps
 
-    def _steps_of(self, name: str, limit: LimitSettings, finding: Finding) -> list[Callable[[], object]]:
+    def _steps_of(self, name: str, limit: LimitSettings, finding: MistakeLocator) -> list[Callable[[], object]]:
         agent = self.agent
         limiter = agent.limiters.get(name)
         if limiter is None:
@@ -285,7 +285,7 @@ class Configuration:
         return steps
 
 
-class Finding:
+class MistakeLocator:
     """Says of a mistake where it was made."""
 
     def __init__(self, source: Source | None, arguments: Mapping[str, Any]) -> None:
@@ -322,7 +322,7 @@ class Finding:
 
 
 class _When:
-    def __init__(self, finding: Finding, path: tuple[str, ...]) -> None:
+    def __init__(self, finding: MistakeLocator, path: tuple[str, ...]) -> None:
         self._finding = finding
         self._path = path
 
@@ -354,7 +354,7 @@ def load(path: str | os.PathLike[str] | None = None, **arguments: Any) -> Config
     return Configuration(None if path is None else Path(path), arguments)
 
 
-def _made(settings: Settings, finding: Finding, **instead: Any) -> Agent:
+def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     """The agent that the settings describe, with all its limits. Raises InvalidConfiguration."""
     variables_are_read()
     with finding.when("hub"):

@@ -42,7 +42,7 @@ from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
 from reconverge.integrations.console.streams import Streams
-from reconverge.integrations.console.switches import FleetSwitches, UnknownLimit, word_of
+from reconverge.integrations.console.switches import FleetSwitches, UnknownSwitch, word_of
 from reconverge.integrations.console.usage import UsagePages
 from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
@@ -148,7 +148,7 @@ def _checked(recording: Recording | None) -> Recording | None:
     return recording
 
 
-class _Place(NamedTuple):
+class _PathEntry(NamedTuple):
     """A page or a question that the console serves at one path."""
 
     method: str
@@ -178,23 +178,23 @@ class _Console:
         self._streams = Streams(self._live.view)
         self._files = {name: _file(name) for name in (*STATIC, *PAGES)}
         self._places = {
-            "/session": _Place("GET", self.session),
-            "/state": _Place("GET", self.state),
-            "/stream": _Place("GET", self.stream),
-            "/key": _Place("GET", self.key),
-            "/usage": _Place("GET", self.usage),
+            "/session": _PathEntry("GET", self.session),
+            "/state": _PathEntry("GET", self.state),
+            "/stream": _PathEntry("GET", self.stream),
+            "/key": _PathEntry("GET", self.key),
+            "/usage": _PathEntry("GET", self.usage),
         }
         if switches is not None:
-            self._places["/switches"] = _Place("GET", self.read_switches)
-            self._places["/switch"] = _Place("POST", self.turn_switch, changes=True)
+            self._places["/switches"] = _PathEntry("GET", self.read_switches)
+            self._places["/switch"] = _PathEntry("POST", self.turn_switch, changes=True)
         if contracts is not None:
             self._places |= {
-                "/contracts": _Place("GET", contracts.overview),
-                "/customer": _Place("GET", contracts.customer),
-                "/plan": _Place("GET", contracts.plan),
-                "/history": _Place("GET", contracts.history),
-                "/predict": _Place("POST", contracts.predict),
-                "/change": _Place("POST", contracts.change, changes=True),
+                "/contracts": _PathEntry("GET", contracts.overview),
+                "/customer": _PathEntry("GET", contracts.customer),
+                "/plan": _PathEntry("GET", contracts.plan),
+                "/history": _PathEntry("GET", contracts.history),
+                "/predict": _PathEntry("POST", contracts.predict),
+                "/change": _PathEntry("POST", contracts.change, changes=True),
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
@@ -347,7 +347,7 @@ class _Console:
                 [] if limit is None else [each.name for node in await self._live.nodes() for each in node.newest.limits]
             )
             table = await self._switches.turn(to, limit, author=visitor.name, told=told)
-        except UnknownLimit as error:
+        except UnknownSwitch as error:
             raise wrong_field(422, str(error), ("limit",)) from None
         except UnverifiedSettings as error:
             raise Problem(409, str(error)) from None

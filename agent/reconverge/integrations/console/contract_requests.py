@@ -12,7 +12,7 @@ from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.hub_book import UnreadableContracts
 from reconverge.errors import MissingExtra
 from reconverge.integrations.console.access import Visitor
-from reconverge.integrations.console.contracts import Asked, ContractPages
+from reconverge.integrations.console.contracts import ContractPages, ProposedChange
 from reconverge.integrations.contracts.problems import Problem, of_contracts, wrong_field
 from reconverge.integrations.contracts.reading import json_of, members_of, query_of
 from reconverge.integrations.contracts.schemas import VERSION_MAX
@@ -74,7 +74,7 @@ class ContractRequests:
         return _told({"version": version})
 
 
-async def _tried(work: Awaitable[T], asked: Asked | None = None) -> T:
+async def _tried(work: Awaitable[T], asked: ProposedChange | None = None) -> T:
     try:
         return await work
     except InvalidContracts as error:
@@ -92,7 +92,7 @@ def _named(request: Request, name: str) -> str:
     return value
 
 
-async def _asked(request: Request) -> Asked:
+async def _asked(request: Request) -> ProposedChange:
     said = members_of(await json_of(request, bytes_max=BODY_BYTES_MAX), "customer", "plan", "said", "version")
     names = {name: said.get(name) for name in ("customer", "plan")}
     for name, value in names.items():
@@ -103,7 +103,7 @@ async def _asked(request: Request) -> Asked:
     version = said.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise wrong_field(422, "must be the version of the contracts that was looked at", ("version",))
-    return Asked(names["customer"], names["plan"], said.get("said"), version)
+    return ProposedChange(names["customer"], names["plan"], said.get("said"), version)
 
 
 def _told(said: dict[str, Any]) -> Response:

@@ -22,12 +22,12 @@ from typing import Any, Final, TypeVar
 
 from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.central import Request, Shape
+from reconverge.contracts.central import CustomerRequest, Shape
 from reconverge.contracts.differences import differences
 from reconverge.contracts.document import Document, InvalidContracts, checked, table_of, table_of_customer
 from reconverge.contracts.explaining import MissingFact, table_of_explanation
 from reconverge.contracts.fleet import HubExplainer
-from reconverge.contracts.rehearsal import Effect, Outcome, Rehearsal
+from reconverge.contracts.rehearsal import Effect, Rehearsal, RehearsalOutcome
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.changing import with_customer, with_document
 from reconverge.contracts.store.hub_book import HubBook
@@ -53,12 +53,12 @@ class Recording:
     """Requests by which changes of contracts are predicted, in the order of their moments."""
 
     name: str
-    requests: Sequence[Request]
+    requests: Sequence[CustomerRequest]
     shape: Shape = field(default_factory=Shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProposedChange:
     """A change that a visitor asks for, or asks about."""
 
     customer: str | None
@@ -154,7 +154,7 @@ class ContractPages:
         """The last changes, the newest first, each with its author and its moment."""
         return [table_of_change(each) for each in await self._ask(lambda book: book.history(most=CHANGES_SHOWN))]
 
-    async def predict(self, asked: Asked) -> dict[str, Any]:
+    async def predict(self, asked: ProposedChange) -> dict[str, Any]:
         """Describes the effect of a change without making it. Raises VersionConflict, too."""
         version, document = await self._read()
         if version != asked.version:
@@ -179,7 +179,7 @@ class ContractPages:
             "problem": problem,
         }
 
-    async def change(self, asked: Asked, *, author: str) -> int:
+    async def change(self, asked: ProposedChange, *, author: str) -> int:
         """Make a change, and return the version since. Raises VersionConflict, too."""
         if asked.customer is not None:
             identity = asked.customer
@@ -253,7 +253,7 @@ class ContractPages:
         return self._clock.wall_ns() / SECOND_NS
 
 
-def _candidate(document: Document, asked: Asked, now_s: float) -> Document:
+def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Document:
     """The contracts as they would be. Raises InvalidContracts."""
     if asked.customer is not None:
         return with_customer(document, asked.customer, asked.said, now_s=now_s)
@@ -271,7 +271,7 @@ def _limits_of(said: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _table_of_outcome(outcome: Outcome) -> dict[str, Any]:
+def _table_of_outcome(outcome: RehearsalOutcome) -> dict[str, Any]:
     return {
         "requests": outcome.requests,
         "customers": outcome.customers,

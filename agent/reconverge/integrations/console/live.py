@@ -16,7 +16,7 @@ from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
 from reconverge.integrations.console.fleet import Node, view_of
 from reconverge.integrations.console.loads import view_of_loads
-from reconverge.integrations.console.seen import Memory
+from reconverge.integrations.console.seen import SnapshotMemory
 
 LOOK_NS: Final = SECOND_NS
 """How often snapshots are read at most, however many pages are open."""
@@ -35,8 +35,8 @@ class Live:
         self._lock = asyncio.Lock()
         self._looked_ns: int | None = None
         self._renewed_ns: int | None = None
-        self._nodes: Memory[NodeSnapshot] = Memory(SNAPSHOTS_MAX)
-        self._loads: Memory[LoadSnapshot] = Memory(SNAPSHOTS_MAX)
+        self._nodes: SnapshotMemory[NodeSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
+        self._loads: SnapshotMemory[LoadSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
         self.problem = ""
         """Why the fleet cannot be shown, in a sentence; empty if it is."""
         self.scope = FLEET

@@ -12,7 +12,7 @@ REMEMBERED_S: Final = 60.0
 """For so long a node is shown that leaves no snapshots any more, unless there are too many nodes."""
 
 
-class Told(Protocol):
+class SeenSnapshot(Protocol):
     """A snapshot."""
 
     @property
@@ -21,7 +21,7 @@ class Told(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=SeenSnapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Seen(Generic[T]):
         return max(0.0, self.newest.at - self.before.at)
 
 
-class Memory(Generic[T]):
+class SnapshotMemory(Generic[T]):
     """All that was heard of, until it has been silent for long."""
 
     def __init__(self, most: int) -> None:

@@ -27,7 +27,7 @@ EXTENDED_S: Final = 3600
 """Switches that end sooner than this are kept for so long."""
 
 
-class UnknownLimit(ReconvergeError):
+class UnknownSwitch(ReconvergeError):
     """Raised for a limit that no node has, such as a misspelt one: its switch would do nothing."""
 
     def __init__(self, name: str) -> None:
@@ -74,7 +74,7 @@ class FleetSwitches:
                 overridden = () if before is None else before.limits
                 own = [name for each in list(self._agent.limiters.values()) for name in each.addresses]
                 if unknown_limits([limit], [*told, *own, *overridden, *await hub.totals()]):
-                    raise UnknownLimit(limit)
+                    raise UnknownSwitch(limit)
             changed = self._changed(before, to, limit)
             posted = await publish(store, changed, self._secrets, raise_version=True, author=author)
             self._turned.extendleft(turned_between(before, posted, author))

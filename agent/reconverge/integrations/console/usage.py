@@ -52,7 +52,7 @@ class Sums(NamedTuple):
     """The largest customers of each limit, by cost."""
 
 
-class _Pages:
+class _PageLinks:
     """The usage at the hub of an agent, each page of it asked for by itself. See `UsageLedger.totals`."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
@@ -86,7 +86,7 @@ class UsagePages:
         periods = [Period(kind, last.number - ago) for ago in reversed(range(SHOWN[kind]))]
         try:
             async with self._reading, asyncio.timeout(READ_S):
-                pages = _Pages(self._agent, await self._agent.ask_hub(_shards))
+                pages = _PageLinks(self._agent, await self._agent.ask_hub(_shards))
                 sums = [await self._sums(pages, each, identity, is_over=each != last) for each in periods]
         except TimeoutError:
             raise HubUnavailable("timeout", f"usage was not read within {READ_S:g} s") from None
@@ -109,7 +109,7 @@ class UsagePages:
             "top": [{"identity": name, **counts._asdict()} for name, counts in sums[-1].top.get(limit, ())],
         }
 
-    async def _sums(self, pages: _Pages, period: Period, identity: str, *, is_over: bool) -> Sums:
+    async def _sums(self, pages: _PageLinks, period: Period, identity: str, *, is_over: bool) -> Sums:
         place, now_ns = (period, identity), self._clock.monotonic_ns()
         known = self._kept.get(place)
         if known is not None and now_ns < known[1]:

@@ -126,7 +126,7 @@ class CustomerEraser(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ApiQuestion:
     """A request, as far as it is read without its body."""
 
     request: Request
@@ -220,8 +220,8 @@ class _Api:
             raise Problem(400, f"{operation.method} {operation.path} takes no If-Match and no If-None-Match")
         if identity:
             _check_identity(identity, 422)
-        asked = _Asked(request, operation, identity, query, conditions, author, self._work)
-        serve: Callable[[_Asked], Awaitable[Response]] = getattr(self, operation.name)
+        asked = _ApiQuestion(request, operation, identity, query, conditions, author, self._work)
+        serve: Callable[[_ApiQuestion], Awaitable[Response]] = getattr(self, operation.name)
         try:
             return await serve(asked)
         except InvalidContracts as error:
@@ -262,7 +262,7 @@ class _Api:
 
     # ------------------------------------------------------------ reading
 
-    async def list_contracts(self, asked: _Asked) -> Response:
+    async def list_contracts(self, asked: _ApiQuestion) -> Response:
         """GET /contracts."""
         most = whole_number(asked.query, "limit", default=PAGE, most=PAGE_MAX)
         after = asked.query.get("after", "")
@@ -283,7 +283,7 @@ class _Api:
         following = page[-1] if page and start + most < len(order) else None
         return told({"version": version, "contracts": said, "next": following}, version)
 
-    async def read_contract(self, asked: _Asked) -> Response:
+    async def read_contract(self, asked: _ApiQuestion) -> Response:
         """GET /contracts/{identity}."""
         version, document = await self._read(asked, asked.identity)
         if asked.identity not in document.customers:
@@ -292,7 +292,7 @@ class _Api:
             return unchanged(version)
         return told(table_of_customer(document.customers[asked.identity]), version)
 
-    async def list_plans(self, asked: _Asked) -> Response:
+    async def list_plans(self, asked: _ApiQuestion) -> Response:
         """GET /plans."""
         version, document = await self._read(asked)
         if asked.conditions.is_known(version):
@@ -304,14 +304,14 @@ class _Api:
 
         return told_bytes(await self._work.written("plans", version, write), version)
 
-    async def read_document(self, asked: _Asked) -> Response:
+    async def read_document(self, asked: _ApiQuestion) -> Response:
         """GET /document."""
         version, document = await self._read(asked)
         if asked.conditions.is_known(version):
             return unchanged(version)
         return told_bytes(await self._work.written("document", version, lambda: written(table_of(document))), version)
 
-    async def read_history(self, asked: _Asked) -> Response:
+    async def read_history(self, asked: _ApiQuestion) -> Response:
         """GET /history."""
         most = whole_number(asked.query, "most", default=CHANGES, most=CHANGES_MAX)
         identity = asked.query.get("identity")
@@ -320,12 +320,12 @@ class _Api:
         changes = await self._book.history(most=most, identity=identity)
         return await self._work.do(lambda: told({"changes": [table_of_change(each) for each in changes]}))
 
-    async def read_openapi(self, asked: _Asked) -> Response:
+    async def read_openapi(self, asked: _ApiQuestion) -> Response:
         """GET /openapi.json."""
         server = asked.request.scope.get("root_path") or "/"
         return told(openapi_document(server=server, explains=self._contracts is not None, is_open=self._is_open))
 
-    async def _read(self, asked: _Asked, identity: str | None = None) -> tuple[int, Document]:
+    async def _read(self, asked: _ApiQuestion, identity: str | None = None) -> tuple[int, Document]:
         """The contracts as they are, for a request that is meant for this version. Raises Problem (412)."""
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers
@@ -334,7 +334,7 @@ class _Api:
 
     # ------------------------------------------------------------ changing
 
-    async def write_contract(self, asked: _Asked) -> Response:
+    async def write_contract(self, asked: _ApiQuestion) -> Response:
         """PUT /contracts/{identity}."""
         said = await asked.body()
         if said is None:  # to a book, this would end the contract
@@ -344,7 +344,7 @@ class _Api:
         after = await self._book.set_customer(asked.identity, said, author=asked.author, expected=expected)
         return changed(after, 200 if asked.identity in document.customers else 201)
 
-    async def end_contract(self, asked: _Asked) -> Response:
+    async def end_contract(self, asked: _ApiQuestion) -> Response:
         """DELETE /contracts/{identity}."""
         version, document = await self._read(asked, asked.identity)
         if asked.identity not in document.customers:
@@ -352,7 +352,7 @@ class _Api:
         expected = version if asked.conditions.are_there else None
         return changed(await self._book.set_customer(asked.identity, None, author=asked.author, expected=expected))
 
-    async def write_document(self, asked: _Asked) -> Response:
+    async def write_document(self, asked: _ApiQuestion) -> Response:
         """PUT /document."""
         said = await asked.body()
         expected = None
@@ -361,7 +361,7 @@ class _Api:
         after = await self._changes.alone(lambda: self._book.replace(said, author=asked.author, expected=expected))
         return changed(after)
 
-    async def rollback(self, asked: _Asked) -> Response:
+    async def rollback(self, asked: _ApiQuestion) -> Response:
         """POST /rollback."""
         version = members_of(await asked.body(), "version").get("version")
         if isinstance(version, bool) or not isinstance(version, int) or not 1 <= version <= VERSION_MAX:
@@ -373,7 +373,7 @@ class _Api:
 
     # ------------------------------------------------------------ how customers stand
 
-    async def explain_customer(self, asked: _Asked) -> Response:
+    async def explain_customer(self, asked: _ApiQuestion) -> Response:
         """GET /customers/{identity}/explain."""
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_query(asked.query)
@@ -391,7 +391,7 @@ class _Api:
         except InvalidKey as error:
             raise Problem(422, str(error)) from None
 
-    async def reset_customer(self, asked: _Asked) -> Response:
+    async def reset_customer(self, asked: _ApiQuestion) -> Response:
         """POST /customers/{identity}/reset."""
         assert self._contracts is not None  # the operation is not served without
         facts = facts_in_body(await asked.body())
@@ -403,7 +403,7 @@ class _Api:
             raise Problem(422, str(error)) from None
         return Response(status_code=204)
 
-    async def forget_customer(self, asked: _Asked) -> Response:
+    async def forget_customer(self, asked: _ApiQuestion) -> Response:
         """POST /customers/{identity}/forget."""
         version = await self._book.forget(asked.identity, author=asked.author)
         if version is None:
@@ -417,7 +417,7 @@ class _Api:
                 raise Problem(422, str(error)) from None
         return told({"version": version, "complete": done.complete, **asdict(done)}, version)
 
-    async def read_status(self, _asked: _Asked) -> Response:
+    async def read_status(self, _asked: _ApiQuestion) -> Response:
         """GET /status."""
         contracts = self._contracts
         reader = contracts.reader if isinstance(contracts, Contracts) else None

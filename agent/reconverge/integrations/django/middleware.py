@@ -47,7 +47,7 @@ SERVING: Final = "_reconverge_serving"
 """The attribute of a request that holds its outcomes so far."""
 SERVED: Final = "_reconverge_served"
 """Of a request: whether the middleware is serving it."""
-LIMITED: Final[WeakSet[_Limited]] = WeakSet()
+LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
 """The views that `limit` limits in this process."""
 
 
@@ -78,7 +78,7 @@ class RateLimitMiddleware:
         if getattr(request, SERVED, False):  # MIDDLEWARE names it twice: a request is charged once
             return self.get_response(request)
         setattr(request, SERVED, True)
-        serving = Serving(request)
+        serving = ServingRequest(request)
         with serving:
             response = serving.check_all() or self.get_response(request)
             return serving.answer(response)
@@ -87,13 +87,13 @@ class RateLimitMiddleware:
         if getattr(request, SERVED, False):
             return await self.get_response(request)
         setattr(request, SERVED, True)
-        serving = Serving(request)
+        serving = ServingRequest(request)
         with serving:
             response = await serving.check_slowly(_rules_for(request)) or await self.get_response(request)
             return serving.answer(response)
 
 
-class Serving:
+class ServingRequest:
     """Holds the outcomes of one request until its response is there."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -208,7 +208,7 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
         InvalidLimit, InvalidSetting, LimitConflict: see `Guard`.
         ImproperlyConfigured: the setting RECONVERGE makes no sense.
     """
-    limited = _Limited(rule_of(limits, settings))
+    limited = _LimitedView(rule_of(limits, settings))
 
     def decorate(view: View) -> View:
         if not callable(view):  # but a request: it stands in the place of the view
@@ -241,10 +241,10 @@ def _rules_for(request: HttpRequest) -> Sequence[Declared]:
 def outcome_of(request: HttpRequest) -> Outcome | None:
     """Returns the last outcome of a request; None if nothing was decided."""
     serving = getattr(getattr(request, "_request", request), SERVING, None)
-    return serving.outcomes[-1] if isinstance(serving, Serving) and serving.outcomes else None
+    return serving.outcomes[-1] if isinstance(serving, ServingRequest) and serving.outcomes else None
 
 
-class _Limited:
+class _LimitedView:
     """The views that one `limit` limits."""
 
     def __init__(self, rule: Rule) -> None:
@@ -296,16 +296,16 @@ class _Limited:
 
 
 @contextmanager
-def _serving(request: HttpRequest) -> Iterator[tuple[Serving, Callable[[Any], Any]]]:
+def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[Any], Any]]]:
     """The outcomes of a request, and a function that finishes its response: the outermost caller's adds the fields."""
     request = getattr(request, "_request", request)  # of Django REST framework's
     if not hasattr(request, "META"):
         raise TypeError("a view takes the request first; limit a method with method_decorator(limit(...))")
     before = getattr(request, SERVING, None)
-    if isinstance(before, Serving):
+    if isinstance(before, ServingRequest):
         yield before, lambda response: response
     else:
-        with Serving(request) as serving:
+        with ServingRequest(request) as serving:
             yield serving, serving.answer
 
 

@@ -32,7 +32,7 @@ SMALL: Final = 32
 """The largest quota that a moving window keeps at the hub: each request that it admits costs an exchange."""
 
 
-class Asking:
+class StorageAsking:
     """How the limits of one storage ask in doubt.
 
     Args:

@@ -31,7 +31,7 @@ WINDOWS_MAX: Final = 100
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
 
 
-class Known(NamedTuple):
+class KnownCount(NamedTuple):
     """A count that this process has begun."""
 
     limiter: Limiter
@@ -54,7 +54,7 @@ class SharedCounts(Unbreakable):
         self.agent = agent_at(hub, settings)
         self._clock: Clock = settings.get("clock") or SystemClock()
         self._limiters: dict[float, Limiter] = {}
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownCount] = OrderedDict()
         self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:
@@ -72,7 +72,7 @@ class SharedCounts(Unbreakable):
         self._stay_small()
         return new
 
-    def _begin(self, key: str, value: int, known: Known) -> bool:
+    def _begin(self, key: str, value: int, known: KnownCount) -> bool:
         """Begin a count; a signal handler or a finalizer may begin it, too, before this is done."""
         if key in self._known:
             return False
@@ -137,7 +137,7 @@ class SharedCounts(Unbreakable):
         for key in list(self._known):
             self.drop(key)
 
-    def _end(self, key: str) -> Known | None:
+    def _end(self, key: str) -> KnownCount | None:
         """The count if it goes on; one whose time is over is forgotten."""
         known = self._known.get(key)
         if known is not None and self._clock.monotonic_ns() >= known.ends_ns:
@@ -148,7 +148,7 @@ class SharedCounts(Unbreakable):
             return None
         return known
 
-    def _new(self, lifetime_s: float | None) -> Known:
+    def _new(self, lifetime_s: float | None) -> KnownCount:
         window_s = _window_s(lifetime_s)
         limiter = self._limiters.get(window_s)
         if limiter is None:
@@ -156,7 +156,7 @@ class SharedCounts(Unbreakable):
             limit = Limit(COUNT_MAX, window_s, algorithm=FIXED_WINDOW, align=FIRST_HIT)
             name = f"counted/{ceil(window_s * SECOND_NS / MILLISECOND_NS)}ms"
             limiter = self._limiters[window_s] = self.agent.limit(name, limit, policy="available")
-        return Known(limiter, self._clock.monotonic_ns() + ceil(window_s * SECOND_NS))
+        return KnownCount(limiter, self._clock.monotonic_ns() + ceil(window_s * SECOND_NS))
 
     def _stay_small(self) -> None:
         while len(self._known) > COUNTS_MAX:

@@ -18,7 +18,7 @@ from limits.limits import GRANULARITIES
 from reconverge.clock import SECOND_NS, Clock, SystemClock, seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidCost, InvalidLimit, InvalidSetting
-from reconverge.integrations.dropin.asking import Asking
+from reconverge.integrations.dropin.asking import StorageAsking
 from reconverge.integrations.dropin.shared_agent import agent_at, key_of, settings_at
 from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.limit.checks import check_name
@@ -82,7 +82,7 @@ class Until(float):
         return float(self)
 
 
-class Entry(NamedTuple):
+class StorageEntry(NamedTuple):
     """A limit of the library, and the limiter that decides about it."""
 
     limiter: Limiter | None
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
     """Whether other limits are counted by the same, and only whole keys tell them apart."""
 
 
-class Book(Unbreakable):
+class StorageLimits(Unbreakable):
     """The limits that one storage has been asked about, each declared with the first question about it.
 
     All methods take the strings that the library would write into Redis. `check` waits for the hub, and what decides
@@ -115,12 +115,12 @@ class Book(Unbreakable):
         in_doubt = settings.pop("in_doubt", ASK)
         # What one storage leaves at the hub, one that asks nothing would refuse on the same node.
         self.agent = agent_at(hub, settings, apart=within_s(in_doubt), own=OWN)
-        self._asking = Asking(in_doubt)
+        self._asking = StorageAsking(in_doubt)
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
-        self._entries: dict[tuple[str, str, str, str], Entry] = {}
+        self._entries: dict[tuple[str, str, str, str], StorageEntry] = {}
         """By strategy, amount, multiples and granularity, as keys end."""
-        self._odd: dict[tuple[str, int | None, int], Entry] = {}
+        self._odd: dict[tuple[str, int | None, int], StorageEntry] = {}
         """By strategy, amount and expiry: of keys that do not end so. None is the amount of what only counts."""
         self._logged = LoggedOnce()
 
@@ -242,7 +242,7 @@ class Book(Unbreakable):
             paused.wait(CHECK_POLL_S)
         return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
 
-    def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[Entry, str]:
+    def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[StorageEntry, str]:
         """The limit that the end of `key` names, and the key without it."""
         tail = key.rsplit("/", 3)
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
@@ -253,9 +253,9 @@ class Book(Unbreakable):
                 amount = int(tail[1])
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
-    def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[Entry, str]]:
+    def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
         """The limits and keys by which `key` may have been counted, if the caller does not name the limit."""
-        places: list[tuple[Entry, str]] = []
+        places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
@@ -269,7 +269,7 @@ class Book(Unbreakable):
                         places.append((entry, name))
         return places
 
-    def _declare_tail(self, strategy: str, tail: list[str]) -> Entry | None:
+    def _declare_tail(self, strategy: str, tail: list[str]) -> StorageEntry | None:
         """The limit that a key's last parts say; None if they say none."""
         _, amount, multiples, granularity = tail
         item = GRANULARITIES.get(granularity)
@@ -280,7 +280,7 @@ class Book(Unbreakable):
             self._entries[strategy, amount, multiples, granularity] = entry
         return entry
 
-    def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> Entry:
+    def _declare_odd(self, strategy: str, amount: int | None, expiry: int) -> StorageEntry:
         """The limit of a key that does not end with one; without an amount, it only counts."""
         entry = self._odd.get((strategy, amount, expiry))
         if entry is None:
@@ -292,11 +292,11 @@ class Book(Unbreakable):
                 self._odd[strategy, amount, expiry] = entry
         return entry
 
-    def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> Entry:
+    def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> StorageEntry:
         """Declares that limit, or a coarser one that never admits more."""
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
-            return Entry(None, amount, expiry)
+            return StorageEntry(None, amount, expiry)
         # Elsewhere windows may begin otherwise, also on the same hub; those are other limits.
         kind = f"{strategy}-{FIRST_HIT}" if strategy == FIXED and self._align == FIRST_HIT else strategy
         name = f"{kind}/{quota}-per-{per}"
@@ -314,13 +314,13 @@ class Book(Unbreakable):
         limit = limit_for(strategy, quota, window_s, align=self._align)
         limiter = self.agent.limit(name, limit)
         self._asking.prepare(limiter)
-        return Entry(limiter, amount, expiry, shared)
+        return StorageEntry(limiter, amount, expiry, shared)
 
-    def _declare_counter(self, expiry: int) -> Entry:
+    def _declare_counter(self, expiry: int) -> StorageEntry:
         """Count without a limit: no request is refused, so no node has to hold back any quota for others."""
         window_s = min(max(expiry, 1), EXPIRY_MAX)
         limit = limit_for(FIXED, QUOTA_MAX, window_s, align=FIRST_HIT)
-        return Entry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
+        return StorageEntry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
 
     def _tell_of_many(self) -> None:
         if self._logged.is_new():
@@ -343,13 +343,13 @@ class Book(Unbreakable):
         return ceil(now_s + wait_s - NEAR_S) + MOMENT_S - now_s
 
     @staticmethod
-    def _used(entry: Entry, name: str) -> int:
+    def _used(entry: StorageEntry, name: str) -> int:
         if entry.limiter is None:
             return entry.amount
         return entry.amount - _left(entry.limiter, name, entry.limiter.test(name))
 
     @staticmethod
-    def _window(entry: Entry, name: str) -> tuple[int, float]:
+    def _window(entry: StorageEntry, name: str) -> tuple[int, float]:
         if entry.limiter is None:
             return entry.amount, 0.0
         decision = _decision(entry.limiter, name)

@@ -25,7 +25,7 @@ from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
-from reconverge.integrations.web.bound_rule import Declared, Found, quotas_of_fixed
+from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, go_on
@@ -157,10 +157,10 @@ class Limits:
         declared = self.guard.declare(rule)
         source = key or self._key
         if isinstance(source, FromDependency):
-            asked = _Asked(self.guard, declared, source)
+            asked = _DependencyAsk(self.guard, declared, source)
             asked.dependency = Dependency(_limited_by_dependency(asked.checks(), source), declared.name)
             return asked.dependency
-        asked = _Asked(self.guard, declared)
+        asked = _DependencyAsk(self.guard, declared)
         asked.dependency = Dependency(asked.checks(), declared.name)
         return asked.dependency
 
@@ -252,7 +252,7 @@ class _Fields:
         return serve_deciding(self.app, scope, receive, send, decided)
 
 
-class _Refused(Response):
+class _RefusedDependency(Response):
     """The response to a request that may not go on."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -266,7 +266,7 @@ class _Refused(Response):
 
 async def answer_refusal(_request: Request, error: Exception) -> Response:
     """The exception handler that `Limits.install` adds: problem details, or what `on_breach` has answered."""
-    return _Refused(cast("TooManyRequests", error).outcome)
+    return _RefusedDependency(cast("TooManyRequests", error).outcome)
 
 
 def _depends(dependant: Any, on: object) -> bool:
@@ -296,7 +296,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
     return limited
 
 
-class _Asked:
+class _DependencyAsk:
     """Decides by one rule, for each request of a dependency."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
@@ -319,7 +319,7 @@ class _Asked:
         guard, decide = self._guard, self._decide
 
         async def check(connection: HTTPConnection, response: Response = None) -> Outcome:  # type: ignore[assignment]
-            found: Outcome | list[Found] | None = None
+            found: Outcome | list[FoundKey] | None = None
             if decide is not None and guard.enabled and not guard.filters:
                 scope: Any = connection.scope
                 found = decide(scope)
@@ -334,7 +334,7 @@ class _Asked:
         return check
 
     async def _check(
-        self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[Found] | None
+        self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[FoundKey] | None
     ) -> Outcome:
         """Decide, and tell it; `outcome` is a former decision, or the keys that were found."""
         scope: Any = connection.scope

@@ -30,7 +30,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
     check_hub,
     said_in,
 )
-from reconverge.integrations.web.bound_rule import Declared, Found
+from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
@@ -95,7 +95,7 @@ _ERRORS: Final[dict[int, type[TooManyRequests | ServiceUnavailable]]] = {429: To
 
 
 @dataclass(slots=True)
-class _Mark:
+class _ViewMark:
     """The marks that decorators put on a view or a blueprint."""
 
     rules: list[Declared] = field(default_factory=list[Declared])
@@ -151,7 +151,7 @@ class Limits:
         guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
-        self._blueprints: dict[object, _Mark] = {}
+        self._blueprints: dict[object, _ViewMark] = {}
         self._apps: list[flask.Flask] = []
         self._settling: list[flask.Flask] = []
         """The applications at the end of whose requests something may have to be settled."""
@@ -234,7 +234,7 @@ class Limits:
                 raise InvalidSetting("limits", limit_value, PARENTHESES)
             if isinstance(view, flask.Blueprint):
                 declared = declare_blocking(self.guard, rule, name=f"blueprint.{view.name}")
-                self._blueprints.setdefault(view, _Mark()).rules.append(declared)
+                self._blueprints.setdefault(view, _ViewMark()).rules.append(declared)
                 return view
             check_view(view, "limit")
             declared = declare_blocking(self.guard, rule, owner=view)
@@ -263,13 +263,13 @@ class Limits:
     def exempt(self, view: Any) -> Any:
         """Leave a view, or all views of a blueprint, out of the default and the application limits; a decorator."""
         if isinstance(view, flask.Blueprint):
-            self._blueprints.setdefault(view, _Mark()).exempt = True
+            self._blueprints.setdefault(view, _ViewMark()).exempt = True
             return view
         check_view(view, "exempt")
         if inspect.isclass(view):
             decorated_class(view, self.exempt)
         else:
-            mark = _mark_of(view) or _Mark()
+            mark = _mark_of(view) or _ViewMark()
             mark.exempt = True
             setattr(view, MARK, mark)
         return view
@@ -302,7 +302,7 @@ class Limits:
             before.rules.append(declared)
             before.decide = self._decides(before.rules)
             return view
-        mark = _Mark([declared], exempt=before is not None and before.exempt)
+        mark = _ViewMark([declared], exempt=before is not None and before.exempt)
         mark.decide = self._decides(mark.rules)
         awaited = not inspect.isroutine(view) or inspect.iscoroutinefunction(view)
         guard, request_now = self.guard, current_request
@@ -335,13 +335,15 @@ class Limits:
     def _look(self) -> None:
         """Look whether the paths of rules lead anywhere, when the first request comes: then all routes are there."""
         for app in self._apps:
-            flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _Mark()).rules)
+            flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
         roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]
         rules += [declared for mark in self._blueprints.values() for declared in mark.rules]
         self._unmatched = UnmatchedRules(rules, self.guard.failed)
         self._unmatched.look(lambda: [listed(each) for app in self._apps for each in app.url_map.iter_rules()], roots)
-        for declared, routes in flask_views.routes_of_rules(self._apps, lambda view: (_mark_of(view) or _Mark()).rules):
+        for declared, routes in flask_views.routes_of_rules(
+            self._apps, lambda view: (_mark_of(view) or _ViewMark()).rules
+        ):
             UnmatchedRules([declared], self.guard.failed, views=True).look(functools.partial(list, routes), roots)
 
     def _looking_first(self) -> Callable[[], None]:
@@ -378,7 +380,7 @@ class Limits:
             request = FlaskRequest(current_request(), self.guard.addresses)
             self._go_on(self.guard.check(request, rules))
 
-    def _check_further(self, rules: Sequence[Declared], found: Outcome | list[Found]) -> None:
+    def _check_further(self, rules: Sequence[Declared], found: Outcome | list[FoundKey]) -> None:
         """The same, after something was decided or found by the environment."""
         if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
@@ -470,9 +472,9 @@ class Limits:
                 outcome.finish(Ended(FAILED))
 
 
-def _mark_of(view: object) -> _Mark | None:
+def _mark_of(view: object) -> _ViewMark | None:
     mark = getattr(view, MARK, None)
-    return mark if isinstance(mark, _Mark) else None
+    return mark if isinstance(mark, _ViewMark) else None
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:

@@ -122,8 +122,8 @@ class Interceptor:
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
         """Wraps a handler, of the same kind as before, so that it counts the messages of its client."""
 
-        def call_of(context: Context) -> _Counted:
-            return _Counted(self.guard, self._messages, details, context)
+        def call_of(context: Context) -> _CountedCall:
+            return _CountedCall(self.guard, self._messages, details, context)
 
         async def stream_slowly(requests: Any, context: Context) -> AsyncIterator[Any]:
             call = call_of(context)
@@ -162,7 +162,7 @@ class Interceptor:
         outcome = self._check(details, context)
         if not outcome.allowed:
             return context.abort(*_refusal(outcome, context))
-        with _Serving(outcome, context):
+        with _ServingCall(outcome, context):
             return behavior(request, context, *more)
 
     def _stream(self, behavior: Any, details: Details, request: Any, context: Context) -> Iterator[Any]:
@@ -173,14 +173,14 @@ class Interceptor:
             context.set_code(code)
             context.set_details(message)
             return
-        with _Serving(outcome, context):
+        with _ServingCall(outcome, context):
             yield from behavior(request, context)
 
     async def _answer_slowly(self, behavior: Any, details: Details, request: Any, context: Context) -> Any:
         outcome = await self._check_slowly(details, context)
         if not outcome.allowed:
             await context.abort(*_refusal(outcome, context))
-        with _Serving(outcome, context):
+        with _ServingCall(outcome, context):
             return await behavior(request, context)
 
     async def _stream_slowly(
@@ -189,7 +189,7 @@ class Interceptor:
         outcome = await self._check_slowly(details, context)
         if not outcome.allowed:
             await context.abort(*_refusal(outcome, context))
-        with _Serving(outcome, context):
+        with _ServingCall(outcome, context):
             async with aclosing(behavior(request, context)) as parts:
                 async for part in parts:
                     yield part
@@ -222,7 +222,7 @@ class _TooMany(Exception):
     """Raised where a handler on threads asks for the next message; with the status to end its call with."""
 
 
-class _Counted:
+class _CountedCall:
     """A call the messages of whose client are counted; to its handler, if that is asynchronous, it is the context."""
 
     def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:
@@ -264,7 +264,7 @@ class _Counted:
         return message
 
 
-class _Serving:
+class _ServingCall:
     """Tells of the limits at the end of a call that goes on, and settles what depends on it."""
 
     def __init__(self, outcome: Outcome, context: Context) -> None:

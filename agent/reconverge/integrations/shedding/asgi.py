@@ -51,7 +51,7 @@ from reconverge.integrations.shedding.response import (
 from reconverge.integrations.shedding.waiting import ADMISSION, stepping_aside
 from reconverge.integrations.web.options import check_asgi
 from reconverge.shedding.admission import Admission
-from reconverge.shedding.layers import DROPPED, IGNORED, Refusal
+from reconverge.shedding.layers import DROPPED, IGNORED, ShedRefusal
 from reconverge.shedding.stack import Stack
 
 logger = logging.getLogger("reconverge")
@@ -232,7 +232,7 @@ class _Exchange:
             self.listener = task
             self.admission.step_aside(begun=False)
 
-    def _go_on(self, *, anyway: bool) -> Refusal | None:
+    def _go_on(self, *, anyway: bool) -> ShedRefusal | None:
         if self.listener is None:
             return None
         self.listener = None
@@ -283,7 +283,7 @@ def _is_event_stream(headers: Headers) -> bool:
     return False
 
 
-async def _refuse(refusal: Refusal, scope: Scope, send: Send) -> None:
+async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
     """Answer a refused request."""
     status, headers, body = encoded_response_to(refusal)
     await send({"type": START, "status": status, "headers": headers})

@@ -16,7 +16,7 @@ from reconverge.integrations.web.fields import (
     INTEGER_MAX,
     RETRY_AFTER,
     Fields,
-    Told,
+    QuotaDecisions,
     fields_of,
     policy_11,
     sf_string,
@@ -25,10 +25,10 @@ from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_o
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
-from reconverge.shedding.adaptive.concurrency import Slot
-from reconverge.shedding.adaptive.slots import Slots
+from reconverge.shedding.adaptive.concurrency import SlotInUse
+from reconverge.shedding.adaptive.slots import RunningCount
 from reconverge.shedding.admission import Admission
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, Refusal
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, ShedRefusal
 from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Stack
 from reconverge.shedding.straight import Passage, Straight
@@ -102,7 +102,7 @@ class FieldWriter:
         """The values of RateLimit-Policy and RateLimit; None if there is nothing to say."""
         policies = left = ""
         for ticket in admission.tickets:
-            if type(ticket) is Slot:  # as below, without a value that is made for it: each request comes here
+            if type(ticket) is SlotInUse:  # as below, without a value that is made for it: each request comes here
                 holder = ticket.holder
                 limit = holder.limit
                 policy, opening = _concurrent(holder.name, limit)
@@ -132,7 +132,7 @@ class FieldWriter:
         if known is None or known[0] is not limiter.table.limit:
             quotas = limiter.quotas
             if len(quotas) > 1 or decision.binding not in quotas:
-                (_, policy), (_, item) = fields_of([Told(decision, quotas)], (IETF_11,), wall_s=0.0)
+                (_, policy), (_, item) = fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0)
                 return policy, item
             name, limit = next(iter(quotas.items()))
             known = self._known[limiter] = (limit, policy_11(name, limit), f"{sf_string(name)};r=")
@@ -170,7 +170,7 @@ class _Prepared:
         self.straight = straight
         self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.table
         self.limit = self.table.limit
-        self.slots: Slots | _Nothing = _NOTHING if concurrency is None else concurrency.slots
+        self.slots: RunningCount | _Nothing = _NOTHING if concurrency is None else concurrency.slots
         self.most = self.slots.limit
         self.binding = self.opening = self.between = ""
         policies = []
@@ -185,19 +185,19 @@ class _Prepared:
         self.policy = (POLICY_BYTES, ", ".join(policies).encode())
 
 
-def response_to(refusal: Refusal) -> tuple[int, Fields, bytes]:
+def response_to(refusal: ShedRefusal) -> tuple[int, Fields, bytes]:
     """The response to a refused request: status, fields and a body of problem details."""
     fields, body, _ = _said_of(refusal)
     return refusal.status, [*fields, *_quota_fields(refusal)], body
 
 
-def encoded_response_to(refusal: Refusal) -> tuple[int, Headers, bytes]:
+def encoded_response_to(refusal: ShedRefusal) -> tuple[int, Headers, bytes]:
     """The same with its fields as ASGI has them."""
     _, body, headers = _said_of(refusal)
     return refusal.status, [*headers, *_encoded(_quota_fields(refusal))], body
 
 
-def _said_of(refusal: Refusal) -> tuple[Fields, bytes, Headers]:
+def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
     wait = refusal.retry_after
     retry_after = max(1, ceil(wait)) if wait is not None and wait < FAR_S else None
     in_progress = refusal.concurrent_max if refusal.decision is None or not refusal.quotas else None
@@ -222,12 +222,12 @@ def _said(
     return fields, body, _encoded(fields)
 
 
-def _quota_fields(refusal: Refusal) -> Fields:
+def _quota_fields(refusal: ShedRefusal) -> Fields:
     """Returns the fields of the quota that has refused, if it was one."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
-    return fields_of([Told(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
+    return fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0, refused=True)
 
 
 def _encoded(fields: Fields) -> Headers:

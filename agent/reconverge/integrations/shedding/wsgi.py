@@ -104,7 +104,7 @@ class WsgiLoadSheddingMiddleware:
             status, fields, body = response_to(admission.refusal)
             start_response(f"{status} {HTTPStatus(status).phrase}", list(fields))
             return [] if method == "HEAD" else [body]
-        starting = _Starting(admission, start_response, self._writer)
+        starting = _StartingShed(admission, start_response, self._writer)
         environment[ADMISSION] = admission
         read = environment.get(INPUT)
         if read is not None:
@@ -117,7 +117,7 @@ class WsgiLoadSheddingMiddleware:
         return _Body(body_parts, admission, starting)
 
 
-class _Starting:
+class _StartingShed:
     """Begins the response that the application begins, with the fields of an admission."""
 
     def __init__(self, admission: Admission, start_response: StartResponse, writer: FieldWriter | None) -> None:
@@ -170,7 +170,7 @@ class _Input:
 class _Body:
     """A body that is streamed as it is, and finishes the admission when it is exhausted, closed or thrown away."""
 
-    def __init__(self, body: Iterable[bytes], admission: Admission, starting: _Starting) -> None:
+    def __init__(self, body: Iterable[bytes], admission: Admission, starting: _StartingShed) -> None:
         self._body = body
         self._parts: Iterator[bytes] | None = None
         self._admission = admission

@@ -120,7 +120,7 @@ class NoKey(ReconvergeError):
 
 
 @dataclass(slots=True)
-class Found:
+class FoundKey:
     """The result of a rule's key function for a request, or the error that it has failed with."""
 
     declared: Declared
@@ -263,7 +263,7 @@ class Declared:
             return False
         return self.places is None or self.places.find(request) is not None
 
-    def claim(self, request: Request, mend: Mend, found: Found | None = None) -> Steps[Claim | None]:
+    def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
         """Asks a rule's functions for the request's claim; None when nothing is limited.
 
         Raises NoKey, NoTier, and `mend`'s errors.
@@ -297,7 +297,9 @@ class Declared:
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
 
-    def claims(self, request: Request, mend: Mend, found: Found | None = None, *, blocking: bool) -> Steps[list[Claim]]:
+    def claims(
+        self, request: Request, mend: Mend, found: FoundKey | None = None, *, blocking: bool
+    ) -> Steps[list[Claim]]:
         """Returns the request's claims on one limit, or on all limits of a contract. Raises as `claim` does."""
         if self._contracts is None:
             claim = yield from self.claim(request, mend, found)
@@ -348,7 +350,7 @@ class Declared:
             yield wait_for_page(contracts.document, customer, self.within_s)
         return contracts.standing(customer)
 
-    def _key_of(self, request: Request, mend: Mend, asked: Found | None = None) -> Steps[str | None]:
+    def _key_of(self, request: Request, mend: Mend, asked: FoundKey | None = None) -> Steps[str | None]:
         """The key of a request, or what stands for it; None if the request is not limited. Raises as `claim` does."""
         missing = self.missing
         try:

@@ -47,7 +47,7 @@ OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that belong to its body, and not to one that the application has made."""
 
 
-class Told(NamedTuple):
+class QuotaDecisions(NamedTuple):
     """A decision, and the quotas that it was about, by name."""
 
     decision: Decision
@@ -69,7 +69,9 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
     return chosen
 
 
-def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, refused: bool = False) -> Fields:
+def fields_of(
+    told: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
+) -> Fields:
     """The fields of decisions; none without a decision.
 
     The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
@@ -90,7 +92,7 @@ def fields_of(told: Sequence[Told], dialects: Sequence[str], *, wall_s: float, r
     return fields
 
 
-def retry_after_of(told: Sequence[Told]) -> int | None:
+def retry_after_of(told: Sequence[QuotaDecisions]) -> int | None:
     """Whole seconds, at least one, after which no refusal stands any more; None if that time is unknown."""
     waits = [decision.retry_after for decision, _ in told if not decision.allowed]
     return _waited_s(max(waits, default=0.0))
@@ -122,7 +124,7 @@ def sf_string(text: str) -> str:
 # -------------------------------------------------------------------- dialects
 
 
-class Policy:
+class PolicyField:
     """The field in which `ietf-11` has quotas, those that bind before the others; kept as it is sent."""
 
     __slots__ = ("encoded", "field", "quotas")
@@ -136,7 +138,7 @@ class Policy:
         """The same as ASGI has it."""
 
 
-class Binding(Policy):
+class Binding(PolicyField):
     """The `ietf-11` fields for the quotas of one limit, when one of them binds."""
 
     __slots__ = ("binding", "name", "service", "slots")
@@ -158,7 +160,7 @@ def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
     return Binding(name, dict(quotas))
 
 
-def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[Policy, str]:
+def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> tuple[PolicyField, str]:
     """The policy of one decision or several, and the text of the other field.
 
     `refused` if something else has refused already.
@@ -174,7 +176,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 
 @lru_cache(maxsize=1024)
-def _of_all(*bindings: Binding) -> Policy:
+def _of_all(*bindings: Binding) -> PolicyField:
     """The quotas of several limits: those that bind come first."""
     quotas: dict[str, str] = {}
     for each in bindings:
@@ -182,7 +184,7 @@ def _of_all(*bindings: Binding) -> Policy:
     for each in bindings:
         for name, text in each.quotas.items():
             quotas.setdefault(name, text)
-    return Policy(quotas)
+    return PolicyField(quotas)
 
 
 def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> Fields:
@@ -217,7 +219,7 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
     return f"{name};r={remaining};t={ceil(after_s) if after_s > least_s else least_s}"
 
 
-def _draft_06(told: Sequence[Told]) -> Fields:
+def _draft_06(told: Sequence[QuotaDecisions]) -> Fields:
     decision = told[0].decision
     fields = [("RateLimit-Limit", str(_integer(decision.limit)))]
     fields.append(("RateLimit-Remaining", str(_integer(decision.remaining))))
@@ -229,7 +231,7 @@ def _draft_06(told: Sequence[Told]) -> Fields:
     return fields
 
 
-def _x_ratelimit(told: Sequence[Told], wall_s: float) -> Fields:
+def _x_ratelimit(told: Sequence[QuotaDecisions], wall_s: float) -> Fields:
     decision = told[0].decision
     fields = [("X-RateLimit-Limit", str(_integer(decision.limit)))]
     fields.append(("X-RateLimit-Remaining", str(_integer(decision.remaining))))

@@ -24,7 +24,7 @@ from reconverge.agent.agent import Agent
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidSetting
-from reconverge.integrations.web.bound_rule import Claim, Declared, Found, NoKey, NoTier, Steps
+from reconverge.integrations.web.bound_rule import Claim, Declared, FoundKey, NoKey, NoTier, Steps
 from reconverge.integrations.web.failures import Failures
 from reconverge.integrations.web.fields import IETF_11, Fields, checked_dialects, fields_of
 from reconverge.integrations.web.holding import HeldSlot, slot_for
@@ -236,7 +236,7 @@ class Guard:
         known = [each for each in found if each is not None]
         return Pipeline(self, compiled, known) if len(known) == len(rules) else None
 
-    def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[Found]:
+    def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[FoundKey]:
         """The outcome, if a pipeline decides about the request; else what `check_further` goes on with."""
         if self.filters or not self.enabled:
             return []
@@ -267,7 +267,7 @@ class Guard:
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
-    def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
+    def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
         """Does as `check`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
@@ -284,7 +284,7 @@ class Guard:
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
-    async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[Found]) -> Outcome:
+    async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
         """Does as `check_async`, after a pipeline has found keys and no outcome."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
@@ -302,7 +302,7 @@ class Guard:
             steps.close()
 
     def _steps(
-        self, request: Request, rules: Sequence[Declared], found: Sequence[Found], *, blocking: bool
+        self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey], *, blocking: bool
     ) -> Steps[Outcome]:
         if not self.enabled or not rules:
             return Outcome(self)
@@ -347,7 +347,7 @@ class Guard:
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
-        patience = _Patience(blocking=blocking)
+        patience = _RequestPatience(blocking=blocking)
         joined, others = self._sorted(claims)
         try:
             if joined:
@@ -399,7 +399,7 @@ class Guard:
         return None
 
     def _jointly(
-        self, claims: Sequence[Claim], patience: _Patience
+        self, claims: Sequence[Claim], patience: _RequestPatience
     ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
         """Asks several limits, all of which charge or none.
 
@@ -472,7 +472,7 @@ class Guard:
         return joined, asked if len(joined) == 0 else [claim for claim in asked if not can_be_joined(claim.limiter)]
 
     @staticmethod
-    def _at_once(claims: Sequence[Claim], patience: _Patience) -> list[Decision] | int | None:
+    def _at_once(claims: Sequence[Claim], patience: _RequestPatience) -> list[Decision] | int | None:
         """The decisions of limits all of which admit a request for certain, and have charged it.
 
         Or the place of a limit that refuses it for certain; else None.
@@ -493,7 +493,7 @@ class Guard:
             rulings.append(ruling)
         return rulings
 
-    def _ruling(self, claim: Claim, patience: _Patience | None) -> Steps[Ruling]:
+    def _ruling(self, claim: Claim, patience: _RequestPatience | None) -> Steps[Ruling]:
         """Asks one limit; nothing is charged without patience."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | HeldSlot | None = None
@@ -529,7 +529,7 @@ class Guard:
         return decision
 
     @staticmethod
-    def _charged(claim: Claim, patience: _Patience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
+    def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
         """The decision of one limit, and what can be settled later; in doubt, after the hub has been asked."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.borrows
@@ -662,7 +662,7 @@ def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
     return sorted(rulings, key=lambda ruling: places[id(ruling.declared), ruling.limiter, ruling.key])
 
 
-class _Patience:
+class _RequestPatience:
     """For how long one request may still wait for the hub, whichever of its limits asks."""
 
     def __init__(self, *, blocking: bool, waits: bool = True) -> None:
@@ -681,7 +681,7 @@ class _Patience:
         return max(0.0, within_s - (now_ns - self._began_ns) / SECOND_NS)
 
 
-_HURRIED: Final = _Patience(blocking=True, waits=False)
+_HURRIED: Final = _RequestPatience(blocking=True, waits=False)
 
 
 class _Told(Exception):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from reconverge.clock import Seconds
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.slots import FIFO, Terms
+from reconverge.limiter.slots import FIFO, SlotTerms
 from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def check_queue(rule: Queueing) -> None:
         return
     if isinstance(rule.wait, bool) or not isinstance(rule.wait, int | float) or not rule.wait >= 0:
         raise InvalidSetting("wait", rule.wait, "is how long a request waits for a slot, a number of seconds")
-    Terms(timeout=rule.wait, max_queue=rule.max_queue, order=cast("Order", rule.order or FIFO))
+    SlotTerms(timeout=rule.wait, max_queue=rule.max_queue, order=cast("Order", rule.order or FIFO))
 
 
 def check_held(limiter: Limiter, rule: Queueing) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, ReconvergeError
-from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, Told, fields_11
+from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecisions, fields_11
 from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
@@ -51,9 +51,9 @@ class Ruling:
         return self.limiter.quotas
 
     @property
-    def told(self) -> Told:
+    def told(self) -> QuotaDecisions:
         """Returns the decision and its quotas, which response fields are made of."""
-        return Told(self.decision, self.limiter.quotas_in(self.decision))
+        return QuotaDecisions(self.decision, self.limiter.quotas_in(self.decision))
 
     @property
     def has_charged(self) -> bool:
@@ -98,7 +98,7 @@ class Judge(Protocol):
         ...
 
 
-class Metered(Protocol):
+class MeteredRequest(Protocol):
     """A meter's record of one request; see `metering.py`."""
 
     def is_about_the_same_request(self) -> None:
@@ -125,7 +125,7 @@ class Outcome:
         self.shadows = shadows
         self.refusal: Refusal | None = None
         self.response: Any = None
-        self.metered: Metered | None = None
+        self.metered: MeteredRequest | None = None
         """A meter's record of the request, if there is a meter."""
         self._rulings = rulings
         self._unsettled: Sequence[Ruling] = [

@@ -1,7 +1,7 @@
 """From a request to its outcome: rules that are compiled when they are declared find keys, charge limits, and answer.
 
 A `Pipeline` decides by a fixed sequence of `CompiledRule`s, one or several, that are all about a request. Its outcomes
-are `Admitted` and `Refused`.
+are `Admitted` and `RefusedByOne`.
 """
 
 # Theory of operation.
@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from reconverge.decision import Decision
-from reconverge.integrations.web.bound_rule import Declared, Found
+from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import (
     FAR_OFF_S,
     IETF_11,
@@ -49,7 +49,7 @@ from reconverge.integrations.web.fields import (
     SERVICE,
     Binding,
     Fields,
-    Policy,
+    PolicyField,
     binding_of,
     service_11,
     waited_for_s,
@@ -67,7 +67,7 @@ from reconverge.limiter.long_keys import OURS
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Find: TypeAlias = Callable[[Any], Any]
 """Finds the key of a request, or a part of it, in the thing that stands for the request."""
-Decide: TypeAlias = Callable[[Any], "Outcome | list[Found]"]
+Decide: TypeAlias = Callable[[Any], "Outcome | list[FoundKey]"]
 """Decides about the thing that stands for a request; returns the keys where that takes a closer look."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
@@ -163,7 +163,7 @@ class Admitted(OfPipeline):
         return super().fields_beside(refused=refused) if fields is None else fields
 
 
-class Refused(OfPipeline):
+class RefusedByOne(OfPipeline):
     """The outcome of a request that its only limit refuses; the response is made when it is asked for, too."""
 
     __slots__ = ()
@@ -291,37 +291,37 @@ class CompiledRule:
             return False
         return not would.allowed and would.certain
 
-    def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | Found]:
-        """A function that finds the key to charge, or `Found` where that takes a closer look.
+    def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
+        """A function that finds the key to charge, or `FoundKey` where that takes a closer look.
 
         `find` finds what the key function finds in a request, `part` the part of the key for its route or scope.
         """
         declared = self.declared
 
-        def key_in(asked: Any) -> str | Found:
+        def key_in(asked: Any) -> str | FoundKey:
             try:
                 found = find(asked)
             except Exception as error:  # noqa: BLE001  # of the application's function; the guard says what it becomes
-                return Found(declared, error=error)
+                return FoundKey(declared, error=error)
             key: str = found
             if type(found) is not str or not FIRST <= found < OURS:
                 key = found if type(found) is str else str(found) if type(found) in PLAIN else ""
                 if not key or key[0] in UNUSUAL:
-                    return Found(declared, found)
+                    return FoundKey(declared, found)
             if part is not None:
                 try:
                     key = f"{_part_of(part(asked))}|{escaped(key) if '%' in key or '|' in key else key}"
                 except Exception:  # noqa: BLE001  # of a router that was asked; the guard asks it again
-                    return Found(declared, found)
+                    return FoundKey(declared, found)
             return key
 
         return key_in
 
-    def found(self, key: str) -> Found:
+    def found(self, key: str) -> FoundKey:
         """Returns the key function's result, recovered from the key that was made of it."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
-        return Found(self.declared, key)
+        return FoundKey(self.declared, key)
 
     def ruling(self, key: str, decision: Decision) -> Ruling:
         """Makes a ruling of the limit's decision."""
@@ -353,10 +353,10 @@ class Pipeline:
     # All that an admitted request meets stands in one function, and what stays the same is at hand: a call, or three
     # looks into an object, take as long as a decision.
 
-    def _by_one(self, rule: CompiledRule, key_in: Callable[[Any], str | Found]) -> Decide:
+    def _by_one(self, rule: CompiledRule, key_in: Callable[[Any], str | FoundKey]) -> Decide:
         board, answers, table, cost = rule.board, rule.board.on, rule.table, rule.cost
 
-        def decide(asked: Any) -> Outcome | list[Found]:
+        def decide(asked: Any) -> Outcome | list[FoundKey]:
             key: Any = key_in(asked)
             if key.__class__ is not str:
                 return [key]
@@ -377,7 +377,7 @@ class Pipeline:
 
         return decide
 
-    def _by_all(self, keying: Sequence[Callable[[Any], str | Found]]) -> Decide:
+    def _by_all(self, keying: Sequence[Callable[[Any], str | FoundKey]]) -> Decide:
         rules = self._rules
         steps = [
             (rule, rule.board, rule.board.on, rule.table, rule.cost, key_in)
@@ -385,13 +385,13 @@ class Pipeline:
         ]
         certain = any(rule.declared.within_s > 0 for rule in rules)
 
-        def decide(asked: Any) -> Outcome | list[Found]:
+        def decide(asked: Any) -> Outcome | list[FoundKey]:
             keys: list[str] = []
             arguments: list[object] = [certain]
             closer = False
             for rule, board, answers, table, cost, key_in in steps:
                 key = key_in(asked)
-                if isinstance(key, Found):
+                if isinstance(key, FoundKey):
                     return [*self._found(keys), key]
                 keys.append(key)
                 if table.limit is not rule.joint:
@@ -413,13 +413,13 @@ class Pipeline:
 
         return decide
 
-    def _found(self, keys: Sequence[str]) -> list[Found]:
+    def _found(self, keys: Sequence[str]) -> list[FoundKey]:
         return [rule.found(key) for rule, key in zip(self._rules, keys, strict=False)]
 
-    def _refused(self, key: str, decision: Decision) -> Refused:
+    def _refused(self, key: str, decision: Decision) -> RefusedByOne:
         guard, rule = self.guard, self._first
         guard.has_refused()
-        outcome = Refused()
+        outcome = RefusedByOne()
         outcome.response = None
         outcome.pipeline = self
         outcome.decisions = (guard.told_to_clients(decision, rule.limiter, key, rule.cost, None),)
@@ -489,7 +489,7 @@ class Pipeline:
         written = self._written(decisions, refused=refused)
         return None if written is None else [written[0].encoded, (SERVICE_ENCODED, written[1].encode())]
 
-    def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[Policy, str] | None:
+    def _written(self, decisions: Sequence[Decision], *, refused: bool) -> tuple[PolicyField, str] | None:
         """Writes `ietf-11`'s fields for decisions; None for other dialects, and where a ban binds."""
         if not self.is_prepared:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconverge.integrations.web.fields import RETRY_AFTER, Fields, Told, retry_after_of
+from reconverge.integrations.web.fields import RETRY_AFTER, Fields, QuotaDecisions, retry_after_of
 from reconverge.integrations.web.outcome import Refusal
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ BROKEN: Final = "This request could not be checked against its limits."
 NO_KEY: Final = "This request does not identify its sender."
 
 
-def refusal_of(told: Sequence[Told], declared: Declared | None, fields: Fields, *, silent: bool = False) -> Refusal:
+def refusal_of(
+    told: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
+) -> Refusal:
     """The refusal by a rule, or because one could not be decided about (None).
 
     `told` is what all limits said, none if it was not for a quota; `fields` go into it. When `silent`, the rule's own

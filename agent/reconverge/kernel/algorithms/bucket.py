@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.algorithms.meter import Memory, Meter
+from reconverge.kernel.algorithms.meter import CellMeter, Memory
 from reconverge.kernel.cell import Cell, Mark, lease_until_ns, refilled_ns
 from reconverge.kernel.history import Lows
 from reconverge.limit.limit import Limit
@@ -13,7 +13,7 @@ IDLE_MAX_NS = NEVER_NS // 8
 """Eighteen years: a bucket that takes longer to run dry is as good as one that never does, and moments stay numbers."""
 
 
-class Bucket(Meter):
+class Bucket(CellMeter):
     """A bucket that every charge is poured into, and that drains steadily: a token bucket seen from above.
 
     Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a

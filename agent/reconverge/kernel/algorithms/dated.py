@@ -11,13 +11,13 @@ from math import ceil
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.dates import Dating
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import CellMeter
 from reconverge.kernel.cell import Cell, Mark
 from reconverge.kernel.history import History
 from reconverge.limit.limit import Limit
 
 
-class Dated(Meter):
+class Dated(CellMeter):
     """Counts the charges of the last so many dates."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:

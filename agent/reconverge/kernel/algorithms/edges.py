@@ -16,7 +16,7 @@
 #     a cell         opened_ns ............. until_ns
 #                                              first call after it: advance -> window 8, the count begins anew
 #
-# `until_ns` is the earliest of the window's end, the lease's end and what the meter says (`Meter.until_ns`).
+# `until_ns` is the earliest of the window's end, the lease's end and what the meter says (`CellMeter.until_ns`).
 #
 # The clock may move in two ways. If an answer shows that the hub's clock is elsewhere than was thought, cells are
 # carried over to it with their counts (`rebase`): the clock has moved, and no time has passed. If the clock seems to
@@ -31,7 +31,7 @@ from typing import Protocol
 from reconverge.clock import Clock
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import CellMeter
 from reconverge.kernel.cell import (
     DEMAND_MAX,
     Cell,
@@ -55,7 +55,7 @@ class Placed(Limited, Protocol):
     clock: Clock
 
     @property
-    def meter(self) -> Meter:
+    def meter(self) -> CellMeter:
         """The arithmetic of the limit."""
         ...
 

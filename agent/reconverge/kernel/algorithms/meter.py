@@ -57,7 +57,7 @@ class Memory(Protocol):
         ...
 
 
-class Meter:
+class CellMeter:
     """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
 
     An exception may come out of a signal handler wherever something is called. So what changes together is worked out

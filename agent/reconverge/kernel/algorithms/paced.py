@@ -62,7 +62,7 @@ CATCH_UP_NS = 50 * MILLISECOND_NS
 are late by a millisecond, and a busy machine's by some tens."""
 
 
-class Terms(NamedTuple):
+class PacedTerms(NamedTuple):
     """By what a cell of a paced limit is paid off, and what can be stored, when its quota is about to change."""
 
     rate: int
@@ -129,11 +129,11 @@ class LeakyBucket(Bucket):
     def owed(self, cell: Cell) -> float:
         return max(0, cell.level) / self._window_ns
 
-    def terms(self, cell: Cell) -> Terms:
+    def terms(self, cell: Cell) -> PacedTerms:
         """By what the cell is paid off just now."""
-        return Terms(self._rate(cell), self._whole, self._capacity, 0)
+        return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
-    def take_over(self, cell: Cell, former: Terms) -> None:  # a bucket stays as full as it is
+    def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
         """Go on by this quota with a cell that was brought to this moment by the `former` one, and has its new line."""
         cell.late = min(cell.late, self._late_most(cell))
 
@@ -216,10 +216,10 @@ class Smooth(LeakyBucket):
         """Returns 0: a debt has gone already, and holds up no other request."""
         return 0
 
-    def terms(self, cell: Cell) -> Terms:
+    def terms(self, cell: Cell) -> PacedTerms:
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
-    def take_over(self, cell: Cell, former: Terms) -> None:
+    def take_over(self, cell: Cell, former: PacedTerms) -> None:
         """Keeps the moment at which the next request may go, and the stored share of all permits.
 
         Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line

@@ -19,14 +19,14 @@ from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.dates import Moments, Slices
 from reconverge.kernel.algorithms.edges import Edges
 from reconverge.kernel.algorithms.first_hit import FirstHitEdges
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import CellMeter
 from reconverge.kernel.algorithms.paced import pacer_for
 from reconverge.kernel.algorithms.slots import SlotEdges, Slots
 from reconverge.kernel.algorithms.windows import FixedWindow, SlidingWindow
 from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, SLIDING_SLICES, Limit
 
 
-def meter_for(limit: Limit, *, merged_only: bool = False) -> Meter:
+def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
     """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
     if limit.slots:
         return Slots(limit)

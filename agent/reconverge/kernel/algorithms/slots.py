@@ -55,7 +55,7 @@ from typing import Final
 
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.kernel.algorithms.edges import Edges
-from reconverge.kernel.algorithms.meter import Meter
+from reconverge.kernel.algorithms.meter import CellMeter
 from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
@@ -65,7 +65,7 @@ PEAK_NS: Final = SECOND_NS
 """A peak of work in progress is remembered for about so long."""
 
 
-class Slots(Meter):
+class Slots(CellMeter):
     """Counts the work in progress."""
 
     aligned = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
-from reconverge.kernel.algorithms.meter import Memory, Meter
+from reconverge.kernel.algorithms.meter import CellMeter, Memory
 from reconverge.kernel.cell import Cell, closes_ns
 from reconverge.limit.limit import Limit
 
@@ -21,7 +21,7 @@ def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
         cell.previous = previous if cell.table.meter.fades else 0
 
 
-class FixedWindow(Meter):
+class FixedWindow(CellMeter):
     """Counts start at zero with every window of the hub's clock."""
 
     aligned = True
@@ -75,7 +75,7 @@ class FixedWindow(Meter):
         return self.fleet_wait_ns(cell, 0, now_ns) if cell.used + cell.others_current > 0 else 0
 
 
-class SlidingWindow(Meter):
+class SlidingWindow(CellMeter):
     """This window's count, and the part of the last one's that a window ending now would still cover.
 
     The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).

@@ -52,7 +52,7 @@ SPEAK_UP_NS = SECOND_NS
 """By then every node has spoken to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
-class Rule(Enum):
+class DecidingRule(Enum):
     """By what a request is decided."""
 
     LINE = auto()
@@ -126,7 +126,7 @@ class AskGate:
             cells.pop()
 
     def settle(
-        self, key: str, costs: Costs, rule: Rule, *, refuse: bool, counted: bool, units: Costs | None = None
+        self, key: str, costs: Costs, rule: DecidingRule, *, refuse: bool, counted: bool, units: Costs | None = None
     ) -> Settled | None:
         """Decide about a request by a rule; None if that would be a refusal, unless it is to `refuse`.
 
@@ -251,7 +251,7 @@ class Together:
         self,
         key: str,
         costs: Costs,
-        rule: Rule,
+        rule: DecidingRule,
         now_ns: int,
         *,
         refuse: bool,
@@ -261,21 +261,21 @@ class Together:
         return self.lock.run(self._decide, key, costs, rule, now_ns, refuse, counted, units)
 
     def _decide(
-        self, key: str, costs: Costs, rule: Rule, now_ns: int, refuse: bool, counted: bool, units: Costs | None
+        self, key: str, costs: Costs, rule: DecidingRule, now_ns: int, refuse: bool, counted: bool, units: Costs | None
     ) -> Settled | None:
         weighed = self.weigh(key, costs, rule, now_ns)
         if weighed.fits:
             return weighed.charge(now_ns, counted=counted, units=units)
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
-    def weigh(self, key: str, costs: Costs, rule: Rule, now_ns: int) -> Weighed:
+    def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
         """Looks at all quotas for a request, by a rule.
 
         The lock is held until it has been charged, refused or looked at.
 
         Meanwhile no charge passes without the lock.
         """
-        weigh = evaluate if rule is Rule.MEMORY else _within_line
+        weigh = evaluate if rule is DecidingRule.MEMORY else _within_line
         cells = [look_up(table, key, now_ns) for table in self.tables]
         spares = []
         for table, cell, cost in zip(self.tables, cells, costs, strict=True):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from reconverge.kernel.composite.asking import Rule, Settled, Together, Weighed, groups_of
+from reconverge.kernel.composite.asking import DecidingRule, Settled, Together, Weighed, groups_of
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
 from reconverge.kernel.engine import COMPILED, Decision, KernelFields, Lock, Reentry, Store, native
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     limit: Decider
     key: str
     costs: Costs
-    rule: Rule = Rule.MEMORY
+    rule: DecidingRule = DecidingRule.MEMORY
     counted: bool = False
     """Whether it has been counted as demand, when it began to ask."""
     units: Costs | None = None

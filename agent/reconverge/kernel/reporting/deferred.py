@@ -14,7 +14,7 @@ SORTED_MAX: Final = 1024
 """So many cells are sorted in one go; what comes after is taken as if it were due, which does no harm."""
 
 
-class Pace(NamedTuple):
+class LimitInterval(NamedTuple):
     """How often the cells of a limit are exchanged."""
 
     interval_ns: int

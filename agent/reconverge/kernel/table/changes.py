@@ -21,7 +21,7 @@ from dataclasses import fields
 from typing import Final
 
 from reconverge.hub.report import UNBOUNDED
-from reconverge.kernel.algorithms.paced import Terms
+from reconverge.kernel.algorithms.paced import PacedTerms
 from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.cell_reports import keep_overdraft_within
@@ -81,13 +81,13 @@ def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
     table.lowered_ns = now_ns
 
 
-def terms_of(table: LimitState, cells: list[Cell]) -> list[Terms | None]:
+def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
     """By what each cell is paid off now, if the limit is paced."""
     pacer = table.pacer
     return [None if pacer is None else pacer.terms(cell) for cell in cells]
 
 
-def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: Terms | None, now_ns: int) -> None:
+def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
     """Adapts a cell to a new capacity, which was `before`; `former` is the rate that paid it off, if paced."""
     cell.room = -1
     if cell.shard.alone:

@@ -15,7 +15,7 @@ DEBT_MAX = QUOTA_MAX
 """The deepest debt of a key, in parts of a request, of a limit that names none: more could not be reported to a hub."""
 
 
-class Held(Protocol):
+class HeldSlots(Protocol):
     """Slots in use, of one key."""
 
     cell: Cell | None
@@ -78,7 +78,7 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
         correct_at(table, key, cell.epoch - 1, current - cost, None, now_ns)
 
 
-def take_at_once(table: LimitState, key: str, cost: int, held: Held, now_ns: int) -> bool:
+def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns: int) -> bool:
     """Take slots if one comparison finds room; returns whether they were taken."""
     cell = table.cells.get(key)
     if cell is None or not (cell.heard or cell.shard.alone):
@@ -92,7 +92,7 @@ def take_at_once(table: LimitState, key: str, cost: int, held: Held, now_ns: int
     return True
 
 
-def release_at(table: LimitState, held: Held, now_ns: int) -> bool:
+def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     """Give back the slots that `held` stands for, once; returns whether that was done now.
 
     They are lost with their cell: in a forked child, whose parent has them.

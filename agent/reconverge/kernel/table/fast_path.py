@@ -70,7 +70,7 @@ class Decides(Protocol):
         ...
 
 
-class Held:
+class HeldLock:
     """Which lock a table has. That work goes on under it is seen in attributes; to ask the lock would be a call."""
 
     __slots__ = ("lock",)
@@ -80,13 +80,13 @@ class Held:
 
 def charge_at_once(table: Decides) -> None:
     """Makes a table allow without its lock; to be called again when the limit has changed."""
-    held: Held = vars(table).setdefault("held", Held())  # the same for every function that was made before
+    held: HeldLock = vars(table).setdefault("held", HeldLock())  # the same for every function that was made before
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = allow_at_once(table, held)
 
 
-def allow_at_once(table: Decides, held: Held) -> Allow:
+def allow_at_once(table: Decides, held: HeldLock) -> Allow:
     """`Table.allow` for one table, with everything at hand."""
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 

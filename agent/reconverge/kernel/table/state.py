@@ -12,7 +12,7 @@ from reconverge.kernel.algorithms.paced import LeakyBucket
 from reconverge.kernel.algorithms.registry import edges_for, meter_for
 from reconverge.kernel.engine import Cell, Evicted, Lock, Store
 from reconverge.kernel.node import Node
-from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.reporting.deferred import LimitInterval
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
@@ -49,7 +49,7 @@ class LimitState:
     asks = False
     """Whether a request in doubt has asked the hub, and the policy lets the hub keep what is scarce. Reports of keys
     about which some did lately say so (`hub.report.ASKS`), and only those may be kept at the hub."""
-    own_pace: Pace | None = None
+    own_pace: LimitInterval | None = None
     """How often its cells are exchanged, if that is not as often as those of the agent's other limits."""
     compiled = False
     """Whether the compiled kernel decides about it; see `native.serve`."""

@@ -33,7 +33,7 @@ from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import COMPILED, Cell, Decision, Lock, Reentered, Reentry
 from reconverge.kernel.keys import plain_key
 from reconverge.kernel.node import Node
-from reconverge.kernel.reporting.deferred import Pace
+from reconverge.kernel.reporting.deferred import LimitInterval
 from reconverge.kernel.reporting.requests import take_interest
 from reconverge.kernel.table.changes import (
     adapt_to_policy,
@@ -44,7 +44,15 @@ from reconverge.kernel.table.changes import (
     terms_of,
     why_not,
 )
-from reconverge.kernel.table.corrections import Held, correct_at, mark, refund_at, release_at, reset_at, take_at_once
+from reconverge.kernel.table.corrections import (
+    HeldSlots,
+    correct_at,
+    mark,
+    refund_at,
+    release_at,
+    reset_at,
+    take_at_once,
+)
 from reconverge.kernel.table.explain import explain, usage_as_it_stands, usage_at
 from reconverge.kernel.table.fast_path import charge_at_once, goes_straight_on
 from reconverge.kernel.table.lookup import check_size, look_up
@@ -281,7 +289,7 @@ class Table(LimitState):
         self.refund(key, cost)
         self.tell(key)
 
-    def take_at_once(self, key: str, cost: int, held: Held) -> bool:
+    def take_at_once(self, key: str, cost: int, held: HeldSlots) -> bool:
         """Take slots for `held`, if there is room for certain and nothing else is to be looked at."""
         try:
             return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
@@ -296,7 +304,7 @@ class Table(LimitState):
         """The cell in which slots of a key were taken just now; it may be in another table by now, see `tiers.py`."""
         return self.lock.run(_cell_in_use, self, plain_key(key, self.kernel.key_bytes_max))
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldSlots) -> None:
         """Give back slots in use, once."""
         cell = held.cell
         try:
@@ -528,7 +536,9 @@ class Table(LimitState):
 
     def _take_pace(self) -> None:
         kernel = self.kernel
-        self.interval_ns, self.interval_min_ns = self.own_pace or Pace(kernel.interval_ns, kernel.interval_min_ns)
+        self.interval_ns, self.interval_min_ns = self.own_pace or LimitInterval(
+            kernel.interval_ns, kernel.interval_min_ns
+        )
         self.choose_path()
 
 
@@ -561,7 +571,7 @@ def _reset(table: Table, key: str, now_ns: int) -> None:
     reset_at(home_of(table, key), key, now_ns)
 
 
-def _release(table: Table, held: Held, now_ns: int) -> bool:
+def _release(table: Table, held: HeldSlots, now_ns: int) -> bool:
     # They are in use where the key is, and maybe not where they were taken: its plan may have changed meanwhile.
     cell = held.cell
     return release_at(table if cell is None else home_of(table, cell.key), held, now_ns)

@@ -20,9 +20,9 @@ from reconverge.runtime.process import register
 from reconverge.runtime.unique import Unique
 from reconverge.shedding.adaptive.algorithms import Aimd, Algorithm, Gradient2, Vegas
 from reconverge.shedding.adaptive.sample import SampleWindow
-from reconverge.shedding.adaptive.slots import Slots, checked_partitions
+from reconverge.shedding.adaptive.slots import RunningCount, checked_partitions
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProgress, Outcome, Refusal
+from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProgress, Outcome, ShedRefusal
 
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
 RETRY_AFTER_S: Final = 1.0
@@ -57,7 +57,7 @@ class AdaptiveConcurrency:
         self._algorithm = _made(algorithm)
         names = self.classes.names
         guarantees = None if partitions is None else checked_partitions(partitions, names)
-        self.slots: Final = Slots(self._algorithm.limit, len(names), guarantees)
+        self.slots: Final = RunningCount(self._algorithm.limit, len(names), guarantees)
         """Counts what runs."""
         self._window = SampleWindow()
         register(self, sigterm=False)
@@ -72,19 +72,19 @@ class AdaptiveConcurrency:
         """How many run."""
         return self.slots.in_flight
 
-    def enter(self, arrival: Arrival) -> Slot | Refusal | None:
+    def enter(self, arrival: Arrival) -> SlotInUse | ShedRefusal | None:
         slots = self.slots
         in_flight = slots.take(arrival.rank, arrival.now_ns)
-        return Slot(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
+        return SlotInUse(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
 
-    def refusal(self) -> Refusal:
+    def refusal(self) -> ShedRefusal:
         """Makes the refusal of a request for which there was no slot."""
         slots = self.slots
         reason = f"{slots.in_flight} requests are in progress here, and {slots.limit} may be."
-        return Refusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
+        return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
-    def enter_anyway(self, arrival: Arrival) -> Slot | None:
-        return Slot(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.generation)
+    def enter_anyway(self, arrival: Arrival) -> SlotInUse | None:
+        return SlotInUse(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.generation)
 
     def readings(self) -> Mapping[str, float]:
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
@@ -93,7 +93,7 @@ class AdaptiveConcurrency:
         """End a request that has a slot, and learn from it unless it is to be ignored. Later calls do nothing."""
         slots = self.slots
         lock = slots.lock
-        lock.acquire()  # not `with`, as in `Slots.take`
+        lock.acquire()  # not `with`, as in `RunningCount.take`
         try:
             if not (slot.held or slot.aside) or slot.generation != slots.generation:
                 return
@@ -125,7 +125,7 @@ class AdaptiveConcurrency:
                 if not begun:
                     slots.unwanted(slot.rank)
 
-    def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> Refusal | None:
+    def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
         """A request that has stepped aside takes a slot again; `anyway` even if that is one too many."""
         slots = self.slots
         if not self._is_aside(slot):
@@ -173,7 +173,7 @@ class InSlot(Protocol):
     """Of the slots, when it began."""
 
 
-class Slot(Unique):
+class SlotInUse(Unique):
     """One request in progress; see `InSlot`."""
 
     __slots__ = ("aside", "began_ns", "generation", "held", "holder", "in_flight", "rank")
@@ -198,7 +198,7 @@ class Slot(Unique):
     def step_aside(self, now_ns: int, *, begun: bool) -> None:
         self.holder.step_aside(self, now_ns, begun=begun)
 
-    def go_on(self, now_ns: int, *, anyway: bool) -> Refusal | None:
+    def go_on(self, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
         return self.holder.go_on(self, now_ns, anyway=anyway)
 
     def give_back(self, now_ns: int) -> None:

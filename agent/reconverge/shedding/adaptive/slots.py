@@ -33,7 +33,7 @@ MARGIN: Final = 4
 PEAK_NS: Final = 3 * SECOND_NS
 
 
-class Slots:
+class RunningCount:
     """Counts what runs. Thread-safe; every change is one step.
 
     Args:

@@ -23,7 +23,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import WakeEvent, start_thread
 from reconverge.shedding.classes import TrafficClasses
-from reconverge.shedding.layers import Arrival, Outcome, Refusal
+from reconverge.shedding.layers import Arrival, Outcome, ShedRefusal
 from reconverge.shedding.worker.controller import Controller, Gains
 from reconverge.shedding.worker.ladder import Dither, Ladder
 from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Signal
@@ -103,16 +103,16 @@ class WorkerShedder:
         if isinstance(self.signal, LoopLag):
             self.signal.backlog.add(port)
 
-    def enter(self, arrival: Arrival) -> Busy | Refusal | None:
+    def enter(self, arrival: Arrival) -> Busy | ShedRefusal | None:
         if self.dithers[arrival.rank].chosen():
             return self.refusal(arrival.now_ns)
         return None if self._by_thread else self.begin(arrival.now_ns)
 
-    def refusal(self, now_ns: int) -> Refusal:
+    def refusal(self, now_ns: int) -> ShedRefusal:
         """Makes the refusal of a request that is rejected."""
         self._step_if_due(now_ns)
         reason = "This worker is overloaded, and rejects requests of less important classes first."
-        return Refusal(self.name, 503, RETRY_AFTER_S, reason)
+        return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason)
 
     def begin(self, now_ns: int) -> Busy | None:
         """Begin a request that is not rejected, where no thread measures."""

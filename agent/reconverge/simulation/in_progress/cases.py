@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconverge.simulation.in_progress.world import LOOKS, Member, SlotWorld
+from reconverge.simulation.in_progress.world import LOOKS, SlotNode, SlotWorld
 
 
 def try_slots(seed: int) -> list[str]:
@@ -27,7 +27,7 @@ def try_slots(seed: int) -> list[str]:
     return world.problems + world.left_behind() + _killed_comes_back(world) + _one_gets_all(world)
 
 
-def _request(world: SlotWorld, node: Member, short_ns: int) -> None:
+def _request(world: SlotWorld, node: SlotNode, short_ns: int) -> None:
     random = world.random
     before = len(node.work)
     patience_ns = random.choice([0, 0, world.interval_ns, 5 * world.interval_ns])
@@ -39,7 +39,7 @@ def _request(world: SlotWorld, node: Member, short_ns: int) -> None:
             world.ends(work)
 
 
-def _fault(world: SlotWorld, node: Member) -> None:
+def _fault(world: SlotWorld, node: SlotNode) -> None:
     random = world.random
     what = random.choice(["cut", "heal", "heal", "kill", "start", "start", "stop", "down", "up", "up", "lose", "fork"])
     if what == "cut":
@@ -72,7 +72,7 @@ def _all_ends(world: SlotWorld) -> None:
             world.ends(work)
 
 
-def _take_all(world: SlotWorld, node: Member, key: str) -> int:
+def _take_all(world: SlotWorld, node: SlotNode, key: str) -> int:
     """How many slots a node comes to have when it goes on asking, for as long as things need to settle."""
     until_ns = world.now_ns + world.settled_ns
     while world.now_ns < until_ns and world.in_progress(key) < world.limit.capacity:

@@ -51,7 +51,7 @@ WAITS_MAX: Final = 3
 class Work:
     """Something in progress; also what `Table.release` is told of it."""
 
-    node: Member
+    node: SlotNode
     key: str
     slots: int
     cell: Cell | None
@@ -61,7 +61,7 @@ class Work:
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingRequest:
     """A request that waits for a slot."""
 
     key: str
@@ -87,7 +87,7 @@ class DriftingClock:
         return BEGIN_NS + self.monotonic_ns() + self._ahead_ns
 
 
-class Member:
+class SlotNode:
     """One node."""
 
     def __init__(self, world: SlotWorld, index: int) -> None:
@@ -100,7 +100,7 @@ class Member:
         self.sent_ns = 0
         self.due_ns = 0
         self.work: list[Work] = []
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingRequest] = []
         self.kernel: Kernel
         self.table: Table
         self.syncer: Syncer
@@ -126,20 +126,20 @@ class SlotWorld:
         self.hub = open_merge_rule(clock=DriftingClock(self, 0.0, 0), new_name=self._new_name)
         if random.random() < 0.3:
             self.hub.lose_data()
-        self._events: list[tuple[int, int, str, Member, object]] = []
+        self._events: list[tuple[int, int, str, SlotNode, object]] = []
         self._order = 0
         self._loss = random.choice([0.0, 0.0, 0.05, 0.4])
         self._repeats = random.choice([0.0, 0.0, 0.2])
         self.cut: set[int] = set()
         self.down = False
         self.problems: list[str] = []
-        self.nodes = [Member(self, index) for index in range(random.choice([1, 2, 3, 4, 8]))]
+        self.nodes = [SlotNode(self, index) for index in range(random.choice([1, 2, 3, 4, 8]))]
         for node in self.nodes:
             self.start(node)
 
     # ------------------------------------------------------------ nodes
 
-    def start(self, node: Member) -> None:
+    def start(self, node: SlotNode) -> None:
         """Start as a process does that no hub knows, or as a forked child: with none of the slots of another one."""
         node.kernel = Kernel(
             node.clock,
@@ -157,22 +157,22 @@ class SlotWorld:
         node.alive, node.stopping, node.batch = True, False, None
         self._plan(node, self.now_ns)
 
-    def declare(self, node: Member) -> Table:
+    def declare(self, node: SlotNode) -> Table:
         """The limit on a node; of several plans, the largest."""
         return node.kernel.declare(NAME, self.limit, self.policy)
 
-    def table_of(self, node: Member, key: str) -> Table:  # noqa: ARG002  # plans differ by key
+    def table_of(self, node: SlotNode, key: str) -> Table:  # noqa: ARG002  # plans differ by key
         """Where a request about a key asks now."""
         return node.table
 
-    def kill(self, node: Member) -> None:
+    def kill(self, node: SlotNode) -> None:
         """End a process at once, and with it all that it has in progress."""
         node.alive = False
         node.batch = None
         node.work.clear()
         node.waiting.clear()
 
-    def asks(self, node: Member, key: str, cost: int, patience_ns: int) -> None:
+    def asks(self, node: SlotNode, key: str, cost: int, patience_ns: int) -> None:
         """A request comes: it goes at once if it may, and else waits for so long."""
         if not node.alive or node.stopping:
             return
@@ -185,7 +185,7 @@ class SlotWorld:
         elif table.decide(key, cost, now_ns).allowed:
             self._begins(node, key, cost)
         elif patience_ns > 0:
-            waiting = Waiting(key, cost, self.now_ns + patience_ns, table)
+            waiting = WaitingRequest(key, cost, self.now_ns + patience_ns, table)
             table.asks = table.policy.keeps_at_hub
             gate_of(table).queue_up(key, (cost,), waiting.cells)
             node.waiting.append(waiting)
@@ -201,7 +201,7 @@ class SlotWorld:
             self._let_in(node)
             self._look_at(node)
 
-    def _begins(self, node: Member, key: str, cost: int) -> None:
+    def _begins(self, node: SlotNode, key: str, cost: int) -> None:
         cell = node.table.cell_in_use(key)
         self._note(Work(node, key, cost, cell, cost))
 
@@ -213,7 +213,7 @@ class SlotWorld:
             self.problems.append(f"{work.key} begins at {self.now_ns} ns on a lease that is over")
         self._judge(work.key)
 
-    def _let_in(self, node: Member) -> None:
+    def _let_in(self, node: SlotNode) -> None:
         """Lets waiting work try, the first of each key first."""
         blocked: set[str] = set()
         for waiting in list(node.waiting):
@@ -230,7 +230,7 @@ class SlotWorld:
                 node.waiting.remove(waiting)
                 gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
 
-    def nothing_waits(self, node: Member) -> None:
+    def nothing_waits(self, node: SlotNode) -> None:
         """All requests of a node that wait give up."""
         for waiting in node.waiting:
             gate_of(waiting.table).step_out(waiting.cells, (waiting.cost,))
@@ -285,7 +285,7 @@ class SlotWorld:
         """Ends work by itself after a while."""
         self._push(self.now_ns + after_ns, "end", work.node, work)
 
-    def _speak(self, node: Member) -> None:
+    def _speak(self, node: SlotNode) -> None:
         now_ns = node.clock.monotonic_ns()
         self._let_in(node)
         batch = node.syncer.take(now_ns)
@@ -300,7 +300,7 @@ class SlotWorld:
             late_ns = int(self.random.random() * 2 * self.node_lease_ns)
             self._push(self.now_ns + late_ns, "hub", node, batch)
 
-    def _arrive(self, node: Member, batch: Batch) -> None:
+    def _arrive(self, node: SlotNode, batch: Batch) -> None:
         if self.down:
             return
         try:
@@ -310,7 +310,7 @@ class SlotWorld:
         if self._gets_through(node):
             self._push(self.now_ns + self._latency_ns(), "answer", node, (batch, answer))
 
-    def _hear(self, node: Member, batch: Batch, answer: Answer) -> None:
+    def _hear(self, node: SlotNode, batch: Batch, answer: Answer) -> None:
         if node.batch is not batch:
             return
         node.batch = None
@@ -320,23 +320,23 @@ class SlotWorld:
             self.kill(node)  # the process ends after its last words
         self._look_at(node)
 
-    def _gets_through(self, node: Member) -> bool:
+    def _gets_through(self, node: SlotNode) -> bool:
         return not (self.down or node.index in self.cut or self.random.random() < self._loss)
 
     def _latency_ns(self) -> int:
         return max(1, int(self.round_trip_ns / 2 * self.random.uniform(0.8, 1.2)))
 
-    def _look_at(self, node: Member) -> None:
+    def _look_at(self, node: SlotNode) -> None:
         if node.alive and node.batch is None:
             due_ns = node.syncer.due_ns(node.clock.monotonic_ns())
             ahead_ns = max(0, due_ns - node.clock.monotonic_ns())
             self._plan(node, self.now_ns + ahead_ns)
 
-    def _plan(self, node: Member, due_ns: int) -> None:
+    def _plan(self, node: SlotNode, due_ns: int) -> None:
         node.due_ns = due_ns
         self._push(due_ns, "wake", node, None)
 
-    def _push(self, moment_ns: int, action: str, node: Member, what: object) -> None:
+    def _push(self, moment_ns: int, action: str, node: SlotNode, what: object) -> None:
         self._order += 1
         heapq.heappush(self._events, (moment_ns, self._order, action, node, what))
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, Limit
-from reconverge.simulation.truth import CalledFree, Decided
+from reconverge.simulation.truth import CalledFree, DecidedRequest
 
 BITS: Final = 1e-6
 """The error of a central bucket in floating point."""
@@ -31,9 +31,9 @@ def is_plain(limit: Limit) -> bool:
     return limit.bucket or fixed
 
 
-def too_free(limit: Limit, decided: Sequence[Decided], called: Sequence[CalledFree]) -> list[str]:
+def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[CalledFree]) -> list[str]:
     """The answers that have called more free than there was, in words. For policies that dare nothing."""
-    truth: _Bucket | _Windows = _Bucket(limit) if limit.bucket else _Windows()
+    truth: _CalledBucket | _Windows = _CalledBucket(limit) if limit.bucket else _Windows()
     problems: list[str] = []
     counted = 0
     for one in called:
@@ -53,7 +53,7 @@ class _Windows:
     def __init__(self) -> None:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
 
-    def charge(self, one: Decided) -> None:
+    def charge(self, one: DecidedRequest) -> None:
         """Count a request that was admitted."""
         self._used[one.key, one.epoch] += one.cost
 
@@ -62,14 +62,14 @@ class _Windows:
         return self._used[one.key, one.epoch]
 
 
-class _Bucket:
+class _CalledBucket:
     """One bucket for each key, into which all is charged."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
         self._levels: dict[str, tuple[float, int]] = {}
 
-    def charge(self, one: Decided) -> None:
+    def charge(self, one: DecidedRequest) -> None:
         """Pour in a request that was admitted."""
         self._levels[one.key] = self._level(one.key, one.hub_ns) + one.cost, one.hub_ns
 

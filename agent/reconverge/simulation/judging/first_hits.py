@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 
-class Opened(NamedTuple):
+class OpenedWindow(NamedTuple):
     """A window as one node knew it: the microsecond of the hub's clock at which it began."""
 
     node: int
@@ -20,8 +20,8 @@ class Opened(NamedTuple):
 
 
 def fleet_windows(
-    opened: Iterable[Opened], window_us: int, *, of_hub: Collection[int] | None = None
-) -> dict[Opened, int]:
+    opened: Iterable[OpenedWindow], window_us: int, *, of_hub: Collection[int] | None = None
+) -> dict[OpenedWindow, int]:
     """When the fleet's window began of which each node's is a part.
 
     `of_hub` are those that the hub has told of; unless they are known, all that more than one node was in. A node's own
@@ -34,7 +34,7 @@ def fleet_windows(
     by_node: defaultdict[int, list[int]] = defaultdict(list)
     for one in known:
         by_node[one.node].append(one.began_us)
-    found: dict[Opened, int] = {}
+    found: dict[OpenedWindow, int] = {}
     own_us: int | None = None
     for one in known:
         place = bisect_right(hubs, one.began_us)
@@ -49,14 +49,14 @@ def fleet_windows(
     return found
 
 
-def _joins(one: Opened, hub_us: int, of_node: Collection[int], window_us: int) -> bool:
+def _joins(one: OpenedWindow, hub_us: int, of_node: Collection[int], window_us: int) -> bool:
     """Whether a window that a node opened became a part of the one that the hub opened during it."""
     if hub_us >= one.began_us + window_us:
         return False
     return hub_us in of_node or not any(hub_us < other < hub_us + window_us for other in of_node)
 
 
-def _shared(known: Iterable[Opened]) -> set[int]:
+def _shared(known: Iterable[OpenedWindow]) -> set[int]:
     nodes: defaultdict[int, set[int]] = defaultdict(set)
     for one in known:
         nodes[one.began_us].add(one.node)

@@ -57,7 +57,7 @@ COEFFICIENTS: Final = Coefficients.measured()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ExchangeRate:
     """A fleet's exchanges in a second."""
 
     batches: float
@@ -94,16 +94,16 @@ def cold_reports(window_ns: int, interval_ns: int) -> float:
     return min(intervals, max(1.0, log2(intervals)))
 
 
-def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> Pace:
+def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> ExchangeRate:
     """The regular exchanges of a fleet whose nodes each report so many keys; nothing is asked ahead of time."""
     per_window = window_ns / interval_ns
     cells = hot_keys * per_window + cold_keys * cold_reports(window_ns, interval_ns)
     batches = per_window * max(1, ceil(cells / per_window / CELLS_MAX))
     windows_per_s = nodes * 1e9 / window_ns
-    return Pace(batches * windows_per_s, cells * windows_per_s)
+    return ExchangeRate(batches * windows_per_s, cells * windows_per_s)
 
 
-def load(pace: Pace, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
+def load(pace: ExchangeRate, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
     """Returns the cost of a pace, if all nodes share the hot keys and each has cold ones of its own."""
     keys = hot_keys + nodes * cold_keys
     entries = nodes * (hot_keys + cold_keys)

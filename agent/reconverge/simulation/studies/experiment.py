@@ -14,7 +14,7 @@ from reconverge.runtime.process import nothing_from_the_working_directory, start
 from reconverge.simulation.fault import Fault, restarts
 from reconverge.simulation.figures import Figures, RunFigures, judge_run, summed_up
 from reconverge.simulation.fleet import Fleet
-from reconverge.simulation.pattern import Arrival, Traffic
+from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.world import World
 
 Task = TypeVar("Task")
@@ -49,7 +49,7 @@ class Experiment:
     """A simulation to run. Faults are written as `fault.py` reads them."""
 
     fleet: Fleet
-    traffic: Traffic | tuple[Arrival, ...]
+    traffic: Traffic | tuple[SimulatedArrival, ...]
     """A pattern, or requests of one's own."""
     windows: int
     warmup: int = 2
@@ -71,7 +71,7 @@ class Experiment:
         limits = list(self.fleet.quotas.values())
         return -(-windows * limits[0].window_ns // limits[self.judged].window_ns)
 
-    def arrivals(self, seed: int) -> Sequence[Arrival]:
+    def arrivals(self, seed: int) -> Sequence[SimulatedArrival]:
         """The requests of one seed."""
         if isinstance(self.traffic, tuple):
             return self.traffic
@@ -87,7 +87,7 @@ class Experiment:
         return [Fault.parse(text, nodes=self.fleet.nodes, window_ns=window_ns, random=random) for text in self.faults]
 
 
-class Trial(NamedTuple):
+class ExperimentRun(NamedTuple):
     """One run: an experiment with one policy and one seed."""
 
     experiment: Experiment
@@ -95,7 +95,7 @@ class Trial(NamedTuple):
     seed: int
 
 
-def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival], *, seed: int) -> RunFigures:
+def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[SimulatedArrival], *, seed: int) -> RunFigures:
     """One policy with one seed."""
     fleet = experiment.fleet
     faults = experiment.faults_of(seed)
@@ -121,7 +121,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Arrival]
 
 
 def run_all(
-    trials: Sequence[Trial], *, processes: int = 1, watch: Callable[[], None] = lambda: None
+    trials: Sequence[ExperimentRun], *, processes: int = 1, watch: Callable[[], None] = lambda: None
 ) -> list[RunFigures]:
     """The figures of every trial, in their order; `watch` is called after each."""
     found = []
@@ -140,13 +140,13 @@ def run(
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
     """The figures of every policy over all seeds, and of every run; `watch` is called after each run."""
-    trials = [Trial(experiment, policy, seed) for seed in seeds for policy in policies]
+    trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):
         runs[trial.policy.name].append(figures)
     return {name: summed_up(each) for name, each in runs.items()}, runs
 
 
-def _run_trial(trial: Trial) -> RunFigures:
+def _run_trial(trial: ExperimentRun) -> RunFigures:
     experiment, policy, seed = trial
     return run_once(experiment, policy, experiment.arrivals(seed), seed=seed)

@@ -25,8 +25,8 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS, SystemClock
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import POLICIES, STRICT, Policy
 from reconverge.simulation.figures import PERCENT, Figures, commit_of, summed_up
-from reconverge.simulation.fleet import Asks, Fleet
-from reconverge.simulation.pattern import Arrival, Traffic
+from reconverge.simulation.fleet import AskSettings, Fleet
+from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
 
 PATTERNS: Final = ("uniform", "batches", "rotating", "onoff", "burst", "zipf", "flash", "surge")
@@ -56,7 +56,7 @@ WORST_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class GridCell:
     """A fleet, a limit and traffic."""
 
     number: int
@@ -69,7 +69,7 @@ class Cell:
     sync_interval_ns: int
     demand: float
 
-    def experiment(self, asks: Asks | None = None) -> Experiment:
+    def experiment(self, asks: AskSettings | None = None) -> Experiment:
         """Returns the experiment; with `asks` requests ask in doubt."""
         limit = Limit(self.quota, self.window_s, algorithm=self.algorithm)
         fleet = Fleet(self.nodes, limit, self.sync_interval_ns, asks=asks)
@@ -83,7 +83,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CellFigures:
     """The result of a cell in one way: from memory, or asking."""
 
     figures: Figures
@@ -92,20 +92,20 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CellOutcome:
     """The result of a cell."""
 
-    cell: Cell
-    found: dict[str, Found]
+    cell: GridCell
+    found: dict[str, CellFigures]
     """By way; the same requests in each."""
 
 
-def draw_cell(number: int) -> Cell:
+def draw_cell(number: int) -> GridCell:
     """The cell of a number. Patterns and algorithms take turns, so that the first cells have all of them."""
     random = Random(f"grid {number}")
     long = random.random() < LONG_SHARE
     share = SHARE_MIN * (SHARE_MAX / SHARE_MIN) ** random.random()
-    return Cell(
+    return GridCell(
         number=number,
         held_out=Random(f"held out {number}").random() < HELD_OUT_SHARE,
         pattern=PATTERNS[number % len(PATTERNS)],
@@ -118,41 +118,41 @@ def draw_cell(number: int) -> Cell:
     )
 
 
-def chosen(count: int, *, held_out: bool) -> list[Cell]:
+def chosen(count: int, *, held_out: bool) -> list[GridCell]:
     """The first so many cells, or those of them that are not held out."""
     return [cell for cell in map(draw_cell, range(count)) if held_out or not cell.held_out]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class GridTask:
     """A cell that is to be simulated, in which ways."""
 
-    cell: Cell
+    cell: GridCell
     policy: Policy
-    asks: Asks | None
+    asks: AskSettings | None
 
 
-def tried(task: Task) -> Outcome:
+def tried(task: GridTask) -> CellOutcome:
     """Simulate a cell: from memory, and asking if that is wanted."""
     arrivals = task.cell.experiment().arrivals(task.cell.number)
     ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
-    return Outcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
+    return CellOutcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
 
 
-def _tried(task: Task, asks: Asks | None, arrivals: Sequence[Arrival]) -> Found:
+def _tried(task: GridTask, asks: AskSettings | None, arrivals: Sequence[SimulatedArrival]) -> CellFigures:
     cell, experiment = task.cell, task.cell.experiment(asks)
     run = run_once(experiment, task.policy, arrivals, seed=cell.number)
     offered = cell.quota * (experiment.windows - experiment.warmup)
     missing = max(0, run.ideal - (run.admitted - run.exceeding))
-    return Found(summed_up([run]), round(PERCENT * missing / offered, 3))
+    return CellFigures(summed_up([run]), round(PERCENT * missing / offered, 3))
 
 
 Row = Sequence[str]
-Before = dict[int, dict[str, Found]]
+Before = dict[int, dict[str, CellFigures]]
 """The results of another commit's cells, by their numbers and by way."""
 
 
-def page(outcomes: Sequence[Outcome], before: Before) -> str:
+def page(outcomes: Sequence[CellOutcome], before: Before) -> str:
     """The figures in Markdown, a chapter for each way: by size and algorithm, by pattern, and the worst cells."""
     lines = [
         "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the limit, as a",
@@ -166,7 +166,7 @@ def page(outcomes: Sequence[Outcome], before: Before) -> str:
     return "\n".join(lines)
 
 
-def _chapter(way: str, outcomes: Sequence[Outcome], before: Before) -> Iterable[str]:
+def _chapter(way: str, outcomes: Sequence[CellOutcome], before: Before) -> Iterable[str]:
     heads = [way, "cells", "refused mean", "max", "of L", "over max", "messages"]
     heads += ["times", "at most", "asked", "waited"] if way == ASKING else []
     heads += ["refused before", "messages before"] if before else []
@@ -176,9 +176,9 @@ def _chapter(way: str, outcomes: Sequence[Outcome], before: Before) -> Iterable[
         yield f"- {each.cell}: {each.found[way].figures.falsely_refused_pct:.2f} %"
 
 
-def _groups(outcomes: Sequence[Outcome]) -> Iterable[tuple[str, list[Outcome]]]:
+def _groups(outcomes: Sequence[CellOutcome]) -> Iterable[tuple[str, list[CellOutcome]]]:
     """The parts of the grid that have a row: all, sizes, sizes with algorithms, patterns."""
-    groups: defaultdict[str, list[Outcome]] = defaultdict(list)
+    groups: defaultdict[str, list[CellOutcome]] = defaultdict(list)
     for each in outcomes:
         size = _size_of(each.cell)
         for name in (ALL, size, f"{size}, {each.cell.algorithm}", each.cell.pattern):
@@ -187,11 +187,11 @@ def _groups(outcomes: Sequence[Outcome]) -> Iterable[tuple[str, list[Outcome]]]:
     return ((name, groups[name]) for name in (ALL, *SIZES, *of_sizes, *PATTERNS) if name in groups)
 
 
-def _size_of(cell: Cell) -> str:
+def _size_of(cell: GridCell) -> str:
     return SIZES[cell.quota > SMALL_MAX]
 
 
-def _row(way: str, name: str, group: Sequence[Outcome], before: Before) -> Row:
+def _row(way: str, name: str, group: Sequence[CellOutcome], before: Before) -> Row:
     found = [each.found[way] for each in group]
     figures = [each.figures for each in found]
     messages = fmean(each.messages_per_node_window for each in figures)
@@ -225,7 +225,7 @@ def _table(heads: Row, rows: Iterable[Row]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
 
 
-def as_json(outcomes: Sequence[Outcome], made_at: str) -> dict[str, object]:
+def as_json(outcomes: Sequence[CellOutcome], made_at: str) -> dict[str, object]:
     """All cells with their figures, and the commit they are of."""
     return {"commit": made_at, "cells": [asdict(each) for each in outcomes]}
 
@@ -235,7 +235,7 @@ def read_before(path: Path) -> Before:
     said = json.loads(path.read_text())
     return {
         each["cell"]["number"]: {
-            way: Found(Figures(**found["figures"]), found["of_limit_pct"]) for way, found in each["found"].items()
+            way: CellFigures(Figures(**found["figures"]), found["of_limit_pct"]) for way, found in each["found"].items()
         }
         for each in said["cells"]
     }
@@ -256,9 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     made_at = commit_of()
     before = {} if options.beside is None else read_before(options.beside)
-    asks = Asks(options.within_ms * MILLISECOND_NS) if options.within_ms else None
+    asks = AskSettings(options.within_ms * MILLISECOND_NS) if options.within_ms else None
     cells = chosen(options.cells, held_out=options.held_out)
-    tasks = [Task(cell, POLICIES[options.policy], asks) for cell in cells]
+    tasks = [GridTask(cell, POLICIES[options.policy], asks) for cell in cells]
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
     outcomes = list(mapped(tried, tasks, processes=options.processes))

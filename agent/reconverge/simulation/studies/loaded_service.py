@@ -32,7 +32,7 @@ QUEUE_MAX: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class LoadStream:
     """Requests of one class: `rate` is in requests a second, at a moment in seconds.
 
     They come evenly spaced, or at random (a Poisson process), which is what a large number of clients sends.
@@ -44,7 +44,7 @@ class Stream:
 
 
 @dataclass(slots=True)
-class Request:
+class ServedRequest:
     """One request, with what became of it."""
 
     rank: int
@@ -58,7 +58,7 @@ class Request:
         return (self.ended_ns - self.arrived_ns) / SECOND_NS if self.ended_ns >= 0 else float("inf")
 
 
-class Gate(Protocol):
+class SimulatedGate(Protocol):
     """Decides, as the simulated service asks it."""
 
     def enter(self, rank: int, now_ns: int) -> object | None:
@@ -114,23 +114,23 @@ class Service:
         spread: of the time of service, as the standard deviation of a gamma distribution over its mean; 0 is constant.
     """
 
-    gate: Gate
-    streams: Sequence[Stream]
+    gate: SimulatedGate
+    streams: Sequence[LoadStream]
     service_s: Callable[[float], float]
     random: Random
     workers: int = 1
     loop: bool = True
     accepts_one: bool = False
     spread: float = 0.5
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ServedRequest] = field(default_factory=list)
     lags: list[tuple[float, float]] = field(default_factory=list)
     """Readings of the loop's lag: moment and lag, both in seconds."""
 
-    def run(self, seconds: float) -> list[Request]:
+    def run(self, seconds: float) -> list[ServedRequest]:
         """Let so many seconds pass. Returns all requests, in the order of their arrival."""
         self._order = count()
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
-        self._queue: deque[tuple[int, Request | None, object]] = deque()
+        self._queue: deque[tuple[int, ServedRequest | None, object]] = deque()
         self._busy = 0
         self._probe_sent_ns = _PROBE
         self._lag_ns = self._free_at_ns = 0
@@ -146,7 +146,7 @@ class Service:
     def _at(self, moment_ns: int, event: Callable[[int], None]) -> None:
         heapq.heappush(self._events, (moment_ns, next(self._order), event))
 
-    def _next_arrival(self, stream: Stream, now_ns: int) -> None:
+    def _next_arrival(self, stream: LoadStream, now_ns: int) -> None:
         rate = stream.rate(now_ns / SECOND_NS)
         if rate <= 0:
             self._at(now_ns + TICK_NS, lambda later_ns: self._next_arrival(stream, later_ns))
@@ -155,8 +155,8 @@ class Service:
         moment_ns = now_ns + max(1, round(pause_s * SECOND_NS))
         self._at(moment_ns, lambda arrived_ns: self._arrive(stream, arrived_ns))
 
-    def _arrive(self, stream: Stream, now_ns: int) -> None:
-        request = Request(stream.rank, now_ns)
+    def _arrive(self, stream: LoadStream, now_ns: int) -> None:
+        request = ServedRequest(stream.rank, now_ns)
         self.requests.append(request)
         self._next_arrival(stream, now_ns)
         if len(self._queue) >= QUEUE_MAX:
@@ -212,7 +212,7 @@ class Service:
             mean_s = self.random.gammavariate(shape, mean_s / shape)
         return max(1, round(mean_s * SECOND_NS))
 
-    def _end(self, request: Request, token: object, moment_ns: int) -> None:
+    def _end(self, request: ServedRequest, token: object, moment_ns: int) -> None:
         def ended(now_ns: int) -> None:
             self._busy -= 1
             request.ended_ns = now_ns
@@ -225,7 +225,7 @@ class Service:
 
 
 def goodput(
-    requests: Sequence[Request], rank: int, timeout_s: float, since_s: float = 0.0, until_s: float = 1e9
+    requests: Sequence[ServedRequest], rank: int, timeout_s: float, since_s: float = 0.0, until_s: float = 1e9
 ) -> float:
     """The fraction of a class that was admitted and answered within `timeout_s`; 1 if nothing arrived."""
     asked = [each for each in requests if each.rank == rank and since_s <= each.arrived_ns / SECOND_NS < until_s]
@@ -233,7 +233,7 @@ def goodput(
     return len(good) / len(asked) if asked else 1.0
 
 
-def rejected_by_second(requests: Sequence[Request], width_s: float = 1.0) -> Iterator[tuple[float, float]]:
+def rejected_by_second(requests: Sequence[ServedRequest], width_s: float = 1.0) -> Iterator[tuple[float, float]]:
     """The rejected fraction of all that arrived, for each `width_s` seconds: their beginning, and the fraction."""
     last = max((each.arrived_ns for each in requests), default=-1)
     width_ns = round(width_s * SECOND_NS)

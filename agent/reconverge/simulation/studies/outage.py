@@ -17,7 +17,7 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, HUB, NODES, STRICT, Policy
 from reconverge.simulation.figures import summed_up
-from reconverge.simulation.fleet import Asks, Fleet
+from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
 
@@ -29,7 +29,7 @@ SEEDS: Final = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutageRow:
     """A limit, how many nodes share it, and their sync interval."""
 
     algorithm: str
@@ -43,37 +43,37 @@ class Row:
 
 
 ROWS: Final = (
-    Row(SLIDING_WINDOW, 60, 1, 8),
-    Row(SLIDING_WINDOW, 60, 60, 8),
-    Row(SLIDING_WINDOW, 5, 60, 4),
-    Row(FIXED_WINDOW, 60, 1, 8),
-    Row(FIXED_WINDOW, 5, 60, 4),
-    Row(FIXED_WINDOW, 300, 10, 32),
-    Row(FIXED_WINDOW, 1000, 1, 8),
-    Row(TOKEN_BUCKET, 5, 60, 4),
-    Row(TOKEN_BUCKET, 60, 10, 8),
-    Row(TOKEN_BUCKET, 300, 10, 8),
-    Row(TOKEN_BUCKET, 1000, 1, 8),
+    OutageRow(SLIDING_WINDOW, 60, 1, 8),
+    OutageRow(SLIDING_WINDOW, 60, 60, 8),
+    OutageRow(SLIDING_WINDOW, 5, 60, 4),
+    OutageRow(FIXED_WINDOW, 60, 1, 8),
+    OutageRow(FIXED_WINDOW, 5, 60, 4),
+    OutageRow(FIXED_WINDOW, 300, 10, 32),
+    OutageRow(FIXED_WINDOW, 1000, 1, 8),
+    OutageRow(TOKEN_BUCKET, 5, 60, 4),
+    OutageRow(TOKEN_BUCKET, 60, 10, 8),
+    OutageRow(TOKEN_BUCKET, 300, 10, 8),
+    OutageRow(TOKEN_BUCKET, 1000, 1, 8),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class OutageTask:
     """One limit in one way."""
 
-    row: Row
+    row: OutageRow
     policy: Policy
     demand: float
 
 
-def lost_pct(task: Task) -> float:
+def lost_pct(task: OutageTask) -> float:
     """Returns the loss during the outage, as a mean of several runs."""
     row = task.row
     fleet = Fleet(
         row.nodes,
         Limit(row.quota, row.window_s, algorithm=row.algorithm),
         row.interval_ms * MILLISECOND_NS,
-        asks=Asks(WITHIN_NS),
+        asks=AskSettings(WITHIN_NS),
     )
     experiment = Experiment(
         fleet,
@@ -88,11 +88,13 @@ def lost_pct(task: Task) -> float:
     )
 
 
-def tasks() -> Iterator[Task]:
+def tasks() -> Iterator[OutageTask]:
     """All that is tried, row by row."""
     for row in ROWS:
         for policy in (STRICT, BALANCED):
-            yield from (Task(row, replace(policy, scarce=way), demand) for way in (NODES, HUB) for demand in DEMANDS)
+            yield from (
+                OutageTask(row, replace(policy, scarce=way), demand) for way in (NODES, HUB) for demand in DEMANDS
+            )
 
 
 def page(found: Iterable[float]) -> str:

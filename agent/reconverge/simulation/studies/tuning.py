@@ -16,10 +16,10 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 from reconverge.settings import EXCHANGES_MIN
 from reconverge.simulation.figures import RunFigures, summed_up
-from reconverge.simulation.fleet import Asks, Fleet
+from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import Traffic
-from reconverge.simulation.studies.capacity import Pace, cold_reports, load
-from reconverge.simulation.studies.experiment import Experiment, Trial, run_all
+from reconverge.simulation.studies.capacity import ExchangeRate, cold_reports, load
+from reconverge.simulation.studies.experiment import Experiment, ExperimentRun, run_all
 from reconverge.simulation.truth import declared_bound
 
 INTERVAL_SHARES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -102,10 +102,10 @@ def intervals_ns(limit: Limit) -> list[int]:
     return sorted({min(max(INTERVAL_MIN_NS, interval_ns), INTERVAL_MAX_NS) for interval_ns in wanted})
 
 
-def trials(deployment: Deployment, policies: Sequence[Policy], seeds: Sequence[int]) -> list[Trial]:
+def trials(deployment: Deployment, policies: Sequence[Policy], seeds: Sequence[int]) -> list[ExperimentRun]:
     """All that has to be simulated: every interval, with every policy, pattern and seed."""
     return [
-        Trial(_experiment(deployment, pattern, interval_ns), policy, seed)
+        ExperimentRun(_experiment(deployment, pattern, interval_ns), policy, seed)
         for interval_ns in intervals_ns(deployment.limit)
         for policy in policies
         for pattern in PATTERNS
@@ -169,7 +169,7 @@ def simulated(limit: Limit, interval_ns: int) -> Limit:
 
 def _experiment(deployment: Deployment, pattern: str, interval_ns: int) -> Experiment:
     limit = simulated(deployment.limit, interval_ns)
-    asks = Asks(deployment.asks_within_ns) if deployment.asks_within_ns else None
+    asks = AskSettings(deployment.asks_within_ns) if deployment.asks_within_ns else None
     fleet = Fleet(deployment.nodes, limit, interval_ns, deployment.round_trip_ns, asks=asks)
     return Experiment(fleet, Traffic(pattern, deployment.demand), WINDOWS, WARMUP)
 
@@ -199,7 +199,7 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
     )
 
 
-def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
+def _pace(deployment: Deployment, interval_ns: int, messages: float) -> ExchangeRate:
     """Returns the fleet's exchanges in a second, from the messages of a node in a window with one key.
 
     Regular exchanges report all keys; those ahead of time are asked for by each key, as often as the pace allows.
@@ -218,4 +218,4 @@ def _pace(deployment: Deployment, interval_ns: int, messages: float) -> Pace:
     batches = regular * ceil(due / CELLS_MAX) + early
     cells = regular * keys + early * min(keys, EARLY_CELLS_MAX)
     asked = min(deployment.cold_keys / deployment.limit.window, SECOND_NS / soonest_ns) if fleet.asks else 0.0
-    return Pace((batches / window + asked) * fleet.nodes, (cells / window + cold + asked) * fleet.nodes)
+    return ExchangeRate((batches / window + asked) * fleet.nodes, (cells / window + cold + asked) * fleet.nodes)

@@ -11,7 +11,7 @@ from unittest import SkipTest
 
 from reconverge.hub.report import AT_HUB, CellAnswer, LimitReport, Status
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.testing.claims.scene import WINDOW_S, Said, Scene, Voice, limit
+from reconverge.testing.claims.scene import WINDOW_S, ReportedCell, Scene, Voice, limit
 from reconverge.testing.claims.trial import Trial, claim
 
 FEW: Final = 5
@@ -149,7 +149,7 @@ class AskingClaims(Trial):
         ada, bob = await voices(scene, 2)
         await ada.asks("lost", of=BUCKET, waits=0)
         said = ada.asking("lost", of=BUCKET, waits=1)
-        answer = await bob.exchanges(bob.batch(Said(BUCKET, said.report._replace(key="unheard of"))))
+        answer = await bob.exchanges(bob.batch(ReportedCell(BUCKET, said.report._replace(key="unheard of"))))
 
         assert 0 == may_charge(BUCKET, answer.cells[0])
         scene.pass_time(WINDOW_S / FEW + 1)

@@ -24,7 +24,7 @@ from reconverge.hub.usage import (
     UsageRow,
     shard_of,
 )
-from reconverge.testing.claims.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, Said, Scene, Voice, limit
+from reconverge.testing.claims.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, ReportedCell, Scene, Voice, limit
 from reconverge.testing.claims.trial import Trial, claim
 
 BY_USER = limit("calls/customer.user")
@@ -56,7 +56,9 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
     """Lets a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
     said = voice.cell(key, of=of, current=current, line=0)
-    said = Said(said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0))
+    said = ReportedCell(
+        said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0)
+    )
     (answer,) = (await voice.exchanges(voice.batch(said))).cells
     return answer.nodes
 

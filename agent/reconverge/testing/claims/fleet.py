@@ -27,7 +27,7 @@ ASKS_MAX: Final = 5
 """How many requests of a node wait for the hub's word at once."""
 
 
-class Member:
+class ClaimNode:
     """One node: decides from its own lines, and exchanges when told to."""
 
     def __init__(self, hub: Hub, clock: Clock, *, name: str, limit: Limit, policy: Policy, random: Random) -> None:
@@ -196,7 +196,7 @@ class Truth:
         self._filled_ns = now_ns
 
 
-class Fleet:
+class FleetOfClaims:
     """The nodes of one fleet, the truth about them, and the messages that were lost."""
 
     def __init__(self, hubs: list[Hub], clock: Clock, *, limit: Limit, policy: Policy, random: Random) -> None:
@@ -238,7 +238,7 @@ class Fleet:
             parts = [0.001, 0.03, 0.3, 0.9999, 1.0, 2.1]
             self._clock.advance_ns(int(random.choice(parts) * min(self._limit.window_ns, LEASE_NS)))
 
-    def ask(self, member: Member, key: str, cost: int, *, times: int) -> None:
+    def ask(self, member: ClaimNode, key: str, cost: int, *, times: int) -> None:
         """So many requests come to one node; some settle for less."""
         truth = self.truth[key]
         for _ in range(times):
@@ -251,7 +251,7 @@ class Fleet:
             elif member.asks:
                 member.waits(key, cost)
 
-    async def leaves(self, member: Member) -> None:
+    async def leaves(self, member: ClaimNode) -> None:
         """One node says its last words, and another one starts in its place."""
         await member.leaves()
         self._left = _with(self._left, member)
@@ -274,15 +274,15 @@ class Fleet:
         if batch is not None:
             self._late = [*self._late[1 - LATE_MAX :], batch]
 
-    def _replace(self, member: Member) -> None:
+    def _replace(self, member: ClaimNode) -> None:
         self.members[self.members.index(member)] = self._member(member.hub)
 
-    def _member(self, hub: Hub) -> Member:
+    def _member(self, hub: Hub) -> ClaimNode:
         self.members_ever += 1
         name = f"member{self.members_ever}"
         random = Random(self._random.random())
-        return Member(hub, self._clock, name=name, limit=self._limit, policy=self._policy, random=random)
+        return ClaimNode(hub, self._clock, name=name, limit=self._limit, policy=self._policy, random=random)
 
 
-def _with(totals: Totals, member: Member) -> Totals:
+def _with(totals: Totals, member: ClaimNode) -> Totals:
     return Totals(totals.charged + member.charged, totals.refunded + member.refunded)

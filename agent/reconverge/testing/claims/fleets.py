@@ -8,7 +8,7 @@ from random import Random
 from reconverge.hub.report import Totals
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import KEYS, LIMIT_NAME, Fleet
+from reconverge.testing.claims.fleet import KEYS, LIMIT_NAME, FleetOfClaims
 from reconverge.testing.claims.scene import LEARNING_S, WINDOW_S, Scene
 from reconverge.testing.claims.trial import Trial, claim
 
@@ -81,8 +81,8 @@ class FleetClaims(Trial):
 
         assert 0 < admitted or self.own_clock, "nothing was ever admitted, so this has shown nothing"
 
-    def _fleet(self, scene: Scene, seed: int, algorithm: str, policy: Policy) -> Fleet:
+    def _fleet(self, scene: Scene, seed: int, algorithm: str, policy: Policy) -> FleetOfClaims:
         window_s = 10.0 if scene.time_travel else WINDOW_S
         limit = Limit(100, window_s, algorithm=algorithm, burst=40 if algorithm == TOKEN_BUCKET else None)
         hubs = [scene.another_hub() for _ in range(MEMBERS)]
-        return Fleet(hubs, scene.clock, limit=limit, policy=policy, random=Random(seed))
+        return FleetOfClaims(hubs, scene.clock, limit=limit, policy=policy, random=Random(seed))

@@ -15,7 +15,7 @@ from reconverge.testing.claims.scene import (
     SECOND_US,
     WINDOW_S,
     Lines,
-    Said,
+    ReportedCell,
     Scene,
     Voice,
     limit,
@@ -216,7 +216,7 @@ class LineClaims(Trial):
 
         async def tried(seed: int, of: LimitReport, scene: Scene) -> None:
             nonlocal granted
-            crowd = Crowd(scene, Random(seed), of)
+            crowd = WildNodes(scene, Random(seed), of)
             if scene.time_travel:
                 scene.pass_time(LEARNING_S)
             for _ in range(STEPS):
@@ -241,7 +241,7 @@ async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
     return ada, scene.voice()
 
 
-class Crowd:
+class WildNodes:
     """Nodes that say anything, as long as they hold no more than they were granted."""
 
     def __init__(self, scene: Scene, random: Random, of: LimitReport) -> None:
@@ -290,7 +290,7 @@ class Crowd:
         overdrafts = sum(lines.overdraft for lines in held)
         assert 1000 * overdrafts <= capacity * self._of.overshoot_milli, f"overdrafts sum to {overdrafts}: {where}"
 
-    def _something(self, voice: Voice) -> Said:
+    def _something(self, voice: Voice) -> ReportedCell:
         random = self._random
         held = voice.lines.get((self._of.name, "ada"), Lines())
         line = random.choice([held.line, held.line, held.line // 2, 0])

@@ -44,7 +44,7 @@ def limit(
 LIMIT: Final = limit()
 
 
-class Said(NamedTuple):
+class ReportedCell(NamedTuple):
     """A cell report, and the limit that it is about."""
 
     limit: LimitReport
@@ -92,7 +92,7 @@ class Voice:
         epoch: int | None = None,
         demand: int = 0,
         reset_us: int = 0,
-    ) -> Said:
+    ) -> ReportedCell:
         """Where this node stands with one key.
 
         It holds what it was granted, unless `line` says that it holds less, and as much was asked for since the last
@@ -104,7 +104,7 @@ class Voice:
             held = held._replace(line=held.base)
         held = held._replace(epoch=epoch, line=held.line if line is None else line)
         self.lines[of.name, key] = held
-        return Said(
+        return ReportedCell(
             of,
             CellReport(
                 limit=0,
@@ -124,7 +124,7 @@ class Voice:
             ),
         )
 
-    def batch(self, *cells: Said, limits: tuple[LimitReport, ...] = (), leaving: bool = False) -> Batch:
+    def batch(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = (), leaving: bool = False) -> Batch:
         """The next batch: these cells, their limits, and `limits` of which no cell is said."""
         declared = tuple(dict.fromkeys((*(said.limit for said in cells), *limits)))
         self._sequence += 1
@@ -200,12 +200,12 @@ class Voice:
         current: int = 0,
         previous: int = 0,
         epoch: int | None = None,
-    ) -> Said:
+    ) -> ReportedCell:
         """Reports a key that is kept at the hub, as `cell` does: its use is its line, and `waits` ask for more."""
         line = current if of.algorithm == FIXED_WINDOW else 0
         floats = of.algorithm == TOKEN_BUCKET and self.lines.get((of.name, key), Lines()).at_hub
         said = self.cell(key, of=of, current=current, previous=previous, need=1, ask=1, line=line, epoch=epoch)
-        return Said(of, said.report._replace(asked=ASKS + (FLOATS if floats else 0) + waits))
+        return ReportedCell(of, said.report._replace(asked=ASKS + (FLOATS if floats else 0) + waits))
 
     async def asks(
         self,
@@ -226,10 +226,10 @@ class Voice:
         """Say that it is there, and nothing else."""
         return await self.exchanges(self.batch())
 
-    async def leaves(self, *cells: Said, limits: tuple[LimitReport, ...] = ()) -> Answer:
+    async def leaves(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = ()) -> Answer:
         """Say its last words, of which `cells` are part, and hold no lines any more."""
         given_back = [
-            Said(said.limit, said.report._replace(line=0, base=0, overdraft=0, need_milli=0)) for said in cells
+            ReportedCell(said.limit, said.report._replace(line=0, base=0, overdraft=0, need_milli=0)) for said in cells
         ]
         self.lines.clear()
         return await self.exchanges(self.batch(*given_back, limits=limits, leaving=True))

@@ -14,7 +14,7 @@ from reconverge_sync.merge.adopting import adopt, data_of
 from reconverge_sync.merge.reading import read_keys
 from reconverge_sync.mqtt.calling.calls import (
     Call,
-    Refused,
+    RefusedReply,
     read_confirmed,
     read_page_of,
     read_period,
@@ -28,91 +28,91 @@ from reconverge_sync.mqtt.calling.calls import (
     told_recorded,
     told_rows,
 )
-from reconverge_sync.mqtt.leader import Kept
+from reconverge_sync.mqtt.leader import LeaderState
 from reconverge_sync.mqtt.messages import MalformedMessage, is_text, is_whole
 
 UNSUPPORTED: Final = "unsupported"
 KEEP_US_MAX: Final = 366 * 86_400 * 1_000_000
 
 
-def answer(kept: Kept, call: Call) -> Any:
+def answer(kept: LeaderState, call: Call) -> Any:
     """The value that a call is replied to with. Raises MalformedMessage, and HubUnavailable."""
     operation, *arguments = call
     found = OPERATIONS.get(operation)
     if found is None:
-        return Refused(UNSUPPORTED, "the member that answers is of a version that cannot do this")
+        return RefusedReply(UNSUPPORTED, "the member that answers is of a version that cannot do this")
     return found(kept, arguments)
 
 
-def _record(kept: Kept, arguments: Call) -> Any:
+def _record(kept: LeaderState, arguments: Call) -> Any:
     batch = read_usage_batch(arguments, shard=kept.shard)
     return told_recorded(kept.usage.record(batch, hub_us=kept.hub_us))
 
 
-def _totals(kept: Kept, arguments: Call) -> Any:
+def _totals(kept: LeaderState, arguments: Call) -> Any:
     period, page, (offset,) = read_page_of(arguments, 1)
     _check(is_whole(offset))
     return told_rows(kept.usage.totals(period, page), offset)
 
 
-def _loads(kept: Kept, arguments: Call) -> Any:
+def _loads(kept: LeaderState, arguments: Call) -> Any:
     _check(not arguments)
     return [told_load(load) for load in kept.usage.loads(kept.hub_us)]
 
 
-def _lead_export(kept: Kept, arguments: Call) -> Any:
+def _lead_export(kept: LeaderState, arguments: Call) -> Any:
     _check(len(arguments) == 3)
     kind, exporter, keep_us = arguments
     _check(kind in KINDS and is_text(exporter, 1) and is_whole(keep_us) and keep_us <= KEEP_US_MAX)
     return list(kept.usage.lead_export(kind, exporter, kept.hub_us + keep_us, kept.hub_us))
 
 
-def _marks(kept: Kept, arguments: Call) -> Any:
+def _marks(kept: LeaderState, arguments: Call) -> Any:
     _check(len(arguments) == 1 and arguments[0] in KINDS)
     return told_marks(kept.usage.marks(arguments[0]))
 
 
-def _close_period(kept: Kept, arguments: Call) -> Any:
+def _close_period(kept: LeaderState, arguments: Call) -> Any:
     return kept.usage.close_period(read_period(arguments), kept.hub_us)
 
 
-def _issue(kept: Kept, arguments: Call) -> Any:
+def _issue(kept: LeaderState, arguments: Call) -> Any:
     period, page, _ = read_page_of(arguments)
     return told_events(kept.usage.issue(period, page))
 
 
-def _confirm(kept: Kept, arguments: Call) -> Any:
+def _confirm(kept: LeaderState, arguments: Call) -> Any:
     period, page, (told,) = read_page_of(arguments, 1)
     kept.usage.confirm(read_confirmed(period, told), page)
     return True
 
 
-def _retract(kept: Kept, arguments: Call) -> Any:
+def _retract(kept: LeaderState, arguments: Call) -> Any:
     kept.usage.retract(*read_retracted(arguments))
     return True
 
 
-def _finish(kept: Kept, arguments: Call) -> Any:
+def _finish(kept: LeaderState, arguments: Call) -> Any:
     _check(len(arguments) == 3 and (arguments[2] is None or is_whole(arguments[2])))
     kept.usage.finish(read_period(arguments[:2]), arguments[2], kept.hub_us)
     return True
 
 
-def _read_keys(kept: Kept, arguments: Call) -> Any:
+def _read_keys(kept: LeaderState, arguments: Call) -> Any:
     return told_readings(read_keys(kept.ledger, read_questions(arguments), kept.hub_us))
 
 
-def _data(kept: Kept, arguments: Call) -> Any:
+def _data(kept: LeaderState, arguments: Call) -> Any:
     _check(not arguments)
     return list(data_of(kept.ledger, kept.hub_us))
 
 
-def _adopt(kept: Kept, arguments: Call) -> Any:
+def _adopt(kept: LeaderState, arguments: Call) -> Any:
     _check(len(arguments) == 1 and is_text(arguments[0]))
     return list(adopt(kept.ledger, arguments[0], kept.hub_us))
 
 
-_OF_USAGE: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
+_OF_USAGE: Final[Mapping[str, Callable[[LeaderState, Call], Any]]] = {
     "record": _record,
     "totals": _totals,
     "loads": _loads,
@@ -125,7 +125,7 @@ _OF_USAGE: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
     "retract": _retract,
 }
 USAGE_OPERATIONS: Final = frozenset(_OF_USAGE)
-OPERATIONS: Final[Mapping[str, Callable[[Kept, Call], Any]]] = {
+OPERATIONS: Final[Mapping[str, Callable[[LeaderState, Call], Any]]] = {
     **_OF_USAGE,
     "read_keys": _read_keys,
     "data": _data,

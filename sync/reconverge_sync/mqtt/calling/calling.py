@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar, cast
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.calling.answering import USAGE_OPERATIONS, answer
-from reconverge_sync.mqtt.calling.calls import Call, Refused, read_call, read_reply, write_call, write_reply
+from reconverge_sync.mqtt.calling.calls import Call, RefusedReply, read_call, read_reply, write_call, write_reply
 from reconverge_sync.mqtt.leader import Candidate
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
 """So many calls are under way at once that wait for the broker; those beyond are refused."""
@@ -28,10 +28,10 @@ SWAP: Final = "swap"
 MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
 RECORD: Final = "record"
 """The call with which a node tells usage."""
-_MEANINGLESS: Final = Refused("protocol", "the leader does not understand the call")
+_MEANINGLESS: Final = RefusedReply("protocol", "the leader does not understand the call")
 _T = TypeVar("_T")
 
-Post = Callable[[str, Kind, bytes], bool]
+Post = Callable[[str, MessageKind, bytes], bool]
 """Has a message sent to a member; False if there is no room for it, or no connection."""
 Swap = Callable[[Call], Awaitable[Any]]
 """Has the index swapped, see `contracts.py`. Raises HubUnavailable, and MalformedMessage."""
@@ -87,12 +87,12 @@ class Calls:
         called = Called(leader, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._waiting[number] = called
         try:
-            if not self._post(leader, Kind.CALL, write_call(number, call)):
+            if not self._post(leader, MessageKind.CALL, write_call(number, call)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
             value = await within(called.reply, timeout_s, MUTE)
         finally:
             del self._waiting[number]
-        if isinstance(value, Refused):
+        if isinstance(value, RefusedReply):
             raise HubUnavailable(value.kind, value.problem, applied=False)
         return value
 
@@ -119,7 +119,7 @@ class Calls:
         def reply(value: Any) -> None:
             if own.reply.done():
                 return
-            if isinstance(value, Refused):
+            if isinstance(value, RefusedReply):
                 own.reply.set_exception(HubUnavailable(value.kind, value.problem, applied=False))
             elif self._clock.monotonic_ns() - own.asked_ns > self._wait_ns:
                 own.reply.set_exception(HubUnavailable("timeout", "it took too long to be answered"))
@@ -140,8 +140,8 @@ class Calls:
         try:
             reply = write_reply(number, value)
         except HubUnavailable as problem:
-            reply = write_reply(number, Refused("protocol", str(problem)))
-        self._post(sender, Kind.REPLY, reply)
+            reply = write_reply(number, RefusedReply("protocol", str(problem)))
+        self._post(sender, MessageKind.REPLY, reply)
 
     def _answer(self, call: Call, reply: Callable[[Any], None]) -> None:
         """Replies to a call, now or when the broker has done its part. Raises MalformedMessage."""
@@ -150,11 +150,11 @@ class Calls:
             return  # another member may be the leader by now
         if call[0] == SWAP and self._swap is not None:
             if len(self._apart) >= APART_MAX:
-                reply(Refused("busy", f"{APART_MAX} changes are under way already"))
+                reply(RefusedReply("busy", f"{APART_MAX} changes are under way already"))
             else:
                 self._answer_apart(self._swap(call[1:]), reply)
         elif self.usage_is_given and call[0] in USAGE_OPERATIONS:
-            reply(Refused("busy", "the leader is about to stop, and hands the usage over"))
+            reply(RefusedReply("busy", "the leader is about to stop, and hands the usage over"))
         else:
             try:
                 value = answer(kept, call)
@@ -185,8 +185,8 @@ class Calls:
         task.add_done_callback(self._apart.discard)
 
 
-def _refused(problem: HubUnavailable) -> Refused:
-    return Refused(problem.kind, str(problem).partition(": ")[2])
+def _refused(problem: HubUnavailable) -> RefusedReply:
+    return RefusedReply(problem.kind, str(problem).partition(": ")[2])
 
 
 async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:

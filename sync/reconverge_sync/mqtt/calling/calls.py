@@ -39,7 +39,7 @@ from reconverge.hub.usage import (
     UsageKey,
     UsageRow,
 )
-from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, Kind, MalformedMessage, body, is_text, is_whole, sealed
+from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_MAX: Final = 4096
 """Rows of one call; a node sends about 256, each of up to four kinds of periods."""
@@ -57,7 +57,7 @@ Call = list[Any]
 """An operation, and its arguments."""
 
 
-class Refused(NamedTuple):
+class RefusedReply(NamedTuple):
     """A reply with the reason why there is no answer."""
 
     kind: str
@@ -66,30 +66,30 @@ class Refused(NamedTuple):
 
 def write_call(number: int, call: Call) -> bytes:
     """A call as it travels. Raises HubUnavailable if it cannot."""
-    return sealed(Kind.CALL, _NUMBER.pack(number) + _packed(call))
+    return sealed(MessageKind.CALL, _NUMBER.pack(number) + _packed(call))
 
 
 def read_call(payload: bytes) -> tuple[int, Call]:
     """The number of a call, and the call. Raises MalformedMessage."""
-    number, call = _read(payload, Kind.CALL)
+    number, call = _read(payload, MessageKind.CALL)
     _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
     return number, cast("Call", call)
 
 
 def write_reply(number: int, value: Any) -> bytes:
     """The reply to a call. Raises HubUnavailable if it cannot travel."""
-    told = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, Refused) else [True, value]
-    return sealed(Kind.REPLY, _NUMBER.pack(number) + _packed(told))
+    told = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
+    return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(told))
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
-    """The number of the answered call, and the reply, perhaps `Refused`. Raises MalformedMessage."""
-    number, told = _read(payload, Kind.REPLY)
+    """The number of the answered call, and the reply, perhaps `RefusedReply`. Raises MalformedMessage."""
+    number, told = _read(payload, MessageKind.REPLY)
     match told:
         case [True, value]:
             return number, value
         case [False, str(kind), str(problem)] if is_text(kind, 1) and len(problem) <= PROBLEM_MAX:
-            return number, Refused(kind, problem)
+            return number, RefusedReply(kind, problem)
         case _:
             raise MalformedMessage("reply")
 
@@ -101,7 +101,7 @@ def _packed(value: Any) -> bytes:
         raise HubUnavailable("protocol", "what was asked or answered cannot travel", applied=False) from None
 
 
-def _read(payload: bytes, kind: Kind) -> tuple[int, Any]:
+def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
     content = body(payload, kind)
     try:
         (number,) = _NUMBER.unpack_from(content)

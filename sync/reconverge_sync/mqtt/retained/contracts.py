@@ -50,7 +50,7 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.calling.calls import Call
 from reconverge_sync.mqtt.election import TERM_MAX
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_whole, sealed
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_whole, sealed
 from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "contracts"
@@ -132,8 +132,8 @@ class PostedIndex:
         if not message:
             self._take(Stamp(0, 0), b"", None, 0)
             return
-        if message[3:4] == bytes([Kind.FENCE]):
-            body(message, Kind.FENCE)
+        if message[3:4] == bytes([MessageKind.FENCE]):
+            body(message, MessageKind.FENCE)
             self._awaited.hear(message)
             return
         try:
@@ -183,7 +183,7 @@ class PostedIndex:
         payload, over, bytes_max, keep_s = _swap(arguments)
         try:
             async with asyncio.timeout(SWAP_SHARE * self._wait_ns / SECOND_NS), self._turn:
-                await self._send(sealed(Kind.FENCE, token_bytes(8)), retain=False)
+                await self._send(sealed(MessageKind.FENCE, token_bytes(8)), retain=False)
                 if self.read(bytes_max) != over:
                     return False
                 if not self._may_answer(self._wait_ns):
@@ -261,7 +261,7 @@ class PostedPages:
         kept_s = keep_s + keep_s / SLACK
         until_s = int(self._now_s() + kept_s) + 1
         for digest, payload in pages.items():
-            message = sealed(Kind.PAGE, _UNTIL.pack(until_s) + payload)
+            message = sealed(MessageKind.PAGE, _UNTIL.pack(until_s) + payload)
             with self._awaited.back(message) as back:
                 self._wire.post(f"{PAGES_TOPIC}/{digest}", message, retain=True, keep_s=kept_s + 1)
                 await back
@@ -342,12 +342,12 @@ class PostedPages:
 
 def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
     """An index as it is retained. Raises HubUnavailable if it is too long."""
-    return sealed(Kind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
+    return sealed(MessageKind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
 
 
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     """The stamp of an index, until when it is kept, and its content. Raises MalformedMessage."""
-    content = body(message, Kind.INDEX)
+    content = body(message, MessageKind.INDEX)
     try:
         term, number, until_s = _INDEX.unpack_from(content)
     except struct.error:
@@ -359,7 +359,7 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
 
 def read_page(message: bytes) -> tuple[int, bytes]:
     """Until when a page is kept, and its content. Raises MalformedMessage."""
-    content = body(message, Kind.PAGE)
+    content = body(message, MessageKind.PAGE)
     if len(content) < _UNTIL.size:
         raise MalformedMessage("page")
     return _UNTIL.unpack_from(content)[0], content[_UNTIL.size :]

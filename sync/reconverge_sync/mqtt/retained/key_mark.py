@@ -13,7 +13,7 @@ from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, Clock
 from reconverge.errors import HubUnavailable
-from reconverge_sync.mqtt.messages import Kind, MalformedMessage, body, is_text, sealed
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_text, sealed
 from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "keymark"
@@ -51,7 +51,7 @@ class KeyMark:
         if known not in ("", mark):
             return known
         if not known or self._until_ms < now_ms + keep_ms // RENEWED_SHARE:
-            message = sealed(Kind.MARK, _UNTIL.pack(now_ms + keep_ms) + mark.encode())
+            message = sealed(MessageKind.MARK, _UNTIL.pack(now_ms + keep_ms) + mark.encode())
             with self._awaited.back(message) as back:
                 self._wire.post(TOPIC, message, retain=True, keep_s=keep_s)
                 await back
@@ -59,7 +59,7 @@ class KeyMark:
 
 
 def _read(message: bytes) -> tuple[str, int]:
-    content = body(message, Kind.MARK)
+    content = body(message, MessageKind.MARK)
     try:
         (until_ms,) = _UNTIL.unpack_from(content)
         mark = str(content[_UNTIL.size :], "utf-8")

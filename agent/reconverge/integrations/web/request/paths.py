@@ -56,7 +56,7 @@ BELOW: Final = "/*"
 """How a path ends that is about all paths below, too."""
 
 
-class Place:
+class RulePath:
     """One path of a rule. Raises InvalidSetting unless it begins with a slash, and writes its values as routes do."""
 
     def __init__(self, path: str) -> None:
@@ -97,7 +97,7 @@ class Places:
     """All paths of a rule."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.all = [Place(path) for path in paths]
+        self.all = [RulePath(path) for path in paths]
         self._matching = self._matchers()
 
     def find(self, request: Any) -> str | None:
