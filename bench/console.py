@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from bench.servers import free_port, redis_on_loopback, wait_for
 from reconverge import Agent
-from reconverge.agent.snapshot import Denial, KeyUse, NodeSnapshot, encoded
+from reconverge.agent.snapshots.snapshot import Denial, KeyUse, NodeSnapshot, encoded
 from reconverge.cli.console import TOKENS
 from reconverge.hub.board import SNAPSHOT_S, WATCH_S
 from reconverge.hub.port import Hub, SnapshotBoard

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from reconverge import Agent
-from reconverge.agent import snapshot as node_snapshot
-from reconverge.agent.load_snapshot import SUFFIX, LoadSnapshot, StackLoad, decoded, encoded, load_of
+from reconverge.agent.snapshots import snapshot as node_snapshot
+from reconverge.agent.snapshots.load_snapshot import SUFFIX, LoadSnapshot, StackLoad, decoded, encoded, load_of
 from reconverge.clock import ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX

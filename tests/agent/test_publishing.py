@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import pytest
 
 from reconverge import Agent
-from reconverge.agent.snapshot import NodeSnapshot, decoded
+from reconverge.agent.snapshots.snapshot import NodeSnapshot, decoded
 from reconverge.hooks import Refused
 from reconverge.hub.board import LOOK_NS
 from reconverge.hub.hashing import KeyHasher

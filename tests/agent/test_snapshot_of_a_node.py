@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from reconverge import Agent
-from reconverge.agent.snapshot import Denial, KeyUse, LimitSnapshot, decoded, encoded
-from reconverge.agent.top_keys import SCANNED_MAX, TopKeys
+from reconverge.agent.snapshots.snapshot import Denial, KeyUse, LimitSnapshot, decoded, encoded
+from reconverge.agent.snapshots.top_keys import SCANNED_MAX, TopKeys
 from reconverge.clock import ManualClock
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX
 from reconverge.limit.limit import Limit

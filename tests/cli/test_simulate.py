@@ -398,7 +398,7 @@ def test_a_plot_in_a_page_needs_no_other_file(tmp_path: Path) -> None:
 def test_of_several_keys_the_busiest_is_drawn(recording: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A limit is for one key: what was asked for and admitted of the others would not compare with it."""
     drawn: list[Any] = []
-    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda chart, path: drawn.append(chart))
+    monkeypatch.setattr("reconverge.cli.shared.picture.save_png", lambda chart, path: drawn.append(chart))
     plot = ("--plot", str(tmp_path / "run.png"))
     say("simulate", "--limit", "200/10s", "--policy", "naive", "--seeds", "1", "--pattern", str(recording), *plot)
     (chart,) = drawn
@@ -415,7 +415,7 @@ def test_every_policy_is_drawn_in_a_colour_of_its_own_to_the_end_of_the_last_win
 ) -> None:
     """There are as many colours as policies, and four windows of ten seconds end after forty."""
     drawn: list[Any] = []
-    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda chart, path: drawn.append(chart))
+    monkeypatch.setattr("reconverge.cli.shared.picture.save_png", lambda chart, path: drawn.append(chart))
     say("simulate", *SMALL, "--plot", str(tmp_path / "run.png"))
     from matplotlib.figure import Figure  # noqa: PLC0415  # it takes a while
 

@@ -314,7 +314,7 @@ def test_a_plot_shows_over_admission_refusals_and_traffic_against_the_interval(
 ) -> None:
     """Three panels over the same intervals, with what is allowed and what was chosen."""
     drawn: list[Any] = []
-    monkeypatch.setattr("reconverge.cli.picture.save_png", lambda picture, path: drawn.append(picture))
+    monkeypatch.setattr("reconverge.cli.shared.picture.save_png", lambda picture, path: drawn.append(picture))
     say("tune", *SMALL, "--plot", str(tmp_path / "tune.png"))
     from matplotlib.figure import Figure  # noqa: PLC0415  # it takes a while
 

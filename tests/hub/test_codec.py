@@ -21,7 +21,7 @@ from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import SCHEMA_VERSION, Answer, CellAnswer, Status, Totals
-from reconverge.testing.claims.scene import START_S, Scene, limit
+from reconverge.testing.claims.scenes.scene import START_S, Scene, limit
 from reconverge_sync.codec import ANSWER_BYTES_MAX, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub

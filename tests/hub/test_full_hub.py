@@ -18,7 +18,7 @@ from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import NOT_TAKEN, CellAnswer
 from reconverge.stats import DEGRADED
-from reconverge.testing.claims.scene import Voice, limit
+from reconverge.testing.claims.scenes.scene import Voice, limit
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer

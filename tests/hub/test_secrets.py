@@ -20,7 +20,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.report import Batch
-from reconverge.testing.claims.scene import Scene
+from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import TLSRedis, allow

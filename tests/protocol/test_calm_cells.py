@@ -15,7 +15,7 @@ from reconverge.clock import ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import CellAnswer, Status
-from reconverge.testing.claims.scene import INTERVAL_S, START_S, Scene, Voice, limit
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, START_S, Scene, Voice, limit
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.rule import CALM_INTERVALS, SILENT_INTERVALS
 from reconverge_sync.redis.hub import RedisHub

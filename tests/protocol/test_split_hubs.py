@@ -20,7 +20,7 @@ from reconverge.hub.fallback.selector import PROBE_MAX_NS
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, ClaimNode, FleetOfClaims
+from reconverge.testing.claims.scenes.fleet import INTERVAL_NS, KEYS, LIMIT_NAME, ClaimNode, FleetOfClaims
 from reconverge_sync.memory import MemoryHub
 
 MEMBERS = 4

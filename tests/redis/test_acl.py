@@ -13,7 +13,7 @@ import pytest
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import START_S, Scene
+from reconverge.testing.claims.scenes.scene import START_S, Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.servers import allow, shop_url
 from tests.support.servers import RedisServer

@@ -15,7 +15,7 @@ from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
 from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import LEASE_NS, LIMIT_NAME, FleetOfClaims
+from reconverge.testing.claims.scenes.fleet import LEASE_NS, LIMIT_NAME, FleetOfClaims
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
 

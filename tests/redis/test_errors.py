@@ -16,7 +16,7 @@ from redis import exceptions
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import Scene
+from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.hubs.parrot import Parrot

@@ -15,7 +15,7 @@ from reconverge import HubUnavailable
 from reconverge.clock import ManualClock
 from reconverge.hub.reading import KeyQuestion, KeyReading
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import LIMIT, START_S, Scene
+from reconverge.testing.claims.scenes.scene import LIMIT, START_S, Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
 

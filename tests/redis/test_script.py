@@ -22,7 +22,7 @@ from reconverge.hub.checking.answers import check_answer
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import SCHEMA_VERSION, Batch, CellReport
 from reconverge.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.testing.claims.scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, QUOTA, START_S, Scene, Voice, limit
 from reconverge_sync.codec import encode_batch
 from reconverge_sync.merge.rule import SCANNED_MAX
 from reconverge_sync.redis.hub import SCRIPT, RedisHub

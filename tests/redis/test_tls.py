@@ -13,7 +13,7 @@ import pytest
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import Scene
+from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import TLSRedis

@@ -8,7 +8,7 @@ from reconverge.exchange.regions.loans import Holding
 from reconverge.simulation import fuzz
 from reconverge.simulation.cases import REGIONS, draw_case
 from reconverge.simulation.fuzz import try_case
-from reconverge.simulation.region_figures import figures_of
+from reconverge.simulation.studies.region_figures import figures_of
 
 SEEDS = 60
 """In which all that is planted here is found, with some to spare."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from reconverge.agent.load_snapshot import LayerLoad, LoadSnapshot, StackLoad
+from reconverge.agent.snapshots.load_snapshot import LayerLoad, LoadSnapshot, StackLoad
 from tests.support.snapshots import START_S
 
 CRITICAL, GET = "critical", "GET"

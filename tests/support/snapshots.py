@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from reconverge.agent.snapshot import LimitSnapshot, NodeSnapshot
+from reconverge.agent.snapshots.snapshot import LimitSnapshot, NodeSnapshot
 
 START_S: Final = 1_750_000_000.0
 

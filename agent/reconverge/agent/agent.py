@@ -19,12 +19,12 @@ from reconverge.agent.fleet_usage import ANSWERS, FleetUsage, ask_fleet, fleet_u
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.load_snapshot import LoadSnapshot
 from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
-from reconverge.agent.publishing import Publishing
-from reconverge.agent.snapshot import NodeSnapshot
+from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
+from reconverge.agent.snapshots.publishing import Publishing
+from reconverge.agent.snapshots.snapshot import NodeSnapshot
 from reconverge.arguments import with_advice
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit

@@ -15,9 +15,9 @@ from reconverge.agent.notice import tell_of_reentry
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.thread_runner import refuse_eventlet
+from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.hashing import VARIABLE as KEY_SECRET
 from reconverge.hub.hashing import KeyHasher
-from reconverge.hub.opening import open_hubs
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import MEMORY, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell

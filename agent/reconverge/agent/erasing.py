@@ -15,8 +15,8 @@ from reconverge.agent.lifecycle import Lifecycle
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.erasing import LOOK_NS, NAME_BYTES_MAX, Erased, OrderLog, erasure_mark, names_in, names_of
+from reconverge.hub.fallback.opening import eraser_in, hubs_in
 from reconverge.hub.hashing import KeyHasher
-from reconverge.hub.opening import eraser_in, hubs_in
 from reconverge.hub.port import Eraser, Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion
 from reconverge.kernel import Kernel, Table

@@ -11,7 +11,7 @@ from typing import Final
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict
-from reconverge.hub.opening import key_reader_at
+from reconverge.hub.fallback.opening import key_reader_at
 from reconverge.hub.port import Hub
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.kernel import Kernel, Table

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from reconverge.cli.options import NamespaceOption
+from reconverge.cli.shared.options import NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.regions.bridge import Bridge

@@ -20,7 +20,7 @@ import typer
 
 from reconverge.agent import Agent
 from reconverge.cli.contracts.recording import RecordingColumns, requests_in, span_of
-from reconverge.cli.options import HubOption, NamespaceOption
+from reconverge.cli.shared.options import HubOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hub.registry import MEMORY, redacted, scheme_of

@@ -16,9 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reconverge.cli import picture
 from reconverge.cli.console import OpenConsole, check_console, console_beside
-from reconverge.cli.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.cli.replay import fleet
 from reconverge.cli.replay.crowd import Crowd
 from reconverge.cli.replay.figures import as_figures, figures_rows, figures_table, verdict_on
@@ -27,6 +25,8 @@ from reconverge.cli.replay.judgement import Judgement, judge
 from reconverge.cli.replay.link import Cut
 from reconverge.cli.replay.replay import BROKEN_STATUS, compressed
 from reconverge.cli.replay.trace import Columns, RecordedRequest, read_trace, without_gaps
+from reconverge.cli.shared import picture
+from reconverge.cli.shared.options import InDoubtOption, JsonOption, MeetingOption, asks_within_ns
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import REFUSE

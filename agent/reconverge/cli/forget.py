@@ -11,15 +11,15 @@ import typer
 
 from reconverge.agent.assembly import hasher_of
 from reconverge.agent.erasing import Forgotten, erase_at, plain_identity
-from reconverge.cli.asking import ask_hub, secrets_as_said
 from reconverge.cli.contracts.at_hub import AuthorOption, IdentityArgument, author_as_said
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.asking import ask_hub, secrets_as_said
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import INDEX_BYTES_MAX, minimum_as_said
 from reconverge.errors import InvalidSetting
+from reconverge.hub.fallback.opening import eraser_in
 from reconverge.hub.hashing import KeyHasher, hashing
-from reconverge.hub.opening import eraser_in
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.hub.registry import redacted
 from reconverge.published.envelope import VARIABLE

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.errors import InvalidSetting
 from reconverge.hub.adopting import HubData
 from reconverge.hub.port import Adoptable, Hub

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
-from reconverge.cli import picture
-from reconverge.cli.options import (
+from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
+from reconverge.cli.shared import picture
+from reconverge.cli.shared.options import (
     AlgorithmOption,
     InDoubtOption,
     InitialOption,
@@ -28,9 +29,8 @@ from reconverge.cli.options import (
     SlicesOption,
     asks_within_ns,
 )
-from reconverge.cli.picture import Chart, Series
-from reconverge.cli.replay.trace import InvalidTrace, read_arrivals
-from reconverge.cli.terminal import round_trip_ns, told
+from reconverge.cli.shared.picture import Chart, Series
+from reconverge.cli.shared.terminal import round_trip_ns, told
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit

@@ -13,8 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from reconverge.cli import picture
-from reconverge.cli.options import (
+from reconverge.cli.shared import picture
+from reconverge.cli.shared.options import (
     AlgorithmOption,
     InDoubtOption,
     JsonOption,
@@ -22,9 +22,9 @@ from reconverge.cli.options import (
     SlicesOption,
     asks_within_ns,
 )
-from reconverge.cli.picture import COLOURS, INK, dress
+from reconverge.cli.shared.picture import COLOURS, INK, dress
+from reconverge.cli.shared.terminal import percent, round_trip_ns
 from reconverge.cli.simulate import joined, progress_bar
-from reconverge.cli.terminal import percent, round_trip_ns
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import REFUSE

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.agent.load_snapshot import tell_of
+from reconverge.agent.snapshots.load_snapshot import tell_of
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch

@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 
 from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.opening import open_hubs
+from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.port import Hub, UsageHub, Working
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.usage import Counts, Period, Retention, UsageKey

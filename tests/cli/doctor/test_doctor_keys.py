@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from reconverge.hub.diagnosis import Level
-from reconverge_sync.redis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_AT_ONCE, KeySample, judge_keys
+from reconverge_sync.redis.diagnosis.keys import BYTES_PER_KEY, CALLS_MAX, MANY, SCANNED_AT_ONCE, KeySample, judge_keys
 from tests.support.commands.checked import ALL_RIGHTS, allow, check
 from tests.support.servers import RedisServer
 

@@ -12,7 +12,7 @@ import pytest
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import LimitReport
-from reconverge.testing.claims.scene import Scene, limit
+from reconverge.testing.claims.scenes.scene import Scene, limit
 from reconverge_sync.redis.diagnosis.durability import window_of
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.commands.checked import check

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconverge.agent.snapshot import Denial, KeyUse, LimitSnapshot, NodeSnapshot
+from reconverge.agent.snapshots.snapshot import Denial, KeyUse, LimitSnapshot, NodeSnapshot
 from reconverge.integrations.console.fleet import DENIALS_SHOWN_MAX, Node, exposure, limits_named, view_of
 from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit

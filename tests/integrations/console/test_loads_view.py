@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconverge.agent.load_snapshot import LoadSnapshot
+from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
 from reconverge.integrations.console.loads import PROCESSES_SHOWN_MAX, Process, view_of_loads
 from reconverge.integrations.console.seen import Seen
 from tests.support.loads import API, SLOTS, WORKER, later, some_load

@@ -14,7 +14,7 @@ from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
-from reconverge.testing.claims.scene import START_S, Scene, limit
+from reconverge.testing.claims.scenes.scene import START_S, Scene, limit
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
 from tests.support.redis_cluster import RedisCluster, SlotMove

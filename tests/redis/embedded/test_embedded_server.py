@@ -24,7 +24,7 @@ from reconverge import Agent, InvalidSetting, MissingExtra
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import Scene
+from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.embedded import hub as embedded
 from reconverge_sync.embedded.hub import EmbeddedHub
 from tests.support.waiting import eventually, exit_code_of

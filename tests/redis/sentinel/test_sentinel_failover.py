@@ -16,7 +16,7 @@ from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
-from reconverge.testing.claims.scene import Scene
+from reconverge.testing.claims.scenes.scene import Scene
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.redis_sentinel import QUICK_MS, SERVICE, RedisService
 from tests.support.servers import free_port

@@ -8,7 +8,7 @@ import sys
 from reconverge.clock import SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.testing.claims.scene import Scene, Voice, limit
+from reconverge.testing.claims.scenes.scene import Scene, Voice, limit
 from reconverge_sync.embedded.hub import EmbeddedHub
 
 TRIES_MAX = 10

@@ -9,8 +9,8 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 import typer
 
-from reconverge.cli.asking import ask_hub, secrets_as_said
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.asking import ask_hub, secrets_as_said
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.contracts.store.changing import AUTHOR_LENGTH_MAX
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import minimum_as_said

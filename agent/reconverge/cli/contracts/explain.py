@@ -12,9 +12,9 @@ import typer
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.assembly import hasher_of
-from reconverge.cli.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_told
 from reconverge.cli.contracts.at_hub import HubOption, IdentityArgument, JsonOption, NamespaceOption
 from reconverge.cli.contracts.files import read_file
+from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_told
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import CUSTOMER, Document

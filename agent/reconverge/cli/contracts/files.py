@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from reconverge.cli.options import JsonOption
+from reconverge.cli.shared.options import JsonOption
 from reconverge.contracts.differences import differences
 from reconverge.contracts.document import Document
 from reconverge.contracts.schema import schema

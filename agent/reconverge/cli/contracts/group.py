@@ -12,7 +12,7 @@ from reconverge.cli.contracts.look import get, history, list_customers
 from reconverge.cli.contracts.plan import plan
 from reconverge.cli.contracts.publish import publish, rollback
 from reconverge.cli.contracts.set_customer import remove, set_customer
-from reconverge.cli.options import example
+from reconverge.cli.shared.options import example
 from reconverge.published.envelope import VARIABLE
 
 contracts = typer.Typer(

@@ -29,8 +29,8 @@ from reconverge.cli.contracts.plan_options import (
     when_it_began_s,
 )
 from reconverge.cli.contracts.recording import RecordingColumns, Span, requests_in, span_of
-from reconverge.cli.options import JsonOption
-from reconverge.cli.terminal import told
+from reconverge.cli.shared.options import JsonOption
+from reconverge.cli.shared.terminal import told
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import Document
 from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome

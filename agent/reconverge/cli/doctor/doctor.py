@@ -16,7 +16,7 @@ from rich.text import Text
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import tell_of_misspelt_variables
 from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
-from reconverge.cli.options import JsonOption, NamespaceOption
+from reconverge.cli.shared.options import JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
 from reconverge.errors import MissingExtra
 from reconverge.hub.checking.probe import scratch_namespace

@@ -10,7 +10,6 @@ import typer
 
 from reconverge.agent.assembly import hasher_of
 from reconverge.agent.fleet_usage import FleetUsage, asking_kernel, read_fleet
-from reconverge.cli.asking import ask_hub
 from reconverge.cli.limits.declared import (
     FileOption,
     KeyArgument,
@@ -19,8 +18,9 @@ from reconverge.cli.limits.declared import (
     advice_on_unknown,
     declared,
 )
-from reconverge.cli.options import HubOption, JsonOption
-from reconverge.cli.tables import Row, tell_table
+from reconverge.cli.shared.asking import ask_hub
+from reconverge.cli.shared.options import HubOption, JsonOption
+from reconverge.cli.shared.tables import Row, tell_table
 from reconverge.clock import SystemClock
 from reconverge.contracts.explaining import printable, written_wait
 from reconverge.hub.hashing import hashing

@@ -6,9 +6,9 @@ import json
 
 import typer
 
-from reconverge.cli.asking import PATIENCE_S, wait_until_told
 from reconverge.cli.limits.declared import FileOption, KeyArgument, LimitsOption, OwnNamespaceOption, declared
-from reconverge.cli.options import HubOption, JsonOption
+from reconverge.cli.shared.asking import PATIENCE_S, wait_until_told
+from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import MEMORY, redacted, scheme_of

@@ -9,9 +9,9 @@ from typing import Final
 
 from rich.table import Table
 
-from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.judgement import arrivals_of
+from reconverge.cli.shared.picture import Chart, Series
 from reconverge.clock import SECOND_NS
 from reconverge.limit.limit import Limit
 from reconverge.policies import POLICIES

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from reconverge.cli import picture
-from reconverge.cli.picture import Chart, Series
 from reconverge.cli.replay.figures import figures_rows, verdict_on
 from reconverge.cli.replay.fleet import ReplayOutcome
 from reconverge.cli.replay.judgement import Judgement, arrivals_of
+from reconverge.cli.shared import picture
+from reconverge.cli.shared.picture import Chart, Series
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting

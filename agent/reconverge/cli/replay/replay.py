@@ -15,8 +15,15 @@ import typer
 from rich.console import Console
 from rich.progress import TextColumn
 
-from reconverge.cli import picture
-from reconverge.cli.options import (
+from reconverge.cli.replay import fleet
+from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
+from reconverge.cli.replay.fleet import NODES_MAX, ReplayOutcome, Setup
+from reconverge.cli.replay.judgement import Judgement, judge
+from reconverge.cli.replay.link import Cut
+from reconverge.cli.replay.plot import save_plot
+from reconverge.cli.replay.trace import Columns, RecordedRequest, read_trace, without_gaps
+from reconverge.cli.shared import picture
+from reconverge.cli.shared.options import (
     AlgorithmOption,
     InDoubtOption,
     InitialOption,
@@ -26,14 +33,7 @@ from reconverge.cli.options import (
     SlicesOption,
     asks_within_ns,
 )
-from reconverge.cli.replay import fleet
-from reconverge.cli.replay.figures import as_figures, figures_table, verdict_on
-from reconverge.cli.replay.fleet import NODES_MAX, ReplayOutcome, Setup
-from reconverge.cli.replay.judgement import Judgement, judge
-from reconverge.cli.replay.link import Cut
-from reconverge.cli.replay.plot import save_plot
-from reconverge.cli.replay.trace import Columns, RecordedRequest, read_trace, without_gaps
-from reconverge.cli.terminal import told
+from reconverge.cli.shared.terminal import told
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import (
     CALENDAR,

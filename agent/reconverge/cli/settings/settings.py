@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from reconverge.cli.asking import ask_hub, secrets_as_said
 from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
+from reconverge.cli.shared.asking import ask_hub, secrets_as_said
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Hub, SettingsStore

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption, example
-from reconverge.cli.tables import tell_table
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
+from reconverge.cli.shared.tables import tell_table
 from reconverge.cli.usage.output import Output
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting

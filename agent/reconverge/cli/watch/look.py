@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.cli.tables import Row
+from reconverge.cli.shared.tables import Row
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.port import Adoptable, Hub, UsageHub

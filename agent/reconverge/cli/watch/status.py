@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from reconverge.cli.asking import ask_hub
 from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
-from reconverge.cli.tables import plain, tell_table
+from reconverge.cli.shared.asking import ask_hub
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.tables import plain, tell_table
 from reconverge.cli.watch.look import LIMIT, WatchLook, look
 from reconverge.cli.watch.top import MOST, MOST_MAX
 from reconverge.clock import SystemClock

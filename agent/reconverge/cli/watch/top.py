@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from reconverge.cli.asking import advised, ask_hub
-from reconverge.cli.options import HubOption, JsonOption, NamespaceOption
-from reconverge.cli.tables import table_lines
+from reconverge.cli.shared.asking import advised, ask_hub
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.tables import table_lines
 from reconverge.cli.watch.look import LIMIT, VIEWS, WatchLook, check_view, look
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from reconverge.agent.snapshot import LimitSnapshot, NodeSnapshot
+from reconverge.agent.snapshots.snapshot import LimitSnapshot, NodeSnapshot
 from reconverge.errors import InvalidLimit
 from reconverge.integrations.console.seen import Seen
 from reconverge.limit.limit import Limit

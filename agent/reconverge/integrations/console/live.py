@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, Final
 
 from reconverge.agent import Agent
-from reconverge.agent.load_snapshot import LoadSnapshot
-from reconverge.agent.load_snapshot import decoded as decoded_load
-from reconverge.agent.snapshot import NodeSnapshot, decoded
+from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
+from reconverge.agent.snapshots.load_snapshot import decoded as decoded_load
+from reconverge.agent.snapshots.snapshot import NodeSnapshot, decoded
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
 from reconverge.hub.board import SNAPSHOTS_MAX, WATCH_S
-from reconverge.hub.opening import hubs_in
+from reconverge.hub.fallback.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
 from reconverge.integrations.console.fleet import Node, view_of
 from reconverge.integrations.console.loads import view_of_loads

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from reconverge.agent.load_snapshot import LoadSnapshot, StackLoad
+from reconverge.agent.snapshots.load_snapshot import LoadSnapshot, StackLoad
 from reconverge.integrations.console.seen import Seen
 
 Process: TypeAlias = Seen[LoadSnapshot]

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, cast
 from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
-from reconverge.hub.opening import hubs_in
+from reconverge.hub.fallback.opening import hubs_in
 from reconverge.hub.port import Hub, UsageHub, UsageLedger
 from reconverge.hub.usage import DAY, HOUR, MINUTE, MONTH, NOTHING, Counts, Period, UsageRow
 from reconverge.integrations.contracts.problems import Problem

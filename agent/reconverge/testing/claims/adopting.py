@@ -8,8 +8,17 @@ from __future__ import annotations
 from unittest import SkipTest
 
 from reconverge.hub.port import Adoptable
-from reconverge.testing.claims.scene import INTERVAL_S, LEARNING_S, QUOTA, SECOND_US, WINDOW_US, Scene, Voice, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import (
+    INTERVAL_S,
+    LEARNING_S,
+    QUOTA,
+    SECOND_US,
+    WINDOW_US,
+    Scene,
+    Voice,
+    limit,
+)
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 MONTH = limit("monthly", overshoot_milli=0, window_us=124 * WINDOW_US)
 """So many windows of six hours are 31 days."""

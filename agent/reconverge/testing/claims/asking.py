@@ -11,8 +11,8 @@ from unittest import SkipTest
 
 from reconverge.hub.report import AT_HUB, CellAnswer, LimitReport, Status
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.testing.claims.scene import WINDOW_S, ReportedCell, Scene, Voice, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import WINDOW_S, ReportedCell, Scene, Voice, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 FEW: Final = 5
 FIXED: Final = limit("few fixed", algorithm=FIXED_WINDOW, quota=FEW)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconverge.hub.report import Totals
-from reconverge.testing.claims.scene import LEARNING_S, QUOTA, Scene, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import LEARNING_S, QUOTA, Scene, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 
 class DataClaims(Trial):

@@ -24,8 +24,8 @@ from reconverge.hub.usage import (
     UsageRow,
     shard_of,
 )
-from reconverge.testing.claims.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, ReportedCell, Scene, Voice, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import LIMIT, QUOTA, SECOND_US, WINDOW_S, ReportedCell, Scene, Voice, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 BY_USER = limit("calls/customer.user")
 HOUR_US = 3600 * SECOND_US

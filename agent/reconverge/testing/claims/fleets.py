@@ -8,9 +8,9 @@ from random import Random
 from reconverge.hub.report import Totals
 from reconverge.limit.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import STRICT, Policy, choose
-from reconverge.testing.claims.fleet import KEYS, LIMIT_NAME, FleetOfClaims
-from reconverge.testing.claims.scene import LEARNING_S, WINDOW_S, Scene
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.fleet import KEYS, LIMIT_NAME, FleetOfClaims
+from reconverge.testing.claims.scenes.scene import LEARNING_S, WINDOW_S, Scene
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 MEMBERS = 4
 STEPS = 150

@@ -13,8 +13,8 @@ from reconverge.limit.limit import (
     SLIDING_WINDOW,
     TOKEN_BUCKET,
 )
-from reconverge.testing.claims.scene import INTERVAL_S, QUOTA, Scene, Voice, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, QUOTA, Scene, Voice, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 CELLS_MAX = 256
 """The most cells that a node puts into one batch."""

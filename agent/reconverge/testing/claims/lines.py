@@ -7,7 +7,7 @@ from random import Random
 
 from reconverge.hub.report import LimitReport
 from reconverge.limit.limit import ALGORITHMS, DRAINED, FIXED_WINDOW
-from reconverge.testing.claims.scene import (
+from reconverge.testing.claims.scenes.scene import (
     INTERVAL_S,
     LEARNING_S,
     LIMIT,
@@ -20,7 +20,7 @@ from reconverge.testing.claims.scene import (
     Voice,
     limit,
 )
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 SHORT_LEASE_US = 60 * SECOND_US
 """Much shorter than the window."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconverge.hub.report import Status, Totals
-from reconverge.testing.claims.scene import INTERVAL_S, LIMIT, QUOTA, SECOND_US, Scene, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, LIMIT, QUOTA, SECOND_US, Scene, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 LEASE_S = 60.0
 SHORT_LEASE_US = int(LEASE_S) * SECOND_US

@@ -12,7 +12,7 @@ from reconverge.hub.port import KeyReader
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.hub.report import LimitReport
 from reconverge.limit.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.testing.claims.scene import (
+from reconverge.testing.claims.scenes.scene import (
     LEARNING_S,
     LEASE_US,
     LIMIT,
@@ -23,7 +23,7 @@ from reconverge.testing.claims.scene import (
     Scene,
     limit,
 )
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 BUCKET = limit("bucket", algorithm=TOKEN_BUCKET)
 SLIDING = limit("sliding", algorithm=SLIDING_WINDOW)

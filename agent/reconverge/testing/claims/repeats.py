@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from reconverge.hub.report import CellAnswer, Status, Totals
-from reconverge.testing.claims.scene import Scene, Voice, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import Scene, Voice, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 STEPS_OF_AN_EXCHANGE = 16
 """At which of a task's steps an exchange is cancelled; later ones find it finished."""

@@ -11,8 +11,8 @@ from functools import partial
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
 from reconverge.hub.report import Status
-from reconverge.testing.claims.scene import Scene, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import Scene, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 
 class UseClaims(Trial):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reconverge.limit.limit import SLIDING_LOG, SLIDING_WINDOW, TOKEN_BUCKET
-from reconverge.testing.claims.scene import INTERVAL_S, LIMIT, QUOTA, WINDOW_S, Scene, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, LIMIT, QUOTA, WINDOW_S, Scene, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 SLIDING = limit(algorithm=SLIDING_WINDOW)
 BUCKET = limit(algorithm=TOKEN_BUCKET)

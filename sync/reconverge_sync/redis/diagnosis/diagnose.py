@@ -32,7 +32,7 @@ from reconverge_sync.redis.diagnosis.checks import (
     judge_server,
 )
 from reconverge_sync.redis.diagnosis.durability import judge_durability, judge_loss
-from reconverge_sync.redis.keys import judge_keys, not_permitted, sample_keys
+from reconverge_sync.redis.diagnosis.keys import judge_keys, not_permitted, sample_keys
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
 GREETINGS_MAX: Final = 5

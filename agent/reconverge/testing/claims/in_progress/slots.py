@@ -9,8 +9,8 @@ from typing import Final
 
 from reconverge.hub.report import LimitReport, Status
 from reconverge.limit.limit import CONCURRENCY
-from reconverge.testing.claims.scene import INTERVAL_S, LEASE_US, QUOTA, SECOND_US, WINDOW_S, Scene, limit
-from reconverge.testing.claims.trial import Trial, claim
+from reconverge.testing.claims.scenes.scene import INTERVAL_S, LEASE_US, QUOTA, SECOND_US, WINDOW_S, Scene, limit
+from reconverge.testing.claims.scenes.trial import Trial, claim
 
 SLOTS: Final = limit("slots", algorithm=CONCURRENCY)
 LEASE_S: Final = 12 * INTERVAL_S

@@ -122,7 +122,7 @@ def _shown(figures: Figures) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.region_figures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.region_figures", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)

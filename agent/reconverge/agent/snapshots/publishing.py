@@ -13,9 +13,9 @@ from dataclasses import replace
 from secrets import token_hex
 from typing import Final, Protocol
 
-from reconverge.agent import load_snapshot
-from reconverge.agent.load_snapshot import LoadSnapshot, load_of
-from reconverge.agent.snapshot import (
+from reconverge.agent.snapshots import load_snapshot
+from reconverge.agent.snapshots.load_snapshot import LoadSnapshot, load_of
+from reconverge.agent.snapshots.snapshot import (
     DENIALS_MAX,
     KEYS_OF_DENIAL_MAX,
     TEXT_MAX,
@@ -25,13 +25,13 @@ from reconverge.agent.snapshot import (
     encoded,
     snapshot_of,
 )
-from reconverge.agent.top_keys import TopKeys
+from reconverge.agent.snapshots.top_keys import TopKeys
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hooks import Hooks, Refused, SilentHooks
 from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
+from reconverge.hub.fallback.opening import hubs_in
 from reconverge.hub.hashing import KeyHasher
-from reconverge.hub.opening import hubs_in
 from reconverge.hub.port import Hub, SnapshotBoard
 from reconverge.kernel import Kernel, Table
 from reconverge.stats import AgentStats, Health

@@ -10,7 +10,7 @@ from unittest import SkipTest
 
 from reconverge.clock import Clock, ManualClock, SystemClock
 from reconverge.hub.port import Hub
-from reconverge.testing.claims.scene import START_S, Scene
+from reconverge.testing.claims.scenes.scene import START_S, Scene
 
 
 class Trial:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from heapq import nlargest
 from typing import Final, NamedTuple
 
-from reconverge.agent.snapshot import KEYS_MAX, TEXT_MAX, KeyUse
+from reconverge.agent.snapshots.snapshot import KEYS_MAX, TEXT_MAX, KeyUse
 from reconverge.kernel import Cell, Reentry, Table
 from reconverge.kernel.table.explain import peek_at
 
