@@ -155,21 +155,21 @@ class Recorded:
         return f"Recorded({self._hub!r})"
 
 
-class RecordedBulletin(Recorded):
+class RecordedSettingsStore(Recorded):
     """The same, of a hub at which settings can be published."""
 
     def __init__(self, hub: Hub, recorder: Recorder, who: str, agent: int) -> None:
         super().__init__(hub, recorder, who, agent)
         assert isinstance(hub, SettingsStore)
-        self._bulletin = hub
+        self._store = hub
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         """See `SettingsStore.post`."""
-        await self._bulletin.post(payload, keep_s=keep_s)
+        await self._store.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         """See `SettingsStore.read`."""
-        return await self._bulletin.read(bytes_max=bytes_max)
+        return await self._store.read(bytes_max=bytes_max)
 
 
 class Ours:
@@ -184,7 +184,7 @@ class Ours:
         rejects: Counter[str] | None = getattr(hub, "rejects", None)
         self._rejects = Counter[str]() if rejects is None else rejects
         self.agent = Agent(
-            (RecordedBulletin if plan.obeys else Recorded)(hub, recorder, name, self._number),
+            (RecordedSettingsStore if plan.obeys else Recorded)(hub, recorder, name, self._number),
             namespace=name,
             settings_secret=SETTINGS_SECRET if plan.obeys else None,
             sync_interval=plan.interval_s,

@@ -73,7 +73,7 @@ class Observer:
                 account=self._node,
                 shard=shard,
                 sequence=self._sequence,
-                incarnation="",
+                generation="",
                 interval_us=self._interval_us,
                 lease_us=LEASE_US,
                 leaving=not self._by_members,

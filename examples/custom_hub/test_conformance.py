@@ -8,10 +8,10 @@ from reconverge_jsonline import JsonLineHub, Server
 from reconverge.clock import ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract
+from reconverge.testing import HubClaims
 
 
-class TestJsonLineHub(HubContract, TestCase):
+class TestJsonLineHub(HubClaims, TestCase):
     def setUp(self) -> None:
         self.server = Server(("127.0.0.1", 0), ManualClock(0.0))
         threading.Thread(target=self.server.serve_forever, args=(0.01,)).start()
@@ -33,7 +33,7 @@ class TestJsonLineHub(HubContract, TestCase):
         return self.open_hub("another")
 
     def make_unreachable(self) -> Hub:
-        return JsonLineHub("jsonline://127.0.0.1:1", HubSettings("contract", 5.0))
+        return JsonLineHub("jsonline://127.0.0.1:1", HubSettings("claims", 5.0))
 
     async def lose_data(self, hub: Hub) -> None:
         self.server.rules.clear()

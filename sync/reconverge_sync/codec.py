@@ -6,7 +6,7 @@ All numbers are little-endian.
   epoch, the moment of the reset, the limit, and the other fields of `CellReport` in their order, without the key.
 * An answer is one string. Its first 16 bytes are the schema (16 bits), the status (8 bits), the bytes of an amount (8
   bits), the number of rows (32 bits) and the hub's time (64 bits); then come the rows, the fields of `CellAnswer` in
-  their order; and the rest is the incarnation.
+  their order; and the rest is the generation.
 
 In a row, the epoch and the moment of a reset have 64 bits. All else are amounts, of 32 bits if all amounts of the batch
 or answer fit into that, and of 64 bits if not; so a row of a batch has 60 bytes or 104, and one of an answer 72 or 128.
@@ -81,7 +81,7 @@ nothing of intervals and regions, and is told only of those that there are."""
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
     """Packs the part that the cells share, and their rows; without the keys, which go beside it.
 
-    If the hub's data begin with it, `candidate` names their incarnation, and `certainly_new` if no node can
+    If the hub's data begin with it, `candidate` names their generation, and `certainly_new` if no node can
     hold lines from before. Raises HubUnavailable when a number of a cell cannot travel.
     """
     shared = _pack(
@@ -90,7 +90,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
             batch.node,
             batch.account,
             batch.sequence,
-            batch.incarnation,
+            batch.generation,
             candidate,
             int(certainly_new),
             batch.interval_us,
@@ -129,7 +129,7 @@ def encode_answer(answer: Answer) -> bytes:
                 raise
             continue  # a number needs more bits
         header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
-        return header + rows + answer.incarnation.encode()
+        return header + rows + answer.generation.encode()
     raise AssertionError("one of the two is the last")
 
 

@@ -39,7 +39,7 @@ from reconverge_sync.merge.usage import UsageShard
 class MemoryHub:
     """The merge rule and nothing else: a hub whose methods never fail, but for too many questions at a time.
 
-    `clock` is the hub's own; `new_name` names an incarnation of its data; each shard keeps up to `max_cells` keys.
+    `clock` is the hub's own; `new_name` names a generation of its data; each shard keeps up to `max_cells` keys.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MemoryHub:
         """Held while its data change: each agent of a process exchanges in a thread of its own."""
         self._new_name = new_name
         self._max_cells = max_cells
-        self._shards = [LedgerShard(incarnation=new_name(), cells_max=max_cells) for _ in range(shards)]
+        self._shards = [LedgerShard(generation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
         """And until when it is kept, by the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
@@ -167,9 +167,9 @@ class MemoryHub:
     async def data(self, shard: int) -> HubData:
         return data_of(self._shards[shard], self._clock.wall_ns() // MICROSECOND_NS)
 
-    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+    async def adopt(self, shard: int, generation: str) -> Adoption:
         with self._lock:
-            return adopt(self._shards[shard], incarnation, self._clock.wall_ns() // MICROSECOND_NS)
+            return adopt(self._shards[shard], generation, self._clock.wall_ns() // MICROSECOND_NS)
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         return self._orders.give(marks, self._clock.wall_ns() // MICROSECOND_NS)

@@ -38,9 +38,9 @@ def monthly(make_agent: MakeAgent, redis_server: RedisServer) -> Agent:
     return agent
 
 
-def incarnation_of(server: RedisServer) -> str:
+def generation_of(server: RedisServer) -> str:
     """The name of the data that the server has now."""
-    return server.command("HGET", "default:{0}:meta", "incarnation").splitlines()[-1]
+    return server.command("HGET", "default:{0}:meta", "generation").splitlines()[-1]
 
 
 def test_a_loss_is_shown_and_left_alone(monthly: Agent, redis_server: RedisServer) -> None:
@@ -49,7 +49,7 @@ def test_a_loss_is_shown_and_left_alone(monthly: Agent, redis_server: RedisServe
 
     assert 1 == said.status
     assert "data were lost before" in said.all
-    assert f"reconverge hub adopt --incarnation {incarnation_of(redis_server)}" in said.all
+    assert f"reconverge hub adopt --generation {generation_of(redis_server)}" in said.all
     assert "may be admitted once more" in said.all
     assert "0" != redis_server.command("HGET", "default:{0}:meta", "lost").splitlines()[-1]
 
@@ -61,7 +61,7 @@ def test_a_loss_is_told_as_json(monthly: Agent, redis_server: RedisServer) -> No
 
     (shard,) = json.loads(adopted.stdout)
     assert (1, True, True) == (adopted.status, shard["waits"], shard["lost"])
-    assert incarnation_of(redis_server) == shard["incarnation"]
+    assert generation_of(redis_server) == shard["generation"]
     assert (1, 1) == (looked.status, json.loads(looked.stdout)["shards_lost"])
 
 
@@ -72,7 +72,7 @@ def test_an_adopted_loss_is_over_for_a_limit_per_month(
     late = make_agent(redis_server.url, policy="strict", sync_interval=0.02)
     limiter = late.limit("monthly", "1000/31 days")
     assert not limiter.allow("bob")
-    words = ("adopt", "--hub", redis_server.url, "--incarnation", incarnation_of(redis_server))
+    words = ("adopt", "--hub", redis_server.url, "--generation", generation_of(redis_server))
     eventually(lambda: 0 == run(*words).status, "the end of the nodes' telling")
 
     eventually(lambda: limiter.allow("bob"), "a line for a key that is new")
@@ -87,7 +87,7 @@ def test_a_node_that_lived_through_the_loss_notices_the_end_of_the_wait(
     """It tells clients to come again after an interval, not after two windows, as soon as it is granted a line."""
     limiter = monthly.limiter("monthly")
     eventually(lambda: limiter.hit("eve", cost=900).retry_after > 31 * 86_400, "the advice to come again much later")
-    words = ("adopt", "--hub", redis_server.url, "--incarnation", incarnation_of(redis_server))
+    words = ("adopt", "--hub", redis_server.url, "--generation", generation_of(redis_server))
     eventually(lambda: 0 == run(*words).status, "the end of the nodes' telling")
 
     eventually(lambda: limiter.allow("new"), "a line for a key that is new")
@@ -97,7 +97,7 @@ def test_a_node_that_lived_through_the_loss_notices_the_end_of_the_wait(
 
 def test_other_data_than_those_that_were_named_are_left_alone(monthly: Agent, redis_server: RedisServer) -> None:
     """A name from before the next loss does nothing."""
-    said = run("adopt", "--hub", redis_server.url, "--incarnation", "0123456789abcdef")
+    said = run("adopt", "--hub", redis_server.url, "--generation", "0123456789abcdef")
 
     assert 1 == said.status
     assert "data were lost before" in said.all

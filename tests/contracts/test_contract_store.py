@@ -1,6 +1,6 @@
 """Goal: every hub that keeps contracts keeps its promises about them.
 
-Method: the claims of `ContractStoreContract` at each of these hubs, then what is particular to some of them.
+Method: the claims of `ContractStoreClaims` at each of these hubs, then what is particular to some of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub import ContractStore
 from reconverge.hub.fallback.two_hubs import TwoHubs, two_hubs
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import ContractStoreContract
-from reconverge.testing.contract_store_contract import ContractHub
+from reconverge.testing import ContractStoreClaims
+from reconverge.testing.contract_store_claims import ContractHub
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
@@ -40,7 +40,7 @@ KEY = "shop:{0}:contracts"
 DIGEST = "00" * 32
 
 
-class TestInMemory(ContractStoreContract):
+class TestInMemory(ContractStoreClaims):
     """Without any connection."""
 
     def make_store(self) -> ContractHub:
@@ -52,7 +52,7 @@ class TestInMemory(ContractStoreContract):
         return MemoryHub()
 
 
-class TestOnRedis(ContractStoreContract):
+class TestOnRedis(ContractStoreClaims):
     """Through an object for each process."""
 
     @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ class TestOnRedis(ContractStoreContract):
         return RedisHub(self.url, OTHERS)
 
 
-class TestOnACluster(ContractStoreContract):
+class TestOnACluster(ContractStoreClaims):
     """Pages are spread over the servers of a cluster."""
 
     @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def service() -> Iterator[RedisService]:
         yield service
 
 
-class TestWithSentinels(ContractStoreContract):
+class TestWithSentinels(ContractStoreClaims):
     """At the master that Sentinels name."""
 
     @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ class TestWithSentinels(ContractStoreContract):
         return SentinelHub(self.url, OTHERS)
 
 
-class TestEmbedded(ContractStoreContract):
+class TestEmbedded(ContractStoreClaims):
     """In a server that is started for it."""
 
     def make_store(self) -> ContractHub:
@@ -141,7 +141,7 @@ class TestEmbedded(ContractStoreContract):
         return EmbeddedHub(self.url, OTHERS)
 
 
-class _AtABroker(ContractStoreContract):
+class _AtABroker(ContractStoreClaims):
     """Retained by a broker; the member that is elected swaps the index."""
 
     query: ClassVar[str]
@@ -178,7 +178,7 @@ class TestAtANewerBroker(_AtABroker):
     query = "?protocol=5"
 
 
-class TestWithAFallback(ContractStoreContract):
+class TestWithAFallback(ContractStoreClaims):
     """Contracts are kept at the primary alone."""
 
     def make_store(self) -> ContractHub:
@@ -235,12 +235,12 @@ class Forgetful(MemoryHub):
 def test_a_store_that_breaks_a_promise_fails_the_contract(wrong: type[MemoryHub], claim: str) -> None:
     """Each of these faults is found by the claim that it is about."""
 
-    class Contract(ContractStoreContract):
+    class Claims(ContractStoreClaims):
         def make_store(self) -> ContractHub:
             return wrong()
 
     with pytest.raises(AssertionError):
-        getattr(Contract(), claim)()
+        getattr(Claims(), claim)()
 
 
 def test_the_hubs_of_this_project_say_what_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Goal: what a region's hub and a bulletin say is checked as an answer is, before any of it is believed.
+"""Goal: what a region's hub and a settings store say is checked as an answer is, before any of it is believed.
 
 Method: good values with another value in each place, and a real bridge between hubs of which one talks nonsense.
 """
@@ -44,7 +44,7 @@ def odd_wishes() -> list[Any]:
         *(WISHES._replace(wishes=value) for value in (None, 7, [WISH], "x", WISH)),
         *(WISHES._replace(hub_us=value) for value in (*ODD_VALUES.values(), -1, 2**53)),
         *(WISHES._replace(lease_us=value) for value in (*ODD_VALUES.values(), -1)),
-        *(WISHES._replace(incarnation=value) for value in ODD_TEXTS.values()),
+        *(WISHES._replace(generation=value) for value in ODD_TEXTS.values()),
         *(None, 7, (), tuple(WISHES)),
     ]
 
@@ -56,7 +56,7 @@ def odd_lent() -> list[Any]:
         *(LENT._replace(held=value) for value in (None, 7, [5], (), (5, 5))),
         *(LENT._replace(status=value) for value in (None, 0, 7, "MERGED", True)),
         *(LENT._replace(hub_us=value) for value in (*ODD_VALUES.values(), -1, 2**53)),
-        *(LENT._replace(incarnation=value) for value in ODD_TEXTS.values()),
+        *(LENT._replace(generation=value) for value in ODD_TEXTS.values()),
         *(None, 7, (), tuple(LENT)),
     ]
 
@@ -101,7 +101,7 @@ def test_totals_that_cannot_be_are_refused(totals: Any) -> None:
 
 @pytest.mark.parametrize("payload", ["text", 7, [], bytearray(b"x"), True])
 def test_what_cannot_have_been_posted_is_refused(payload: Any) -> None:
-    """A bulletin keeps bytes."""
+    """A settings store keeps bytes."""
     with pytest.raises(HubUnavailable, match=r"^protocol: "):
         check_posted(payload)
 

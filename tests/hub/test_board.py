@@ -1,7 +1,7 @@
 """Goal: hubs that keep snapshots of nodes keep the promises of `SnapshotBoard`; others are known not to.
 
-Method: one contract for the hub in memory, for a real Redis and for hubs that wrap another one; and faults planted in
-the first, each of which the contract finds.
+Method: the same claims for the hub in memory, for a real Redis and for hubs that wrap another one; and faults planted
+in the first, each of which a claim finds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import SnapshotBoard
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.testing import BoardContract
-from reconverge.testing.board_contract import BoardHub
+from reconverge.testing import BoardClaims
+from reconverge.testing.board_claims import BoardHub
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
@@ -25,14 +25,14 @@ from tests.support.servers import RedisServer
 SECRET = "a secret of the fleet that is long"  # noqa: S105  # a test's own
 
 
-class TestInMemory(BoardContract):
+class TestInMemory(BoardClaims):
     """The definition."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
         return MemoryHub(clock=clock)
 
 
-class TestHashed(BoardContract):
+class TestHashed(BoardClaims):
     """A hub that sees hashes in place of keys keeps snapshots as they are."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
@@ -41,7 +41,7 @@ class TestHashed(BoardContract):
         return hub
 
 
-class TestOnRedis(BoardContract):
+class TestOnRedis(BoardClaims):
     """The twin, in scripts."""
 
     @pytest.fixture(autouse=True)
@@ -156,9 +156,9 @@ class _Short(MemoryHub):
 def test_a_wrong_board_is_found_out(hub_class: type[MemoryHub], claim: str) -> None:
     """The claim that its fault contradicts fails."""
 
-    class Contract(BoardContract):
+    class Claims(BoardClaims):
         def make_board(self, clock: ManualClock) -> BoardHub:
             return hub_class(clock=clock)
 
     with pytest.raises(AssertionError):
-        getattr(Contract(), claim)()
+        getattr(Claims(), claim)()

@@ -47,7 +47,7 @@ def _encoded(answer: Answer, *, wide: bool = False, version: int = SCHEMA_VERSIO
     """An answer as a hub says it."""
     header = pack("<HBBIq", version, answer.status, 8 if wide else 4, len(answer.cells), answer.hub_us)
     rows = [pack("<16q" if wide else "<q14iq", *cell) for cell in answer.cells]
-    return header + b"".join(rows) + answer.incarnation.encode()
+    return header + b"".join(rows) + answer.generation.encode()
 
 
 def _packed(value: object) -> bytes:
@@ -80,7 +80,7 @@ def test_a_real_answer_is_read_as_it_was_written() -> None:
     """To the last number."""
     answer = decode_answer(REAL)
 
-    assert ("abcdef", Status.MERGED, 2) == (answer.incarnation, answer.status, len(answer.cells))
+    assert ("abcdef", Status.MERGED, 2) == (answer.generation, answer.status, len(answer.cells))
     assert answer.cells[0].line >= 30
     assert 3 == answer.cells[1].current
 
@@ -268,7 +268,7 @@ def _check_answer(payload: bytes) -> None:
 
     assert problem is None or ("protocol" == problem.kind and len(str(problem)) < 400)
     assert isinstance(answer.status, Status)
-    assert isinstance(answer.incarnation, str)
+    assert isinstance(answer.generation, str)
     assert type(answer.hub_us) is int
     assert all(type(number) is int for cell in answer.cells for number in cell)
 

@@ -16,7 +16,7 @@ from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
 from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BulletinContract, HubContract, ReaderContract
+from reconverge.testing import HubClaims, ReaderClaims, SettingsStoreClaims
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.agents import introduce
@@ -28,28 +28,28 @@ from tests.support.waiting import eventually
 SECRET = "a secret of the fleet that is long"  # noqa: S105  # a test's own
 OTHER = "another secret, just as long as it"
 IDENTITY = "ada.lovelace@example.org"
-HASHER = KeyHasher(SECRET, namespace="contract")
+HASHER = KeyHasher(SECRET, namespace="claims")
 
 
-class Hashed(ReaderContract):
+class Hashed(ReaderClaims):
     """A hub that sees hashes finds no fact in a key: nodes drop keys that have several, by their whole names."""
 
     test_keys_with_several_facts_are_erased_by_each_of_them = None  # type: ignore[assignment]
 
 
-class TestHashedMemoryHub(HubContract, Hashed, BulletinContract):
+class TestHashedMemoryHub(HubClaims, Hashed, SettingsStoreClaims):
     """Every promise of a hub holds through the hashes."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
         return hashing(MemoryHub(clock=clock, shards=2), HASHER, clock)
 
-    def make_bulletin(self) -> SettingsStore:  # type: ignore[override]  # which has close, too
+    def make_settings_store(self) -> SettingsStore:  # type: ignore[override]  # which has close, too
         hub = self.make_hub(ManualClock(0.0))
         assert isinstance(hub, SettingsStore)
         return hub
 
 
-class TestHashedRedisHub(HubContract, Hashed):
+class TestHashedRedisHub(HubClaims, Hashed):
     """The same on a server, to which keys travel in another way."""
 
     seeds = range(1)
@@ -65,7 +65,7 @@ class TestHashedRedisHub(HubContract, Hashed):
         return self.join(MemoryHub())
 
     def join(self, hub: Hub) -> Hub:
-        return hashing(RedisHub(self.server.url, HubSettings("contract", 5.0), clock=self.clock), HASHER, self.clock)
+        return hashing(RedisHub(self.server.url, HubSettings("claims", 5.0), clock=self.clock), HASHER, self.clock)
 
     async def lose_data(self, hub: Hub) -> None:
         self.server.command("FLUSHALL")

@@ -1,4 +1,4 @@
-"""Goal: the hub in memory keeps every promise of a hub. Method: the contract that all hubs share; then threads."""
+"""Goal: the hub in memory keeps every promise of a hub. Method: the claims that all hubs share; then threads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from reconverge.hub import Hub
 from reconverge.hub.checking.probe import TRIAL
 from reconverge.hub.report import Answer, Batch
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.memory import MemoryHub
 
 
-class TestMemoryHub(HubContract, ReaderContract):
+class TestMemoryHub(HubClaims, ReaderClaims):
     """The merge rule and nothing else."""
 
     def make_hub(self, clock: ManualClock) -> Hub:

@@ -193,7 +193,7 @@ def test_a_hub_that_never_grants_a_rest_does_not_set_the_pace(name: str) -> None
     numbers = iter(range(10**9))
     driven.hub.odd = {
         **LIES,
-        "another hub each time": lambda answer: answer._replace(incarnation=f"number {next(numbers)}"),
+        "another hub each time": lambda answer: answer._replace(generation=f"number {next(numbers)}"),
     }[name]
     driven.hub.always = True
     told = len(driven.hub.told)
@@ -260,7 +260,7 @@ SAID = st.fixed_dictionaries(
     {},
     optional={
         "hub_us": st.integers() | FIELDS,
-        "incarnation": st.text(max_size=4) | FIELDS,
+        "generation": st.text(max_size=4) | FIELDS,
         "status": st.sampled_from(Status) | FIELDS,
     },
 )

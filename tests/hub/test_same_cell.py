@@ -29,7 +29,7 @@ REPORT: Final = CellReport(0, "ada", 0, 1, 0, 0, 0, 0, 1000, 0, 1, 1000, 1, 0)
 
 def cells_at(hub: MemoryHub, limit: LimitReport, sequence: int) -> int:
     """How many cells a hub has, once it has heard of the key of that limit, too."""
-    batch = Batch("node", "account", 0, sequence, hub._shards[0].incarnation, 10**6, 10**8, False, (limit,), (REPORT,))
+    batch = Batch("node", "account", 0, sequence, hub._shards[0].generation, 10**6, 10**8, False, (limit,), (REPORT,))
     hub.merge(batch)
     return len(hub._shards[0].cells)
 

@@ -54,9 +54,9 @@ class Table:
         return name
 
 
-def batch(sequence: int = 1, incarnation: str = "") -> Batch:
+def batch(sequence: int = 1, generation: str = "") -> Batch:
     """Returns the batch of a node that has charged seven."""
-    return Batch("node", "account", 0, sequence, incarnation, 100_000, 30 * 10**6, False, (LIMIT,), ())
+    return Batch("node", "account", 0, sequence, generation, 100_000, 30 * 10**6, False, (LIMIT,), ())
 
 
 def asking(node: str, sequence: int = 1) -> Batch:
@@ -100,7 +100,7 @@ def test_the_next_steward_begins_with_no_data() -> None:
     table.talk(10)
 
     assert {} == table.leader().totals()
-    assert first.incarnation != answered(table.leader(), batch(2, first.incarnation)).incarnation
+    assert first.generation != answered(table.leader(), batch(2, first.generation)).generation
 
 
 def test_the_next_steward_grants_a_newcomer_nothing_before_the_others_have_spoken() -> None:
@@ -124,7 +124,7 @@ def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
     table.members[0].election.join("ada again", table.clock.monotonic_ns())
     table.talk(10)
 
-    assert first.incarnation != answered(table.leader(), batch(2, first.incarnation)).incarnation
+    assert first.generation != answered(table.leader(), batch(2, first.generation)).generation
 
 
 def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
@@ -143,7 +143,7 @@ def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
     table.dismiss(leaver)
     table.talk(0.05)
 
-    assert first.incarnation == answered(successor, batch(2, first.incarnation)).incarnation
+    assert first.generation == answered(successor, batch(2, first.generation)).generation
     assert 7 == (successor.totals() or {})["login"].charged
 
 

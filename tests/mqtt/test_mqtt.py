@@ -1,6 +1,6 @@
 """Goal: members that meet at a broker keep every promise of a hub.
 
-Method: the contract of all hubs, on a real mosquitto, by MQTT 3.1.1 and 5, in the clear and over TLS with an ACL.
+Method: the claims of all hubs, on a real mosquitto, by MQTT 3.1.1 and 5, in the clear and over TLS with an ACL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ReaderContract
+from reconverge.testing import HubClaims, ReaderClaims
 from reconverge_sync.mqtt.hub import MqttHub
 from reconverge_sync.mqtt.session import WAIT_SHARE
 from tests.support.brokers import Mosquitto
@@ -21,7 +21,7 @@ from tests.support.hubs.fleet_on_mqtt import TENURE_NS, ImpatientHub, MqttFleet
 from tests.support.servers import free_port
 
 
-class _OnMqtt(HubContract, ReaderContract):
+class _OnMqtt(HubClaims, ReaderClaims):
     """By the protocol that `query` names."""
 
     query: ClassVar[str]

@@ -149,7 +149,7 @@ def test_only_whoever_was_asked_can_answer() -> None:
         second = asyncio.ensure_future(server.exchange(batch(sequence=3), 30.0))
         await asyncio.sleep(0)
         server.hear(MessageKind.ANSWER, STRANGER, messages.write_answer(batch(sequence=3), MERGED))
-        assert "known" == (await second).incarnation
+        assert "known" == (await second).generation
         asking.cancel()
 
     asyncio.run(tried())

@@ -115,7 +115,7 @@ def test_a_fallback_stands_in_for_a_hub_that_talks_nonsense() -> None:
 
 
 class _Board(OddHub):
-    """A bulletin on which something else than bytes is posted."""
+    """A settings store on which something else than bytes is posted."""
 
     posted: object = None
 
@@ -126,7 +126,7 @@ class _Board(OddHub):
         return self.posted  # type: ignore[return-value]
 
 
-def test_nonsense_on_a_bulletin_is_a_failed_read_and_no_bug() -> None:
+def test_nonsense_in_a_settings_store_is_a_failed_read_and_no_bug() -> None:
     """It is counted in the class "protocol", and exchanges go on meanwhile."""
     hub = _Board()
     hub.posted = ["settings"]

@@ -183,7 +183,7 @@ class Step(NamedTuple):
     pause_us: int
     node: int
     believes: str
-    """Which incarnation the node has last seen: the true one ("now"), none (""), or one that is lost."""
+    """Which generation the node has last seen: the true one ("now"), none (""), or one that is lost."""
     leaving: bool
     repeats: int
     """Which of the last batches, of whatever node, arrives once more before this one; 0 for none."""
@@ -227,7 +227,7 @@ class Nodes:
             account=f"node{step.node}",
             shard=0,
             sequence=sequence,
-            incarnation=step.believes,
+            generation=step.believes,
             interval_us=100_000,
             lease_us=30_000_000,
             leaving=step.leaving,
@@ -345,7 +345,7 @@ def _compare_twins(shared_redis: RedisServer, steps: list[Step], *, certainly_ne
     in_lua = RedisHub(shared_redis.url, HubSettings("twins", 5.0), clock=clock, new_name=lambda: "now")
     in_python = MemoryHub(clock=clock, new_name=lambda: "now")
     if certainly_new:
-        begun = {"incarnation": "now", "born": "0", "schema": str(SCHEMA_VERSION)}
+        begun = {"generation": "now", "born": "0", "schema": str(SCHEMA_VERSION)}
         shared_redis.command("HSET", "twins:{0}:meta", *(word for entry in begun.items() for word in entry))
     else:
         in_python.lose_data()

@@ -437,7 +437,7 @@ class Protocol(RuleBasedStateMachine):
         for node in self.nodes:
             node.hears()
         self.hub.lose_data()
-        witnesses = [node for node in self.nodes if node.syncer._incarnation]
+        witnesses = [node for node in self.nodes if node.syncer._generation]
         self.witness_needed = bool(witnesses)
         if self.policy.max_overshoot > 0:
             self.clock.advance_ns(SILENCE_NS)
@@ -508,7 +508,7 @@ class Protocol(RuleBasedStateMachine):
         """When all have spoken, the hub knows exactly what each living node has admitted and given back."""
         if not hasattr(self, "truth"):
             return
-        for node in sorted(self.nodes, key=lambda node: not node.syncer._incarnation):
+        for node in sorted(self.nodes, key=lambda node: not node.syncer._generation):
             self._give_up(node)
             node.cancels_asks(node.kernel.tables[self.quota_name])
             node.says_everything_to(self.hub)
@@ -586,7 +586,7 @@ class Protocol(RuleBasedStateMachine):
     def _go_on(self, nodes: list[Node], rounds: int, step_ns: int, key: str, cost: int, times: int) -> None:
         """Let `nodes` exchange, all nodes be asked, and time pass."""
         for _ in range(rounds):
-            for node in sorted(nodes, key=lambda node: not node.syncer._incarnation):
+            for node in sorted(nodes, key=lambda node: not node.syncer._generation):
                 if self._may_speak(node):
                     spoke = node.flight is not None or node.sends() is not None
                     node.reaches(self.hub)
@@ -597,7 +597,7 @@ class Protocol(RuleBasedStateMachine):
             self.clock.advance_ns(step_ns)
 
     def _may_speak(self, node: Node) -> bool:
-        return not self.witness_needed or bool(node.syncer._incarnation)
+        return not self.witness_needed or bool(node.syncer._generation)
 
     def _give_up(self, node: Node) -> None:
         batch = node.gives_up()

@@ -1,6 +1,6 @@
 """Goal: what is posted at a hub is what all read, until another is posted or its time is over; and reading it is cheap.
 
-Method: each hub that is a bulletin, then what is particular to Redis.
+Method: each hub that is a settings store, then what is particular to Redis.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from reconverge.clock import ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub, SettingsStore
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BulletinContract
-from reconverge.testing.bulletin_contract import BulletinHub
+from reconverge.testing import SettingsStoreClaims
+from reconverge.testing.settings_store_claims import ClosableSettingsStore
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.mqtt.hub import MqttHub
@@ -35,19 +35,19 @@ MAX = 1000
 KEY = "shop:{0}:settings"
 
 
-class TestInMemory(BulletinContract):
+class TestInMemory(SettingsStoreClaims):
     """Without any connection."""
 
-    def make_bulletin(self) -> BulletinHub:
+    def make_settings_store(self) -> ClosableSettingsStore:
         """A hub that nobody has used."""
         return MemoryHub()
 
-    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Another one: they have nothing to share."""
         return MemoryHub()
 
 
-class TestOnRedis(BulletinContract):
+class TestOnRedis(SettingsStoreClaims):
     """Through an object for each process."""
 
     @pytest.fixture(autouse=True)
@@ -55,40 +55,40 @@ class TestOnRedis(BulletinContract):
         """At an empty server."""
         self.url = redis_server.url
 
-    def make_bulletin(self) -> BulletinHub:
+    def make_settings_store(self) -> ClosableSettingsStore:
         """A hub of the namespace `shop`."""
         hub = RedisHub(self.url, SETTINGS)
         assert isinstance(hub, SettingsStore)
         assert isinstance(hub, Hub)
         return hub
 
-    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+    def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Another one."""
         return RedisHub(self.url, SETTINGS)
 
-    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """One of another namespace."""
         return RedisHub(self.url, HubSettings("other", 5.0))
 
 
-class TestEmbedded(BulletinContract):
+class TestEmbedded(SettingsStoreClaims):
     """In a server that is started for it."""
 
-    def make_bulletin(self) -> BulletinHub:
+    def make_settings_store(self) -> ClosableSettingsStore:
         """In a server of its own."""
-        self.url = f"embedded://bulletin-{free_port()}"
+        self.url = f"embedded://settings-{free_port()}"
         return EmbeddedHub(self.url, SETTINGS)
 
-    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+    def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Another user of that server."""
         return EmbeddedHub(self.url, SETTINGS)
 
-    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """One of another namespace."""
         return EmbeddedHub(self.url, HubSettings("other", 5.0))
 
 
-class _OnMqtt(BulletinContract):
+class _OnMqtt(SettingsStoreClaims):
     """At a broker that keeps what is posted, by the protocol that `query` names."""
 
     query: ClassVar[str]
@@ -98,7 +98,7 @@ class _OnMqtt(BulletinContract):
     def _broker(self, mosquitto: Mosquitto) -> None:
         self.url = mosquitto.url
 
-    def make_bulletin(self) -> BulletinHub:
+    def make_settings_store(self) -> ClosableSettingsStore:
         """The first member of a namespace of its own."""
         self.namespace = f"shop-{token_hex(4)}"
         hub = self._member(self.namespace)
@@ -106,11 +106,11 @@ class _OnMqtt(BulletinContract):
         assert isinstance(hub, Hub)
         return hub
 
-    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+    def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """One more."""
         return self._member(self.namespace)
 
-    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """A member of another one."""
         return self._member(f"other-{token_hex(4)}")
 
@@ -176,17 +176,17 @@ class Empty(MemoryHub):
         (Empty, "test_before_anything_is_posted_nothing_is_read"),
     ],
 )
-def test_a_bulletin_that_breaks_a_promise_fails_the_contract(wrong: type[MemoryHub], claim: str) -> None:
+def test_a_settings_store_that_breaks_a_promise_fails_a_claim(wrong: type[MemoryHub], claim: str) -> None:
     """Each of these faults is found by the claim that it is about."""
 
-    class Contract(BulletinContract):
+    class Claims(SettingsStoreClaims):
         patience_s = 0.05
 
-        def make_bulletin(self) -> BulletinHub:
+        def make_settings_store(self) -> ClosableSettingsStore:
             return wrong()
 
     with pytest.raises(AssertionError):
-        getattr(Contract(), claim)()
+        getattr(Claims(), claim)()
 
 
 def test_a_hub_in_memory_keeps_it_for_its_time() -> None:

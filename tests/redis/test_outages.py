@@ -111,7 +111,7 @@ def test_a_hub_that_is_killed_and_comes_back_empty(
 
 @pytest.mark.parametrize("policy", ["strict", "balanced"])
 def test_data_that_are_wiped_under_the_agents(present_redis: RedisServer, policy: str) -> None:
-    """Nothing fails, so only the incarnation tells them; everything is known again, and nothing is admitted twice."""
+    """Nothing fails, so only the generation tells them; everything is known again, and nothing is admitted twice."""
     agents = [Agent(present_redis.url, namespace="shop", sync_interval=0.02, policy=policy) for _ in range(3)]
     admitted = [_Sum(agent.limit("login", f"{QUOTA}/day")) for agent in agents]
     for agent in agents:

@@ -1,6 +1,6 @@
 """Goal: the hub on Redis keeps every promise of a hub, however it is reached.
 
-Method: the contract that all hubs share, on real servers: with the test's clock and with the server's, through TCP, a
+Method: the claims that all hubs share, on real servers: with the test's clock and with the server's, through TCP, a
 unix socket and TLS, with a user who may do nothing else, and divided into shards.
 """
 
@@ -10,16 +10,16 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import TLSRedis, shop_url
 from tests.support.servers import RedisServer, free_port
 
-SETTINGS = HubSettings("contract", 5.0)
+SETTINGS = HubSettings("claims", 5.0)
 
 
-class TestRedisHub(HubContract, ReaderContract):
+class TestRedisHub(HubClaims, ReaderClaims):
     """One Redis whose time is the test's; every node has a connection of its own."""
 
     seeds = range(4)

@@ -56,7 +56,7 @@ MALFORMED: dict[str, Change] = {
     "no number": _header(sequence=0),
     "half a number": _header(sequence=1.5),
     "too large a number": _header(sequence=2**60),
-    "an incarnation that is none": _header(incarnation=7),
+    "a generation that is none": _header(generation=7),
     "a negative interval": _header(interval_us=-1),
     "no lease": _header(lease_us=0),
     "a limit without a name": _limit(name=None),
@@ -198,7 +198,7 @@ def test_the_same_bytes_are_merged_when_nothing_is_wrong_with_them(redis_server:
 def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema: int, granted: bool) -> None:
     """They begin anew, and strictly: nobody is granted anything until whoever held lines cannot use them any more."""
     strict = limit(overshoot_milli=0)
-    begun = {"incarnation": "old", "born": "0", "schema": str(schema)}
+    begun = {"generation": "old", "born": "0", "schema": str(schema)}
     lines: list[int] = []
 
     async def live() -> str:
@@ -209,18 +209,18 @@ def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema
             lines.append((await voice.reports(of=strict, need=5)).line)
             clock.advance(INTERVAL_S)
         await hub.close()
-        return voice.incarnation
+        return voice.generation
 
     redis_server.command("HSET", "shop:{0}:meta", *(word for entry in begun.items() for word in entry))
-    incarnation = asyncio.run(live())
+    generation = asyncio.run(live())
 
-    assert ("old" if granted else "new") == incarnation
+    assert ("old" if granted else "new") == generation
     assert granted is any(lines)
 
 
 def test_data_of_a_newer_schema_are_left_alone(redis_server: RedisServer) -> None:
     """A node that was not updated yet decides from memory, and spoils nothing."""
-    redis_server.command("HSET", "shop:{0}:meta", "incarnation", "now", "schema", str(SCHEMA_VERSION + 1))
+    redis_server.command("HSET", "shop:{0}:meta", "generation", "now", "schema", str(SCHEMA_VERSION + 1))
 
     async def send() -> None:
         hub = RedisHub(redis_server.url, SETTINGS)

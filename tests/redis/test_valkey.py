@@ -1,6 +1,6 @@
 """Goal: Valkey is a hub like Redis, by URLs that say so.
 
-Method: the contract that all hubs share, on a real valkey-server; agents that share a limit through one, through its
+Method: the claims that all hubs share, on a real valkey-server; agents that share a limit through one, through its
 socket, through a cluster of three and through Sentinels; and what the doctor says of it.
 """
 

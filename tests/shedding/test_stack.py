@@ -266,7 +266,7 @@ def test_settings_that_make_no_sense_are_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only counts, and leaves
-@pytest.mark.parametrize("shadow", [False, True], ids=["straight", "general"])
+@pytest.mark.parametrize("shadow", [False, True], ids=["fast_path", "general"])
 def test_a_forked_child_counts_from_nothing(shadow: bool) -> None:
     """By both ways, also if it is forked while a thread of its parent switches; the limit that was learned stays."""
     layer = AdaptiveConcurrency(Fixed(2), classes=TWO)

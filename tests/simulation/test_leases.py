@@ -106,7 +106,7 @@ def _batch(node: str) -> Batch:
 
 
 def _answer(status: Status) -> Answer:
-    return Answer(0, "incarnation", status, ())
+    return Answer(0, "generation", status, ())
 
 
 class _Whispering(MemoryHub):

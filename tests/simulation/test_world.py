@@ -133,7 +133,7 @@ def test_a_hub_that_is_down_refuses_at_once_and_keeps_its_data() -> None:
 
 
 def test_data_that_the_hub_has_lost_are_noticed_and_told_again() -> None:
-    """Every node sees another incarnation once, and nothing is missing in the end."""
+    """Every node sees another generation once, and nothing is missing in the end."""
     tried = experiment("lose-data@2.4w")
     world = World(FLEET, STRICT, tried.faults_of(1), seed=1)
     world.run(tried.arrivals(1), until_ns=80 * SECOND_NS)

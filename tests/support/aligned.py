@@ -80,7 +80,7 @@ class WatchedHub(MemoryHub):
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             truth = self._truth[report.key]
             if isinstance(truth, FirstHitTruth):
-                truth.heard(cell.epoch, answer.incarnation)
+                truth.heard(cell.epoch, answer.generation)
             elif self._knows_all and truth.counts_at(cell.epoch):
                 self.too_free = max(self.too_free, cell.free + truth.excess())
         return answer
@@ -140,12 +140,12 @@ class FirstHitTruth(Truth):
         self._of_hub: set[int] = set()
         self._of_this: set[int] = set()
         """Those of the hub's present data, each of which is a window of its own."""
-        self._incarnation = ""
+        self._generation = ""
 
-    def heard(self, epoch: int, incarnation: str) -> None:
+    def heard(self, epoch: int, generation: str) -> None:
         """The hub has told of a window."""
-        if incarnation != self._incarnation:
-            self._incarnation, self._of_this = incarnation, set()
+        if generation != self._generation:
+            self._generation, self._of_this = generation, set()
         if epoch >= 0:
             assert all(abs(epoch - other) * 1000 >= self.limit.window_ns for other in self._of_this - {epoch})
             self._of_hub.add(epoch)

@@ -155,7 +155,7 @@ class SmallWorld:
     # ------------------------------------------------------------ messages and time
 
     def _may_speak(self, node: Node) -> bool:
-        return not self.witness_needed or bool(node.syncer._incarnation)
+        return not self.witness_needed or bool(node.syncer._generation)
 
     def _exchange(self, node: Node) -> None:
         if self._may_speak(node):
@@ -231,7 +231,7 @@ class SmallWorld:
                 self._exchange(node)
 
     def _witnesses_first(self) -> list[Node]:
-        return sorted(self.nodes, key=lambda node: not node.syncer._incarnation)
+        return sorted(self.nodes, key=lambda node: not node.syncer._generation)
 
     def comes_to_the_edge(self) -> None:
         """The window is about to end."""
@@ -265,7 +265,7 @@ class SmallWorld:
         if self.clock.monotonic_ns() < self.remembered_until_ns:
             return
         self.hub.lose_data()
-        witnesses = [node for node in self.nodes if node.syncer._incarnation]
+        witnesses = [node for node in self.nodes if node.syncer._generation]
         self.witness_needed = bool(witnesses)
         if self.policy.max_overshoot > 0:
             for node in witnesses:

@@ -313,7 +313,7 @@ class World:
         """The hub comes back empty; who the new data are is known to all."""
         self.hub.lose_data()
         for number, shard in enumerate(self.hub._shards):
-            shard.incarnation = f"lost at {self.clock.monotonic_ns()}, {number}"
+            shard.generation = f"lost at {self.clock.monotonic_ns()}, {number}"
 
     def departs(self, node: int) -> list[Batch | None]:
         """A node says its last words, and lives on under a new name."""

@@ -46,7 +46,7 @@ def _about() -> None:
 def adopt(
     hub: HubOption,
     namespace: NamespaceOption = "default",
-    incarnation: Annotated[
+    generation: Annotated[
         list[str] | None,
         typer.Option(
             help="The data whose loss is adopted, as this command names them; once for each shard.", metavar="NAME"
@@ -56,7 +56,7 @@ def adopt(
 ) -> None:
     """Let a hub that has lost its data grant again, without waiting until all from before is over.
 
-    Without --incarnation nothing is changed: the loss is shown, and the cost of adopting it.
+    Without --generation nothing is changed: the loss is shown, and the cost of adopting it.
     """
     opened = _open(hub, namespace)
     if not isinstance(opened, Adoptable):
@@ -64,7 +64,7 @@ def adopt(
 
     async def run() -> list[dict[str, Any]]:
         tell = _tell_nothing if as_json else typer.echo
-        return [await _adopt(opened, shard, set(incarnation or ()), tell) for shard in range(opened.shards)]
+        return [await _adopt(opened, shard, set(generation or ()), tell) for shard in range(opened.shards)]
 
     shards = asyncio.run(_closing(opened, run))
     if as_json:
@@ -82,31 +82,31 @@ async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[
     data = await opened.data(shard)
     stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}
     tell(f"shard {shard}: {_shown(data)}")
-    if not data.waits and data.incarnation not in named:
+    if not data.waits and data.generation not in named:
         return stands
-    if data.incarnation not in named:
-        tell(f"{PRICE}\nTo adopt it:\n  reconverge hub adopt --incarnation {data.incarnation}")
+    if data.generation not in named:
+        tell(f"{PRICE}\nTo adopt it:\n  reconverge hub adopt --generation {data.generation}")
         return stands
-    adoption = await opened.adopt(shard, data.incarnation)
+    adoption = await opened.adopt(shard, data.generation)
     if adoption.problem:
         typer.echo(f"reconverge: shard {shard}: {adoption.problem}", err=True)
         return stands | {"waits": True, "problem": adoption.problem}
-    logger.warning("reconverge: the loss of the data before %s is adopted (shard %d)", data.incarnation, shard)
+    logger.warning("reconverge: the loss of the data before %s is adopted (shard %d)", data.generation, shard)
     tell(f"shard {shard}: adopted; {adoption.cells} keys wait no longer (adoption {data.adopted + 1})")
     return stands | {"waits": False, "adopted": data.adopted + 1}
 
 
 def _shown(data: HubData) -> str:
     """Describes a shard's data to an operator, in a sentence."""
-    if not data.incarnation:
+    if not data.generation:
         return "no node has reported to the hub yet"
     adopted = f", adopted {data.adopted} times" if data.adopted else ""
     if not data.waits:
-        return f"the data {data.incarnation}{adopted} wait for nothing"
+        return f"the data {data.generation}{adopted} wait for nothing"
     begun = datetime.fromtimestamp(data.begun_us / SECOND_US, tz=UTC).isoformat(timespec="seconds")
     loss = "data were lost before" if data.lost else "no node has shown that there were others before"
     return (
-        f"the data {data.incarnation} begin at {begun} ({loss}); {data.nodes} live nodes have told what they know; "
+        f"the data {data.generation} begin at {begun} ({loss}); {data.nodes} live nodes have told what they know; "
         "until a lease and two windows after that moment nothing more is granted of strict limits"
     )
 

@@ -108,9 +108,9 @@ class Syncer:
         self.account = new_name()
         """Under which lifetime numbers are kept. New for every start of a process, and after a fork."""
         self._account_since_ns = now_ns
-        self._generation = 0
+        self._name_number = 0
         self._sequence = 0
-        self._incarnation = ""
+        self._generation = ""
         self._answered = False
         """The hub has answered to the current name."""
         self._involved = len(kernel.shards) == 1
@@ -154,7 +154,7 @@ class Syncer:
 
         A node that came back under an old name would report small counts, which the hub would take for old news.
         """
-        return f"{self.account}.{self._generation}"
+        return f"{self.account}.{self._name_number}"
 
     @property
     def kernel(self) -> Kernel:
@@ -358,7 +358,7 @@ class Syncer:
             account=self.account,
             shard=self._shard.index,
             sequence=self._sequence,
-            incarnation=self._incarnation,
+            generation=self._generation,
             interval_us=self._kernel.interval_ns // MICROSECOND_NS,
             lease_us=self._kernel.lease_ns // MICROSECOND_NS,
             leaving=leaving,
@@ -375,7 +375,7 @@ class Syncer:
             return
         shard = self._shard
         shard.note_free(now_ns)
-        if shard.lost_ns > -NEVER_NS and answer.incarnation == self._incarnation:
+        if shard.lost_ns > -NEVER_NS and answer.generation == self._generation:
             # A hub that grants of a limit has waited for as long as that takes. Found out before anything changes: an
             # exception on the way has all of it said again.
             wait_ns = longest_wait_over_ns(batch, answer, self._kernel.tables)
@@ -390,7 +390,7 @@ class Syncer:
             self._lapse()
             self._begin_anew(now_ns)
             return
-        reborn = self._incarnation not in ("", answer.incarnation)
+        reborn = self._generation not in ("", answer.generation)
         if self._lapsed:
             self._say_all_at(now_ns)
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
@@ -409,7 +409,7 @@ class Syncer:
         if reborn:
             shard.lost_ns = now_ns
             self._begin_anew(now_ns)
-        self._incarnation = answer.incarnation
+        self._generation = answer.generation
         self._answered = True
         shard.acked_ns = sent_ns
         if batch.leaving:
@@ -500,7 +500,7 @@ class Syncer:
         """The lease is over: the hub may have dealt this node's lines to others, and goes on under its own count."""
         self._lapses += 1
         self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
-        self._generation += 1
+        self._name_number += 1
         self._answered = False
 
     def _void_lines(self, now_ns: int) -> None:
@@ -539,7 +539,7 @@ class Syncer:
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False
-        self._generation += 1
+        self._name_number += 1
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, self._shard.acked_ns)
 
     def _take_back(self) -> None:

@@ -9,7 +9,7 @@ class HubData(NamedTuple):
     """The state of one shard's data, as of one moment."""
 
     hub_us: int
-    incarnation: str
+    generation: str
     """Empty as long as no node has reported anything."""
     lost: bool
     """A node has shown that there were other data before these."""

@@ -70,7 +70,7 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
     fields = dict(zip(Batch._fields, header, strict=False))
     if type(fields.pop("leaving")) is not bool:
         _refuse("leaving", header[Batch._fields.index("leaving")])
-    _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "incarnation"))
+    _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "generation"))
     if not (fields["node"] and fields["account"]):
         raise Malformed("a batch names no node or no account")
     declared = [read_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
@@ -82,17 +82,17 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
 def plain_answer(answer: Answer) -> list[Any]:
     """The answer as lists, strings and whole numbers, with the version of the schema before them."""
     cells = [list(cell) for cell in answer.cells]
-    return [SCHEMA_VERSION, answer.hub_us, answer.incarnation, int(answer.status), cells]
+    return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells]
 
 
 def read_answer(value: object) -> Answer:
     """The answer that `plain_answer` had made `value` of. Raises Malformed."""
-    version, hub_us, incarnation, status, cells = _sequence("an answer", value, 5, 5)
+    version, hub_us, generation, status, cells = _sequence("an answer", value, 5, 5)
     _check_version(version)
-    fields = {"hub_us": hub_us, "incarnation": incarnation, "status": status}
-    _check("answer", fields, {"status": (0, len(Status) - 1)}, texts=("incarnation",))
+    fields = {"hub_us": hub_us, "generation": generation, "status": status}
+    _check("answer", fields, {"status": (0, len(Status) - 1)}, texts=("generation",))
     rows = [_row(CellAnswer, cell, _ANSWER, ()) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
-    return Answer(hub_us, incarnation, Status(status), tuple(rows))
+    return Answer(hub_us, generation, Status(status), tuple(rows))
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:

@@ -328,8 +328,8 @@ class Adoptable(Protocol):
         """Whether a shard has lost data, and waits. Raises HubUnavailable."""
         ...
 
-    async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        """Ends a shard's wait, if its data still have that incarnation. Raises HubUnavailable.
+    async def adopt(self, shard: int, generation: str) -> Adoption:
+        """Ends a shard's wait, if its data still have that generation. Raises HubUnavailable.
 
         If that fails half-way, some keys go on to wait until it is done again.
         """

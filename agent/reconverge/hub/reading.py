@@ -41,6 +41,6 @@ class KeyReadings(NamedTuple):
     """The answer to several questions, in their order, as of one moment."""
 
     hub_us: int
-    incarnation: str
+    generation: str
     """Empty as long as no node has reported anything."""
     keys: tuple[KeyReading, ...]

@@ -210,7 +210,7 @@ class Batch(NamedTuple):
     shard: int
     sequence: int
     """Rises with every batch of this node to this shard; the hub ignores all but the newest."""
-    incarnation: str
+    generation: str
     """The hub's data as this node last saw them; empty before the first answer."""
     interval_us: int
     """The pace of this node's exchanges, and of all limits that have none of their own."""
@@ -292,7 +292,7 @@ class Answer(NamedTuple):
 
     hub_us: int
     """The hub's clock when it merged the batch."""
-    incarnation: str
+    generation: str
     status: Status
     cells: Sequence[CellAnswer]
 
@@ -348,7 +348,7 @@ class Wishes(NamedTuple):
     """The wishes of a region's hub, from one shard."""
 
     hub_us: int
-    incarnation: str
+    generation: str
     """Empty as long as no node has reported anything."""
     lease_us: int
     """The longest of the region's nodes."""
@@ -367,7 +367,7 @@ class Lent(NamedTuple):
     """The result of loans, one for each in their order."""
 
     hub_us: int
-    incarnation: str
+    generation: str
     status: Status
     """STALE if the lender has said something newer, and nothing was changed."""
     held: tuple[int, ...]

@@ -33,8 +33,8 @@ from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
 from reconverge.shedding.admission import Admission
 from reconverge.shedding.classes import TrafficClasses
+from reconverge.shedding.fast_path import FastPath, fast_path_for
 from reconverge.shedding.layers import IGNORED, Arrival, Layer, ShedRefusal, Ticket
-from reconverge.shedding.straight import Straight, straight_for
 from reconverge.shedding.worker.shedder import WorkerShedder
 
 logger = logging.getLogger("reconverge")
@@ -105,7 +105,7 @@ class Stack:
         self._switching = new_lock()
         self._switches: dict[str, Switch] = {layer.name: ON for layer in layers}
         self._begin_counting()
-        self._straight: Straight | None = None
+        self._fast_path: FastPath | None = None
         self._asked: tuple[tuple[Callable[[Arrival], Ticket | ShedRefusal | None], Layer, bool], ...] = ()
         self._apply()
         for layer_name, to in (switches or {}).items():
@@ -154,7 +154,7 @@ class Stack:
         self._asked = tuple((layer.enter, layer, switch == SHADOW) for layer, switch in switched if switch != OFF)
         in_force = [layer for layer, switch in switched if switch != OFF]
         plain = all(switch != SHADOW for _, switch in switched)
-        self._straight = straight_for(in_force, self._now, self._admitted, self._refused) if plain else None
+        self._fast_path = fast_path_for(in_force, self._now, self._admitted, self._refused) if plain else None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Makes the layers that measure an event loop measure this one. Called from the loop's own thread."""
@@ -182,8 +182,8 @@ class Stack:
         """Decides as `enter`, by the place of the class."""
         if self._lost:
             self._end_lost()
-        straight = self._straight
-        return self._enter(key, rank) if straight is None else straight.enter(self, key, rank)
+        fast_path = self._fast_path
+        return self._enter(key, rank) if fast_path is None else fast_path.enter(self, key, rank)
 
     def _enter(self, key: str, rank: int) -> Admission:
         """Decides with layers and switches of any kind."""

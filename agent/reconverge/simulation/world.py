@@ -287,7 +287,7 @@ class World:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
             return
-        self._accounts.note_answer(answer.incarnation)
+        self._accounts.note_answer(answer.generation)
         self._leases.note_answer(batch, answer, self.now_ns)
         for report, cell in zip(batch.cells, answer.cells, strict=False):
             if cell.epoch >= 0:

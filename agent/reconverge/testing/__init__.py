@@ -1,7 +1,7 @@
 """For tests: a clock that moves when told to, and what every hub has to keep its promises about.
 
-`HubContract` is for authors of a hub, `BulletinContract` too if settings can be published there, and
-`ReaderContract` if readers are told of keys, `ContractStoreContract` if it keeps contracts, `BoardContract` if nodes
+`HubClaims` is for authors of a hub, `SettingsStoreClaims` too if settings can be published there, and
+`ReaderClaims` if readers are told of keys, `ContractStoreClaims` if it keeps contracts, `BoardClaims` if nodes
 leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`, and so is the plug-in
 of pytest in `reconverge.testing.fixtures`.
 """
@@ -12,21 +12,21 @@ import sys
 
 # Under pytest a claim that fails then shows the values it compared. Without pytest nothing is missing.
 if (_pytest := sys.modules.get("pytest")) is not None:
-    for _part in ("claims", "board_contract", "bulletin_contract", "contract_store_contract"):
+    for _part in ("claims", "board_claims", "settings_store_claims", "contract_store_claims"):
         _pytest.register_assert_rewrite(f"{__name__}.{_part}")
 
 from reconverge.clock import ManualClock
-from reconverge.testing.board_contract import BoardContract
-from reconverge.testing.bulletin_contract import BulletinContract
-from reconverge.testing.contract_store_contract import ContractStoreContract
-from reconverge.testing.hub_contract import HubContract
-from reconverge.testing.reader_contract import ReaderContract
+from reconverge.testing.board_claims import BoardClaims
+from reconverge.testing.contract_store_claims import ContractStoreClaims
+from reconverge.testing.hub_claims import HubClaims
+from reconverge.testing.reader_claims import ReaderClaims
+from reconverge.testing.settings_store_claims import SettingsStoreClaims
 
 __all__ = [
-    "BoardContract",
-    "BulletinContract",
-    "ContractStoreContract",
-    "HubContract",
+    "BoardClaims",
+    "ContractStoreClaims",
+    "HubClaims",
     "ManualClock",
-    "ReaderContract",
+    "ReaderClaims",
+    "SettingsStoreClaims",
 ]

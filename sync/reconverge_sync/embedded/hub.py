@@ -119,9 +119,9 @@ class EmbeddedHub:
         await self.ensure_running()
         return await self._redis.data(shard)
 
-    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+    async def adopt(self, shard: int, generation: str) -> Adoption:
         await self.ensure_running()
-        return await self._redis.adopt(shard, incarnation)
+        return await self._redis.adopt(shard, generation)
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         await self.ensure_running()

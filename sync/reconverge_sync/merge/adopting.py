@@ -28,7 +28,7 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
     interval_us = max((each.interval_us for each in live), default=0)
     return HubData(
         hub_us=hub_us,
-        incarnation=shard.incarnation,
+        generation=shard.generation,
         lost=shard.lost,
         begun_us=shard.born_us if waits else 0,
         told_us=shard.born_us + max(2 * interval_us, interval_us + SPEAK_UP_US) + shard.grace_us if waits else 0,
@@ -37,12 +37,12 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
     )
 
 
-def refusal(data: HubData, incarnation: str) -> str:
+def refusal(data: HubData, generation: str) -> str:
     """Why a loss cannot be adopted; empty if it can."""
-    if not data.incarnation:
+    if not data.generation:
         return "no node has reported to the hub yet, so there is nothing to adopt"
-    if data.incarnation != incarnation:
-        return f"the data are called {data.incarnation}, not {incarnation}: look again at what was lost"
+    if data.generation != generation:
+        return f"the data are called {data.generation}, not {generation}: look again at what was lost"
     if not data.waits and data.adopted == 0:
         return "the hub has lost nothing, and waits for nothing"
     if data.hub_us < data.told_us:
@@ -51,9 +51,9 @@ def refusal(data: HubData, incarnation: str) -> str:
     return ""
 
 
-def adopt(shard: LedgerShard, incarnation: str, hub_us: int) -> Adoption:
-    """Ends a shard's wait, if its data have that incarnation."""
-    problem = refusal(data_of(shard, hub_us), incarnation)
+def adopt(shard: LedgerShard, generation: str, hub_us: int) -> Adoption:
+    """Ends a shard's wait, if its data have that generation."""
+    problem = refusal(data_of(shard, hub_us), generation)
     if problem:
         return Adoption(problem, 0)
     shard.lost, shard.born_us, shard.adopted = True, ADOPTED_US, shard.adopted + 1

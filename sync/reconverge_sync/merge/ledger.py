@@ -21,8 +21,8 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # - a window forgets it or lets it fade, as it does any count;
 # - a bucket drains by all of the rate that goes with no node's line: it is the hub's own bucket
 #   (`LedgerCell.drain_pool`);
-# - use with dates is kept in two generations, `current` and `previous`, each with the latest end of its members. A new
-#   departure joins `current`; `previous` is never prolonged. With one generation, nodes that leave now and then would
+# - use with dates is kept in two parts, `current` and `previous`, each with the latest end of its members. A new
+#   departure joins `current`; `previous` is never prolonged. With one part, nodes that leave now and then would
 #   prolong the use of all that left before, again and again.
 #
 # The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its line and

@@ -92,7 +92,7 @@ class Lending:
     def lend(
         self,
         cells: Mapping[Identity, LedgerCell],
-        incarnation: str,
+        generation: str,
         lender: str,
         sequence: int,
         loans: Sequence[Loan],
@@ -120,7 +120,7 @@ class Lending:
             own = lasting[lender].amount if lender in lasting else 0
             others = sum(credit.amount for credit in lasting.values()) - own
             held.append(max(own, cell.lines + cell.debts - cell.capacity - others))
-        return Lent(hub_us, incarnation, Status.STALE if stale else Status.MERGED, tuple(held))
+        return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
         """The wishes on the list; a wish that has not been renewed for long is taken off."""

@@ -44,7 +44,7 @@ def read_keys(shard: LedgerShard, questions: Sequence[KeyQuestion], hub_us: int)
     """Reads keys of a shard, in the order of the questions."""
     check_questions(questions)
     readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
-    return KeyReadings(hub_us, shard.incarnation, readings)
+    return KeyReadings(hub_us, shard.generation, readings)
 
 
 def _read_key(shard: LedgerShard, limit: LimitReport, key: str, hub_us: int) -> KeyReading:
@@ -83,7 +83,7 @@ def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Bat
         account=READER,
         shard=0,
         sequence=1,
-        incarnation=shard.incarnation,
+        generation=shard.generation,
         interval_us=max((each.interval_us for each in live), default=0),
         lease_us=max((each.lease_us for each in live), default=0),
         leaving=False,

@@ -123,7 +123,7 @@ class Scans:
 class LedgerShard:
     """All that a hub remembers of one shard: the nodes, what they charged, and the cells."""
 
-    incarnation: str = ""
+    generation: str = ""
     born_us: int = 0
     """When these data began; 0 when it is certain that no node can hold lines from before."""
     lost: bool = False
@@ -151,7 +151,7 @@ class LedgerShard:
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
-        """Take in one batch and answer it. `candidate` names the incarnation if the data begin with this batch."""
+        """Take in one batch and answer it. `candidate` names the generation if the data begin with this batch."""
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
@@ -160,19 +160,19 @@ class LedgerShard:
         Raises HubUnavailable, before anything has changed, for a batch that no agent would send.
         """
         bounds.check(batch)
-        if not self.incarnation:
-            self.incarnation, self.born_us = candidate, hub_us
+        if not self.generation:
+            self.generation, self.born_us = candidate, hub_us
         record = self.nodes.get(batch.node)
         if record is not None and (record.gone or hub_us - record.seen_us > record.lease_us):
             record.gone = True
             self.stirred_us = hub_us
-            yield Answer(hub_us, self.incarnation, Status.LAPSED, ())
+            yield Answer(hub_us, self.generation, Status.LAPSED, ())
             return
         if record is not None and batch.sequence <= record.sequence:
-            yield Answer(hub_us, self.incarnation, Status.STALE, ())
+            yield Answer(hub_us, self.generation, Status.STALE, ())
             return
         # The node has seen other data than these: there may be lines that these do not know of.
-        if batch.incarnation not in ("", self.incarnation):
+        if batch.generation not in ("", self.generation):
             self.lost = True
             self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
@@ -195,7 +195,7 @@ class LedgerShard:
             answers[place] = self._merge_cell(batch, reports[place], hub_us, scans)
             yield None
         in_order = tuple(answers[place] for place in range(count))
-        yield Answer(hub_us, self.incarnation, Status.MERGED, in_order)
+        yield Answer(hub_us, self.generation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Find out from when on a node may be silent, and when one was given up: until then cells may be calm."""
@@ -223,10 +223,10 @@ class LedgerShard:
 
     def wishes(self, hub_us: int) -> Wishes:
         lease_us = max((record.lease_us for record in self.nodes.values()), default=0)
-        return Wishes(hub_us, self.incarnation, lease_us, self.lending.current(lease_us, hub_us))
+        return Wishes(hub_us, self.generation, lease_us, self.lending.current(lease_us, hub_us))
 
     def lend(self, lender: str, sequence: int, loans: Sequence[Loan], hub_us: int) -> Lent:
-        return self.lending.lend(self.cells, self.incarnation, lender, sequence, loans, hub_us)
+        return self.lending.lend(self.cells, self.generation, lender, sequence, loans, hub_us)
 
     def _sweep(self, hub_us: int) -> Iterator[None]:
         """Forget names and accounts that have been silent for long, and cells past their time to live."""

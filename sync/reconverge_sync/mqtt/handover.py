@@ -131,7 +131,7 @@ class LedgerReader:
     def _take_shard(self, rest: Item) -> None:
         _check(len(rest) == len(_META))
         told = dict(zip(_META, rest, strict=True))
-        _check(is_text(told["incarnation"]) and type(told["lost"]) is bool)
+        _check(is_text(told["generation"]) and type(told["lost"]) is bool)
         _check(all(is_sum(told[name]) for name in ("born_us", "swept_us", "calm_us", "stirred_us")))
         for name, value in told.items():
             setattr(self._ledger, name, value)

@@ -57,7 +57,7 @@ class MqttHub:
         settings: the namespace, and the time that an exchange may take.
         clock: by which elections and time limits go.
         hub_clock: for tests; the hub's time comes from there.
-        new_name: names an incarnation of a ledger.
+        new_name: names a generation of a ledger.
 
     Raises:
         InvalidSetting: the URL cannot be used.
@@ -125,8 +125,8 @@ class MqttHub:
     async def data(self, shard: int) -> HubData:
         return understood(await self._ask(shard, ["data"]), read_data)
 
-    async def adopt(self, shard: int, incarnation: str) -> Adoption:
-        return understood(await self._ask(shard, ["adopt", incarnation]), read_adoption)
+    async def adopt(self, shard: int, generation: str) -> Adoption:
+        return understood(await self._ask(shard, ["adopt", generation]), read_adoption)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
         """Leaves the mark. The broker keeps it, also beyond the last node of the fleet."""

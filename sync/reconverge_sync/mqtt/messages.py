@@ -157,7 +157,7 @@ def write_batch(batch: Batch) -> bytes:
     """A batch as it travels. Raises HubUnavailable if it cannot."""
     try:
         keys = [cell.key.encode() for cell in batch.cells]
-        header = batch.node, batch.account, batch.shard, batch.sequence, batch.incarnation
+        header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
         limits = [told_limit(limit) for limit in batch.limits]
         shared = [SCHEMA_VERSION, *header, batch.interval_us, batch.lease_us, int(batch.leaving), limits]
         packed = cast("bytes", msgpack.packb(shared))
@@ -195,8 +195,8 @@ def _header(shared: Any) -> Batch:
         raise MalformedMessage("batch")
     if shared[0] != SCHEMA_VERSION or type(shared[0]) is not int:
         raise MalformedMessage("schema")
-    _, node, account, shard, sequence, incarnation, interval_us, lease_us, leaving, limits = shared
-    if not (is_text(node, 2) and is_text(account, 2) and is_text(incarnation)):
+    _, node, account, shard, sequence, generation, interval_us, lease_us, leaving, limits = shared
+    if not (is_text(node, 2) and is_text(account, 2) and is_text(generation)):
         raise MalformedMessage("batch")
     if not (is_whole(shard) and is_whole(sequence, 1) and is_whole(interval_us, 1) and is_whole(lease_us, 1)):
         raise MalformedMessage("batch")
@@ -204,7 +204,7 @@ def _header(shared: Any) -> Batch:
         raise MalformedMessage("batch")
     declared = tuple(_limit(limit) for limit in limits)
     return Batch(
-        node, account, shard, sequence, incarnation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
+        node, account, shard, sequence, generation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
     )
 
 
@@ -262,7 +262,7 @@ def read_answer(payload: bytes) -> Reply:
         reply = Reply(str(content[_REPLY.size : end], "utf-8"), sequence, decode_answer(content[end:]))
     except (ValueError, struct.error, HubUnavailable):
         raise MalformedMessage("answer") from None
-    if not 0 <= reply.answer.hub_us <= WHOLE_MAX or not is_text(reply.answer.incarnation, 1):
+    if not 0 <= reply.answer.hub_us <= WHOLE_MAX or not is_text(reply.answer.generation, 1):
         raise MalformedMessage("answer")
     return reply
 

@@ -1,8 +1,8 @@
 -- The loss of one shard's data is adopted: they go on as if they had begun long ago. `merge/adopting.py` is the
 -- definition, and has looked before whether that may be. Returns whether the data are still those.
--- KEYS 1 meta  ARGV 1 the incarnation 2 when adopted data count as begun, in microseconds
+-- KEYS 1 meta  ARGV 1 the generation 2 when adopted data count as begun, in microseconds
 local call = redis.call
-if call('HGET', KEYS[1], 'incarnation') ~= ARGV[1] then return 0 end
+if call('HGET', KEYS[1], 'generation') ~= ARGV[1] then return 0 end
 local adopted = tonumber(call('HGET', KEYS[1], 'adopted') or 0) + 1
 call('HSET', KEYS[1], 'lost', '1', 'born', ARGV[2], 'adopted', adopted)
 return 1

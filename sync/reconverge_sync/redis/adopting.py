@@ -31,14 +31,14 @@ async def read_data(call: Call, prefix: str, told_time: str) -> HubData:
     return data_of(*read_shard(reply, ()))
 
 
-async def adopt_loss(call: Call, prefix: str, incarnation: str, told_time: str) -> Adoption:
+async def adopt_loss(call: Call, prefix: str, generation: str, told_time: str) -> Adoption:
     """Ends a shard's wait. If it fails half-way it can be done again. Raises HubUnavailable."""
-    problem = refusal(await read_data(call, prefix, told_time), incarnation)
+    problem = refusal(await read_data(call, prefix, told_time), generation)
     if problem:
         return Adoption(problem, 0)
     # A user without the right to scan is refused before anything changes.
     await call("SCAN", 0, "MATCH", f"{prefix}c*", "COUNT", 1)
-    if await call("EVAL", ADOPT, 1, f"{prefix}meta", incarnation, ADOPTED_US) != 1:
+    if await call("EVAL", ADOPT, 1, f"{prefix}meta", generation, ADOPTED_US) != 1:
         return Adoption("the hub has lost its data once more meanwhile: look again at what was lost", 0)
     cursor, ended = 0, 0
     for _ in range(CALLS_MAX):

@@ -83,7 +83,7 @@ local function check_batch(raw, rows)
   check(type(raw) == 'table' and #raw == 11, 'not a batch')
   if raw[1] ~= SCHEMA_VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. SCHEMA_VERSION) end
   check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
-  check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or incarnation')
+  check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or generation')
   check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
   check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
   local limits = raw[11]
@@ -1374,7 +1374,7 @@ end
 
 local function answer(status)
   pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_told, hub_us)
-  pieces[rows_told + 2] = meta.incarnation
+  pieces[rows_told + 2] = meta.generation
   return table.concat(pieces)
 end
 
@@ -1388,7 +1388,7 @@ if not well_formed then
   return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
 end
 batch = {
-  node = raw[2], account = raw[3], sequence = raw[4], incarnation = raw[5], candidate = raw[6],
+  node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
   certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
 }
 hub_us = tonumber(ARGV[3])
@@ -1397,14 +1397,14 @@ if not hub_us then
   hub_us = time[1] * 1000000 + time[2]
 end
 
-local fields = call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live')
+local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live')
 meta = {
-  incarnation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
+  generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
   swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
   live = tonumber(fields[8] or 0),
 }
 local schema = tonumber(fields[5] or 0)
-if meta.incarnation and schema > SCHEMA_VERSION then
+if meta.generation and schema > SCHEMA_VERSION then
   return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. SCHEMA_VERSION)
 end
 -- A server that has reached its maxmemory refuses a script the first write that may take memory, and none that comes
@@ -1412,17 +1412,17 @@ end
 do
   local tried = redis.pcall('HSET', KEYS[1], 'schema', SCHEMA_VERSION)
   if type(tried) == 'table' and tried.err and string.find(tried.err, 'OOM command not allowed', 1, true) then
-    if not meta.incarnation or schema < SCHEMA_VERSION then return tried end
+    if not meta.generation or schema < SCHEMA_VERSION then return tried end
     cramped = true
     call('PEXPIRE', KEYS[1], max(call('PTTL', KEYS[1]), KEPT_MS))
   end
 end
-if not meta.incarnation or schema < SCHEMA_VERSION then
+if not meta.generation or schema < SCHEMA_VERSION then
   -- What an older schema has stored is lost to this one: its cells have other keys.
-  meta.lost = meta.incarnation and true or false
+  meta.lost = meta.generation and true or false
   meta.born_us = batch.certainly_new and not meta.lost and 0 or hub_us
-  meta.incarnation = batch.candidate
-  call('HSET', KEYS[1], 'incarnation', meta.incarnation, 'born', whole_text(meta.born_us),
+  meta.generation = batch.candidate
+  call('HSET', KEYS[1], 'generation', meta.generation, 'born', whole_text(meta.born_us),
     'lost', meta.lost and '1' or '0', 'schema', SCHEMA_VERSION)
 end
 local stored = call('HGET', KEYS[2], batch.node)
@@ -1434,7 +1434,7 @@ if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   return answer(LAPSED)
 end
 if record and batch.sequence <= record[2] then return answer(STALE) end
-if batch.incarnation ~= '' and batch.incarnation ~= meta.incarnation and not meta.lost then
+if batch.generation ~= '' and batch.generation ~= meta.generation and not meta.lost then
   meta.lost = true
   if meta.born_us == 0 then meta.born_us = hub_us end
   call('HSET', KEYS[1], 'lost', '1', 'born', whole_text(meta.born_us))

@@ -114,7 +114,7 @@ class RedisHub:
         settings: the namespace, and the time that an exchange may take.
         shards: into how many independent parts to divide the keys; all nodes must agree.
         clock: for tests; the time comes from there instead of from the server.
-        new_name: names an incarnation of the server's data, if they begin with the batch at hand.
+        new_name: names a generation of the server's data, if they begin with the batch at hand.
         certainly_new: whether it is certain then that no node can hold lines from before.
 
     Raises:
@@ -248,10 +248,10 @@ class RedisHub:
     async def data(self, shard: int) -> HubData:
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
 
-    async def adopt(self, shard: int, incarnation: str) -> Adoption:
+    async def adopt(self, shard: int, generation: str) -> Adoption:
         """Ends a shard's wait. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
-        return await adopt_loss(self._asking(shard), prefix, incarnation, self._told_time())
+        return await adopt_loss(self._asking(shard), prefix, generation, self._told_time())
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         return await give_orders(self._asking(0), self._erasures_key, marks, self._told_time())

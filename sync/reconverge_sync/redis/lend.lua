@@ -12,7 +12,7 @@ for number = 2, #KEYS do
   end
   found[number] = { fields[1], fields[2] and loans }
 end
-local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'incarnation') or '', stale and 1 or 0 }
+local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'generation') or '', stale and 1 or 0 }
 for number = 2, #KEYS do
   local sums, loans, held = found[number][1] and { unpack_(found[number][1]) }, found[number][2], -1
   if sums and hub_us <= sums[4] then

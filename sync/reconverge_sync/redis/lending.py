@@ -38,10 +38,10 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 def read_wishes(reply: Any) -> Wishes:
     """Reads the reply of WISHES. Raises HubUnavailable for any other."""
     try:
-        hub_us, incarnation, lease_us, *told = reply
+        hub_us, generation, lease_us, *told = reply
         named = zip(told[::2], told[1::2], strict=True)
         wishes = tuple(_wish(str(name, "utf-8"), packed) for name, packed in named)
-        return Wishes(int(hub_us), str(incarnation, "utf-8"), _whole(lease_us), wishes)
+        return Wishes(int(hub_us), str(generation, "utf-8"), _whole(lease_us), wishes)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise HubUnavailable("protocol", f"the wishes cannot be read: {str(error)[:200]}") from error
 
@@ -49,11 +49,11 @@ def read_wishes(reply: Any) -> Wishes:
 def read_lent(reply: Any, *, loans: int) -> Lent:
     """Reads the reply of LEND. Raises HubUnavailable for any other."""
     try:
-        hub_us, incarnation, stale, *held = reply
+        hub_us, generation, stale, *held = reply
         if len(held) != loans:
             raise ValueError("another number of loans")
         status = Status.STALE if stale else Status.MERGED
-        return Lent(int(hub_us), str(incarnation, "utf-8"), status, tuple(_whole(each, least=-1) for each in held))
+        return Lent(int(hub_us), str(generation, "utf-8"), status, tuple(_whole(each, least=-1) for each in held))
     except (ValueError, TypeError) as error:
         raise HubUnavailable("protocol", f"the answer about loans cannot be read: {str(error)[:200]}") from error
 

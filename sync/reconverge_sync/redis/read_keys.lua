@@ -1,7 +1,7 @@
 -- All that is stored of some cells of one shard, as of one moment. Follows now.lua. It writes nothing, and works nothing
 -- out: `merge/reading.py` does, of what `stored.py` makes of this.
 -- KEYS 1 meta 2 nodes 3... cells  ARGV 1 the time in microseconds (tests only)
-local call, meta = redis.call, redis.call('HMGET', KEYS[1], 'incarnation', 'born', 'lost', 'schema',
+local call, meta = redis.call, redis.call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'schema',
   'adopted')
 local told = { string.format('%.0f', now_us(ARGV[1])), meta[1] or '', meta[2] or '0', meta[3] or '0', meta[4] or '0',
   meta[5] or '0', call('HGETALL', KEYS[2]) }

@@ -33,10 +33,10 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
     Raises HubUnavailable when it is not that, or was stored by a newer version.
     """
     try:
-        told_us, incarnation, born_us, lost, schema, adopted, nodes, *cells = reply
+        told_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
         if int(schema) > SCHEMA_VERSION:
             raise ValueError(f"the data are of schema {int(schema)}, which is newer than {SCHEMA_VERSION}")
-        shard = LedgerShard(str(incarnation, "utf-8"), int(born_us), lost == b"1", int(adopted))
+        shard = LedgerShard(str(generation, "utf-8"), int(born_us), lost == b"1", int(adopted))
         shard.nodes = {str(name, "utf-8"): _node(packed) for name, packed in _fields(nodes).items()}
         lending = Lending()
         for identity, flat in zip(identities, cells, strict=True):

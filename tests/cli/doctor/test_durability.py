@@ -23,16 +23,16 @@ MONTHLY = limit("monthly", window_us=31 * DAY_US, overshoot_milli=0)
 
 
 def tell(server: RedisServer, of: LimitReport, *, lost: bool = False) -> str:
-    """Lets a node report one key, with other data if these are `lost`. Returns the incarnation."""
+    """Lets a node report one key, with other data if these are `lost`. Returns the generation."""
 
     async def report() -> str:
         hub = RedisHub(server.url, HubSettings("shop", 5.0))
         scene = Scene(hub, SystemClock(), join=lambda known: known)
         voice = [scene.voice(), scene.voice()][lost]
-        voice.incarnation = "other data" if lost else ""
+        voice.generation = "other data" if lost else ""
         await voice.reports(of=of, current=3, line=3)
         await scene.close()
-        return voice.incarnation
+        return voice.generation
 
     return asyncio.run(report())
 

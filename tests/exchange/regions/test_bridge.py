@@ -36,7 +36,7 @@ class Region:
             name, f"b{next(_numbers)}", movable_ppm=MOVABLE * 10_000, interval_ns=SECOND_NS, loan_ns=LOAN_S * SECOND_NS
         )
         self.wishes: tuple[Wish, ...] = (WISH,)
-        self.incarnation = "i1"
+        self.generation = "i1"
         self.held = 0
         """The lines of nodes there, however little is lent."""
         self.lent = 0
@@ -48,7 +48,7 @@ class Region:
     def listens(self) -> None:
         """Hear what its region needs."""
         now_ns, hub_us = self.clock.monotonic_ns(), self.clock.wall_ns() // 1000
-        wishes = Wishes(hub_us, self.incarnation, 1_000_000, self.wishes)
+        wishes = Wishes(hub_us, self.generation, 1_000_000, self.wishes)
         self.bridge.hear_wishes(0, wishes, sent_ns=now_ns, now_ns=now_ns)
 
     def tells(self, *, heard: bool = True) -> None:
@@ -68,7 +68,7 @@ class Region:
             for loan in lending.loans:
                 self.lent, self.until_us = loan.amount, loan.until_us
             if self.answers:
-                lent = Lent(hub_us, self.incarnation, Status.MERGED, (max(self.lent, self.held),))
+                lent = Lent(hub_us, self.generation, Status.MERGED, (max(self.lent, self.held),))
                 self.bridge.hear_lent(0, lending, lent, sent_ns=now_ns, now_ns=now_ns)
 
     def goes_round(self, rounds: int = 1, *, heard: bool = True) -> None:
@@ -217,7 +217,7 @@ def test_a_region_that_lost_its_data_may_still_hold_all_of_it(region: Region) ->
     """Its hub says that nothing is held, but it does not know; so nothing is given back for long."""
     region.goes_round(3)
     lent, region.wishes = region.lent, ()
-    region.incarnation = "i2"
+    region.generation = "i2"
     region.goes_round(20)
 
     assert lent <= region.told

@@ -124,7 +124,7 @@ def limited_wsgi(limits: Any) -> Callable[[], None]:
 
 
 def stack_of(*, roomy: bool) -> Stack:
-    """The four layers, which go the straight way; or one that refuses whatever comes, as the only slot is in use."""
+    """The four layers, which go the fast path; or one that refuses whatever comes, as the only slot is in use."""
     if not roomy:
         full = Stack(AdaptiveConcurrency(Fixed(1)))
         full.enter()

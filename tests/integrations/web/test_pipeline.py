@@ -255,16 +255,16 @@ def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() ->
     guard = Telling(Agent("memory://", clock=ManualClock(start=START_S)))
     rule = guard.declare(Rule(limits="1/minute", name="wide"))
     guard.check(ROOMY, [rule])
-    straight = said(guard.check(ROOMY, [rule]))
+    fast_path = said(guard.check(ROOMY, [rule]))
     guard._compiled.clear()
     guard._pipelines.clear()
 
-    assert ("RateLimit", '"wide";r=7;t=1001') in straight["fields"]
-    assert said(guard.check(ROOMY, [rule])) == straight
+    assert ("RateLimit", '"wide";r=7;t=1001') in fast_path["fields"]
+    assert said(guard.check(ROOMY, [rule])) == fast_path
 
 
 def test_a_key_function_thatfails_is_asked_once() -> None:
-    """The general way goes on with what the straight one has found: a key function may cost something."""
+    """The general way goes on with what the fast path has found: a key function may cost something."""
     calls = list[object]()
 
     def key(request: Any) -> str:

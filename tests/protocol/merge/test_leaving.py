@@ -9,7 +9,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.hub.report import Batch
 from reconverge.kernel import NEVER_NS
 from reconverge.policies import BALANCED
-from tests.support.kernel.pair import WINDOWS, Pair, generation
+from tests.support.kernel.pair import WINDOWS, Pair, name_number
 from tests.support.kernel.talker import World, reported
 from tests.support.node import LEASE_NS
 
@@ -83,7 +83,7 @@ def test_a_node_that_comes_back_after_leaving_has_a_new_name() -> None:
         pair.node.admitted_of(1)
         pair.all_speak(2)
 
-    assert (1, ()) == (generation(hello)[1], hello.cells)
+    assert (1, ()) == (name_number(hello)[1], hello.cells)
     assert pair.node.table.admitted == pair.totals().charged == pair.counted()
 
 

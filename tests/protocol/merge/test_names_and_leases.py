@@ -12,7 +12,7 @@ from reconverge.hub.report import Status, Totals
 from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE, STRICT
 from reconverge_sync.memory import MemoryHub
-from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, generation
+from tests.support.kernel.pair import HOUR_S, WINDOWS, Pair, name_number
 from tests.support.kernel.talker import World, reported
 from tests.support.node import LEASE_NS, START_S, Node
 
@@ -85,7 +85,7 @@ def test_after_its_lease_a_node_says_hello_under_a_new_name(by_hub: bool) -> Non
     hello = pair.node.says()
 
     assert ((), (), False) == (hello.limits, hello.cells, hello.leaving)
-    assert (pair.node.syncer.account, 1) == generation(hello)
+    assert (pair.node.syncer.account, 1) == name_number(hello)
     assert old != hello.node
 
 
@@ -253,7 +253,7 @@ def test_a_node_that_renounces_goes_on_as_another() -> None:
 
     assert ((), (), 0) == (hello.limits, hello.cells, admitted)
     assert old.partition(".")[0] != hello.account
-    assert hello.account == generation(hello)[0]
+    assert hello.account == name_number(hello)[0]
     assert 1 == pair.node.syncer.stats(0).lapses
 
 

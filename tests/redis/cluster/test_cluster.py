@@ -1,6 +1,6 @@
 """Goal: the hub on a Redis Cluster keeps every promise of a hub, however it is reached.
 
-Method: the contract that all hubs share, on a cluster of three real masters: with the test's clock and with the
+Method: the claims that all hubs share, on a cluster of three real masters: with the test's clock and with the
 servers', with a user who may do nothing else, and over TLS as that user.
 """
 
@@ -13,8 +13,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardContract, HubContract, ManualClock, ReaderContract
-from reconverge.testing.board_contract import BoardHub
+from reconverge.testing import BoardClaims, HubClaims, ManualClock, ReaderClaims
+from reconverge.testing.board_claims import BoardHub
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -22,10 +22,10 @@ from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import free_port
 
 TIMEOUT_S = 30.0
-SETTINGS = HubSettings("contract", TIMEOUT_S)
+SETTINGS = HubSettings("claims", TIMEOUT_S)
 
 
-class TestClusterHub(HubContract, ReaderContract):
+class TestClusterHub(HubClaims, ReaderClaims):
     """Eight shards on three masters; every node has connections of its own."""
 
     seeds = range(2)
@@ -120,7 +120,7 @@ class TestClusterHubBehindTLS(TestClusterHub):
         return self.open_hub(self.url.replace(login, ""), HubSettings("contract2", TIMEOUT_S))
 
 
-class TestSnapshotsOnACluster(BoardContract):
+class TestSnapshotsOnACluster(BoardClaims):
     """A console sees the nodes of a fleet on a cluster, as a user who may do nothing but what a hub does."""
 
     @pytest.fixture(autouse=True)

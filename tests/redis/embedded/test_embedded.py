@@ -1,4 +1,4 @@
-"""Goal: the embedded hub keeps every promise of a hub. Method: the contract that all hubs share, on its own server."""
+"""Goal: the embedded hub keeps every promise of a hub. Method: the claims that all hubs share, on its own server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hub.port import SnapshotBoard
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.redis.hub import RedisHub
 
-SETTINGS = HubSettings("contract", 5.0)
+SETTINGS = HubSettings("claims", 5.0)
 _numbers = count(1)
 
 
-class TestEmbeddedHub(HubContract, ReaderContract):
+class TestEmbeddedHub(HubClaims, ReaderClaims):
     """A server for each claim, which goes by the machine's clock."""
 
     own_clock = True
@@ -32,7 +32,7 @@ class TestEmbeddedHub(HubContract, ReaderContract):
 
     def make_hub(self, clock: ManualClock) -> Hub:
         """The first to use a server that does not run yet; the last one may still be ending."""
-        self.url = f"embedded://contract{next(_numbers)}"
+        self.url = f"embedded://claims{next(_numbers)}"
         return EmbeddedHub(self.url, SETTINGS)
 
     def join(self, hub: Hub) -> Hub:

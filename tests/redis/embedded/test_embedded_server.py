@@ -168,10 +168,10 @@ def test_eight_processes_that_start_at_once_start_one_server(directory: Path) ->
     for user in users:
         user.hears("hello")
 
-    incarnations = {user.answers() for user in users}
+    generations = {user.answers() for user in users}
 
-    assert 1 == len(incarnations)
-    assert "" not in incarnations
+    assert 1 == len(generations)
+    assert "" not in generations
     assert 1 == len(_servers(directory))
     for user in users:
         user.ends()

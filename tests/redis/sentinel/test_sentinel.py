@@ -1,6 +1,6 @@
 """Goal: the hub that Sentinels lead to keeps every promise of a hub, however it is reached.
 
-Method: the contract that all hubs share, on a real master with a replica and three Sentinels: with the test's clock and
+Method: the claims that all hubs share, on a real master with a replica and three Sentinels: with the test's clock and
 with the server's, with users who may do nothing else, and over TLS as those.
 """
 
@@ -14,8 +14,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardContract, HubContract, ManualClock, ReaderContract
-from reconverge.testing.board_contract import BoardHub
+from reconverge.testing import BoardClaims, HubClaims, ManualClock, ReaderClaims
+from reconverge.testing.board_claims import BoardHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -23,7 +23,7 @@ from tests.support.redis_sentinel import SERVICE, RedisService
 from tests.support.servers import free_port
 
 TIMEOUT_S = 30.0
-SETTINGS = HubSettings("contract", TIMEOUT_S)
+SETTINGS = HubSettings("claims", TIMEOUT_S)
 FINDER = re.search(r"ACL SETUSER finder (on .*)", SentinelHub.__doc__ or "")
 assert FINDER is not None
 FINDER_LINE = f"user finder {FINDER[1].replace('>PASSWORD', '>hunter2')}"
@@ -44,7 +44,7 @@ def tls_service(certificates: Certificates) -> Iterator[RedisService]:
         yield service
 
 
-class TestSentinelHub(HubContract, ReaderContract):
+class TestSentinelHub(HubClaims, ReaderClaims):
     """The master's time is the test's; every node has connections of its own."""
 
     seeds = range(2)
@@ -129,7 +129,7 @@ class TestSentinelHubBehindTLS(TestSentinelHub):
         raise SkipTest("this user may not scan")
 
 
-class TestSnapshotsAtAService(BoardContract):
+class TestSnapshotsAtAService(BoardClaims):
     """A console sees the nodes of a fleet that Sentinels lead to its hub, as users with few rights."""
 
     @pytest.fixture(autouse=True)

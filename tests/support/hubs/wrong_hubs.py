@@ -202,8 +202,8 @@ class Anonymous(MemoryHub):
     """Calls its data by the same name whatever happens to them."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        answer = await super().exchange(batch._replace(incarnation=""))
-        return answer._replace(incarnation="the same")
+        answer = await super().exchange(batch._replace(generation=""))
+        return answer._replace(generation="the same")
 
 
 class Restless(MemoryHub):
@@ -211,8 +211,8 @@ class Restless(MemoryHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         self._numbers = getattr(self, "_numbers", count(1))
-        answer = await super().exchange(batch._replace(incarnation=""))
-        return answer._replace(incarnation=f"data {next(self._numbers)}")
+        answer = await super().exchange(batch._replace(generation=""))
+        return answer._replace(generation=f"data {next(self._numbers)}")
 
 
 class Curt(MemoryHub):
@@ -220,16 +220,16 @@ class Curt(MemoryHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         answer = await super().exchange(batch)
-        return answer if answer.status is Status.MERGED else answer._replace(incarnation="")
+        return answer if answer.status is Status.MERGED else answer._replace(generation="")
 
 
 class Unlearned(MemoryHub):
     """Deals lines out again that were granted before its data were lost."""
 
     async def exchange(self, batch: Batch) -> Answer:
-        if batch.incarnation not in ("", self._shards[0].incarnation):
+        if batch.generation not in ("", self._shards[0].generation):
             batch = _cells(batch, lambda cell: cell._replace(line=0, base=0, overdraft=0))
-        return await super().exchange(batch._replace(incarnation=""))
+        return await super().exchange(batch._replace(generation=""))
 
 
 class NameCounting(MemoryHub):

@@ -33,11 +33,11 @@ class Pair(World):
         """The batch under way gets an answer of that status, with nothing in it."""
         flight, self.node.flight = self.node.flight, None
         assert flight is not None
-        answer = Answer(self.clock.wall_ns() // 1000, flight.batch.incarnation, status, ())
+        answer = Answer(self.clock.wall_ns() // 1000, flight.batch.generation, status, ())
         self.node.syncer.merged(flight.batch, answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
 
-def generation(batch: Batch) -> tuple[str, int]:
+def name_number(batch: Batch) -> tuple[str, int]:
     """Whose name it is, and which of that account's names."""
     account, _, number = batch.node.rpartition(".")
     return account, int(number)

@@ -36,7 +36,7 @@ async def use(url: str, name: str) -> None:
 async def _answer(hub: EmbeddedHub, voice: Voice, words: list[str]) -> str:
     match words:
         case ["hello"]:
-            return (await voice.says_hello()).incarnation
+            return (await voice.says_hello()).generation
         case ["report", current]:
             return str((await voice.reports(current=int(current))).current)
         case ["strict", need]:

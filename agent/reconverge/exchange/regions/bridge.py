@@ -55,7 +55,7 @@ class _Home:
     """A shard of the region's hub."""
 
     clock: HubClock = field(default_factory=HubClock)
-    incarnation: str = ""
+    generation: str = ""
     lease_us: int = 0
     known: bool = False
 
@@ -102,7 +102,7 @@ class Bridge:
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
         """Take in what the region could do with."""
-        self._hear_home(shard, wishes.hub_us, wishes.incarnation, sent_ns=sent_ns, now_ns=now_ns)
+        self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
         heard: set[tuple[Lender, str]] = set()
@@ -141,7 +141,7 @@ class Bridge:
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
         """Take in the loans' outcome; of loans without an answer, the most is assumed anyway."""
-        self._hear_home(shard, lent.hub_us, lent.incarnation, sent_ns=sent_ns, now_ns=now_ns)
+        self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
             return
         for loan, holding, held in zip(lending.loans, lending.holdings, lent.held, strict=True):
@@ -150,16 +150,16 @@ class Bridge:
                 continue  # a hub that has forgotten it may yet hear of it from a node, or from a message that is late
             holding.maybe = min(holding.maybe, max(held, loan.amount if held >= 0 else 0))
 
-    def _hear_home(self, shard: int, hub_us: int, incarnation: str, *, sent_ns: int, now_ns: int) -> None:
+    def _hear_home(self, shard: int, hub_us: int, generation: str, *, sent_ns: int, now_ns: int) -> None:
         home = self._homes[shard]
         home.clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
-        if home.known and home.incarnation not in ("", incarnation):
+        if home.known and home.generation not in ("", generation):
             for lender in self._lenders.values():
                 for holding in lender.holdings.values():
                     if holding.shard == shard:
                         holding.doubtful_until_ns = now_ns + lender.hold_ns
                         holding.confirmed = False
-        home.known, home.incarnation = True, incarnation or home.incarnation
+        home.known, home.generation = True, generation or home.generation
 
     def _is_due(self, holding: Holding, now_ns: int) -> bool:
         target = holding.target(now_ns, self._loan_ns)
@@ -194,11 +194,11 @@ class Bridge:
             return
         told, lender.under_way = lender.under_way, None
         if answer.status is Status.LAPSED:
-            lender.generation += 1
+            lender.name_number += 1
             for holding in lender.holdings.values():
                 holding.granted, holding.answer, holding.acked_ns, holding.told = 0, None, None, 0
             return
-        lender.incarnation = answer.incarnation
+        lender.generation = answer.generation
         lender.left = batch.leaving
         for holding, report, cell in zip(told, batch.cells, answer.cells, strict=False):
             holding.granted, holding.answer, holding.acked_ns, holding.told = cell.line, cell, sent_ns, report.line
@@ -261,7 +261,7 @@ class Bridge:
             account=self._account,
             shard=lender.shard,
             sequence=lender.sequence,
-            incarnation=lender.incarnation,
+            generation=lender.generation,
             interval_us=self._interval_ns // MICROSECOND_NS,
             lease_us=int((self._loan_ns + lender.hold_ns) * (1 + 2 * DRIFT)) // MICROSECOND_NS,
             leaving=False,

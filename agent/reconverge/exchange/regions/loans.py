@@ -142,9 +142,9 @@ class Lender:
     name: str
     shard: int
     hold_ns: int
-    generation: int = 0
+    name_number: int = 0
     sequence: int = 0
-    incarnation: str = ""
+    generation: str = ""
     holdings: dict[str, Holding] = field(default_factory=dict)
     under_way: tuple[Holding, ...] | None = None
     first: int = 0
@@ -154,7 +154,7 @@ class Lender:
     @property
     def node(self) -> str:
         """The name of this node of the wide hub; another after a lease that has ended."""
-        return f"{self.name}.{self.generation}"
+        return f"{self.name}.{self.name_number}"
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:

@@ -43,7 +43,7 @@ from reconverge.hub.report import (
 
 HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
-INCARNATION_BYTES_MAX: Final = 128
+GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
 """A hub tells of a bounded number of cells; ours of 1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
@@ -71,7 +71,7 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
     if type(answer.status) is not Status:
         _refuse("the status", answer.status)
     merged = answer.status is Status.MERGED
-    check_text("the incarnation", answer.incarnation, least=int(merged), most=INCARNATION_BYTES_MAX)
+    check_text("the generation", answer.generation, least=int(merged), most=GENERATION_BYTES_MAX)
     if not isinstance(answer.cells, tuple | AnswerRows):
         _refuse("the cells", answer.cells)
     if not merged:
@@ -140,7 +140,7 @@ def check_wishes(wishes: Wishes) -> None:
     if not isinstance(wishes, Wishes):
         _refuse("what the region needs", wishes)
     _check_clock(wishes.hub_us)
-    check_text("the incarnation", wishes.incarnation, most=INCARNATION_BYTES_MAX)
+    check_text("the generation", wishes.generation, most=GENERATION_BYTES_MAX)
     _check_whole("the lease", wishes.lease_us)
     if not isinstance(wishes.wishes, tuple) or len(wishes.wishes) > WISHES_MAX:
         _refuse("what the region needs", wishes.wishes)
@@ -158,7 +158,7 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
     if not isinstance(lent, Lent):
         _refuse("what became of the loans", lent)
     _check_clock(lent.hub_us)
-    check_text("the incarnation", lent.incarnation, most=INCARNATION_BYTES_MAX)
+    check_text("the generation", lent.generation, most=GENERATION_BYTES_MAX)
     if type(lent.status) is not Status:
         _refuse("the status", lent.status)
     if not isinstance(lent.held, tuple):
@@ -170,7 +170,7 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
 
 
 def check_posted(payload: bytes | None) -> None:
-    """Raise HubUnavailable unless that can have been read from a bulletin."""
+    """Raise HubUnavailable unless that can have been read from a settings store."""
     if payload is not None and type(payload) is not bytes:
         _refuse("what is posted", payload)
 

@@ -35,7 +35,7 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
         account=node,
         shard=0,
         sequence=sequence,
-        incarnation="",
+        generation="",
         interval_us=INTERVAL_US,
         lease_us=LEASE_US,
         leaving=leaving,

@@ -17,7 +17,7 @@
 #     questions to A                      |         ?x      ?ok     ?ok   |
 #                        3 failures in a row          every 5 s or so, 2 answers in a row
 #
-# The other hub has another incarnation, so the node says everything again. Counts are absolute for each node and
+# The other hub has another generation, so the node says everything again. Counts are absolute for each node and
 # account; each hub's ledger holds them once, and nothing is ever added up across hubs. Lines are bounded within each
 # ledger, so all lines together sum to twice the capacity at most: that is the price, as `docs/operate/redis.md` says.
 #

@@ -28,10 +28,10 @@ from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.shedding.adaptive.concurrency import SlotInUse
 from reconverge.shedding.adaptive.slots import RunningCount
 from reconverge.shedding.admission import Admission
+from reconverge.shedding.fast_path import FastPath, Passage
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, InProgress, Outcome, ShedRefusal
 from reconverge.shedding.rate import Charge
 from reconverge.shedding.stack import Stack
-from reconverge.shedding.straight import Passage, Straight
 
 logger = logging.getLogger("reconverge")
 
@@ -64,7 +64,7 @@ class FieldWriter:
     # for as long as the limit is the same object, and what is left is all that is written anew. Of a limit with several
     # quotas, and of one that names something else, the general way of `integrations/web/fields.py` writes.
     #
-    # Of an admission by the straight way (`shedding/straight.py`) it is known which two layers have something to say,
+    # Of an admission by the fast path (`shedding/fast_path.py`) it is known which two layers have something to say,
     # so all of their policies is kept as bytes, and both items are written in one go.
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class FieldWriter:
             prepared = self._prepared
             if (
                 prepared is None
-                or prepared.straight is not admission.straight
+                or prepared.fast_path is not admission.fast_path
                 or prepared.slots.limit != prepared.most
                 or prepared.table.limit is not prepared.limit
             ):
-                prepared = self._prepared = _Prepared(admission.straight)
+                prepared = self._prepared = _Prepared(admission.fast_path)
             decision = admission.charged
             free = prepared.most - admission.in_flight
             if decision is None:
@@ -161,13 +161,13 @@ class Counting(Protocol):
 
 
 class _Prepared:
-    """The fields that stay the same for requests that go the straight way, until a limit changes."""
+    """The fields that stay the same for requests that go the fast path, until a limit changes."""
 
-    __slots__ = ("between", "binding", "limit", "most", "opening", "policy", "slots", "straight", "table")
+    __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
-    def __init__(self, straight: Straight) -> None:
-        rate, concurrency = straight.rate, straight.concurrency
-        self.straight = straight
+    def __init__(self, fast_path: FastPath) -> None:
+        rate, concurrency = fast_path.rate, fast_path.concurrency
+        self.fast_path = fast_path
         self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.table
         self.limit = self.table.limit
         self.slots: RunningCount | _Nothing = _NOTHING if concurrency is None else concurrency.slots

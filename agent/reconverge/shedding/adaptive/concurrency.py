@@ -75,7 +75,7 @@ class AdaptiveConcurrency:
     def enter(self, arrival: Arrival) -> SlotInUse | ShedRefusal | None:
         slots = self.slots
         in_flight = slots.take(arrival.rank, arrival.now_ns)
-        return SlotInUse(self, arrival, in_flight, slots.generation) if in_flight else self.refusal()
+        return SlotInUse(self, arrival, in_flight, slots.forks) if in_flight else self.refusal()
 
     def refusal(self) -> ShedRefusal:
         """Makes the refusal of a request for which there was no slot."""
@@ -84,7 +84,7 @@ class AdaptiveConcurrency:
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
 
     def enter_anyway(self, arrival: Arrival) -> SlotInUse | None:
-        return SlotInUse(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.generation)
+        return SlotInUse(self, arrival, self.slots.take_anyway(arrival.rank), self.slots.forks)
 
     def readings(self) -> Mapping[str, float]:
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
@@ -95,7 +95,7 @@ class AdaptiveConcurrency:
         lock = slots.lock
         lock.acquire()  # not `with`, as in `RunningCount.take`
         try:
-            if not (slot.held or slot.aside) or slot.generation != slots.generation:
+            if not (slot.held or slot.aside) or slot.forks != slots.forks:
                 return
             if slot.held:
                 slots.free(slot.rank)
@@ -118,7 +118,7 @@ class AdaptiveConcurrency:
         """A request that has a slot waits for its client: the slot is for others, and the wait is no round trip."""
         slots = self.slots
         with slots.lock:
-            if slot.held and slot.generation == slots.generation:
+            if slot.held and slot.forks == slots.forks:
                 slot.held, slot.aside = False, True
                 slot.began_ns -= now_ns  # less than nothing: how long it has worked
                 slots.free(slot.rank)
@@ -143,7 +143,7 @@ class AdaptiveConcurrency:
         return None
 
     def _is_aside(self, slot: InSlot) -> bool:
-        return slot.aside and slot.generation == self.slots.generation
+        return slot.aside and slot.forks == self.slots.forks
 
     def start_over_after_fork(self) -> None:
         """In a forked child nothing runs: what does is the parent's."""
@@ -169,23 +169,23 @@ class InSlot(Protocol):
     """When it arrived, on the monotonic clock, and later by how long it was aside; while it is, less than nothing."""
     in_flight: int
     """How many ran when it began or went on, itself included."""
-    generation: int
+    forks: int
     """Of the slots, when it began."""
 
 
 class SlotInUse(Unique):
     """One request in progress; see `InSlot`."""
 
-    __slots__ = ("aside", "began_ns", "generation", "held", "holder", "in_flight", "rank")
+    __slots__ = ("aside", "began_ns", "forks", "held", "holder", "in_flight", "rank")
 
-    def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, generation: int) -> None:
+    def __init__(self, holder: AdaptiveConcurrency, arrival: Arrival, in_flight: int, forks: int) -> None:
         self.holder = holder
         self.held = True
         self.aside = False
         self.rank = arrival.rank
         self.began_ns = arrival.now_ns
         self.in_flight = in_flight
-        self.generation = generation
+        self.forks = forks
 
     @property
     def in_progress(self) -> InProgress:

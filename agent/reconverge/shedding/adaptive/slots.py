@@ -58,7 +58,7 @@ class RunningCount:
         self._last_peaks = [0] * classes
         self._peaks_until_ns = 0
         self._left_free_max = self._most_left_free()
-        self.generation = 0
+        self.forks = 0
         """Grows with every fork: what runs in the parent does not run here."""
 
     def take(self, rank: int, now_ns: int) -> int:
@@ -90,7 +90,7 @@ class RunningCount:
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """A request has ended that was started in this generation. The lock is held."""
+        """A request has ended that was started before no fork. The lock is held."""
         self.running[rank] -= 1
         self.in_flight -= 1
 
@@ -104,7 +104,7 @@ class RunningCount:
 
     def start_over(self) -> None:
         """In a fork: nothing runs here."""
-        self.generation += 1
+        self.forks += 1
         self.in_flight = self.full_at = 0
         self.running = [0] * len(self.running)
 

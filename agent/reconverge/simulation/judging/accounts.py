@@ -50,11 +50,11 @@ class Accounts:
         self._killed: Counter[str] = Counter()
         self._left_behind: Counter[str] = Counter()
         self._told_again: Counter[str] = Counter()
-        self._incarnations: set[str] = set()
+        self._generations: set[str] = set()
 
-    def note_answer(self, incarnation: str) -> None:
+    def note_answer(self, generation: str) -> None:
         """The hub has answered, with data of that name."""
-        self._incarnations.add(incarnation)
+        self._generations.add(generation)
 
     def note_ended(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
         """A process ends, after its last words or without any."""
@@ -79,7 +79,7 @@ class Accounts:
             told_again += kernel.told_again
         charged += left_behind
         lost = Counter(self.unreported)
-        if len(self._incarnations) > 1:
+        if len(self._generations) > 1:
             lost += left_behind
         known = Counter({name: totals.charged for name, totals in sums.items()})
         return [

@@ -62,7 +62,7 @@ class AdoptingClaims(Trial):
         scene.pass_time(self.told_s)
         assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).line for key in ("ada", "eve")]
 
-        adoption = await hub.adopt(0, bob.incarnation)
+        adoption = await hub.adopt(0, bob.generation)
 
         assert ("", 1) == adoption
         assert all([(await bob.reports(key, of=MONTH, need=3)).line >= 3 for key in ("ada", "eve")])
@@ -76,11 +76,11 @@ class AdoptingClaims(Trial):
         told_us = (await hub.data(0)).told_us
         assert scene.hub_us() + self.told_s * SECOND_US == told_us
         scene.pass_time((told_us - scene.hub_us() - 1) / SECOND_US)
-        assert "still be telling" in (await hub.adopt(0, bob.incarnation)).problem
+        assert "still be telling" in (await hub.adopt(0, bob.generation)).problem
 
         scene.pass_time(1 / SECOND_US)
 
-        assert "" == (await hub.adopt(0, bob.incarnation)).problem
+        assert "" == (await hub.adopt(0, bob.generation)).problem
 
     @claim
     async def test_only_the_data_that_are_named_are_adopted(self, scene: Scene) -> None:
@@ -100,7 +100,7 @@ class AdoptingClaims(Trial):
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
         scene.pass_time(self.told_s)
-        await hub.adopt(0, bob.incarnation)
+        await hub.adopt(0, bob.generation)
         await self.lose_data(scene.hub)
         await bob.says_hello()
         scene.pass_time(self.told_s)
@@ -115,9 +115,9 @@ class AdoptingClaims(Trial):
         """Neither by the data that it knew nor by its lines, for which its own key waits briefly."""
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
-        old.incarnation = "long gone"
+        old.generation = "long gone"
         scene.pass_time(self.told_s)
-        await hub.adopt(0, bob.incarnation)
+        await hub.adopt(0, bob.generation)
 
         assert 20 == (await old.reports("eve", of=MONTH, current=20, line=20)).line
 
@@ -133,7 +133,7 @@ class AdoptingClaims(Trial):
         _, bob = await self._lose(scene)
         scene.pass_time(self.told_s)
         for _ in range(2):
-            await hub.adopt(0, bob.incarnation)
+            await hub.adopt(0, bob.generation)
         await hub.adopt(0, "another")
 
         data = await hub.data(0)
@@ -147,4 +147,4 @@ class AdoptingClaims(Trial):
         await self.lose_data(scene.hub)
 
         assert "nothing to adopt" in (await hub.adopt(0, "some")).problem
-        assert "" == (await hub.data(0)).incarnation
+        assert "" == (await hub.data(0)).generation

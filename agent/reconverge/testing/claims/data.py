@@ -11,34 +11,34 @@ class DataClaims(Trial):
     """Claims about the hub's data."""
 
     @claim
-    async def test_the_incarnation_is_the_same_for_all(self, scene: Scene) -> None:
+    async def test_the_generation_is_the_same_for_all(self, scene: Scene) -> None:
         """It names the data, not the connection, the node or the answer."""
         ada, bob = scene.voice(), scene.voice()
         answers = [await ada.says_hello(), await bob.says_hello(), await ada.says_hello()]
 
-        assert "" != answers[0].incarnation
-        assert 1 == len({answer.incarnation for answer in answers})
+        assert "" != answers[0].generation
+        assert 1 == len({answer.generation for answer in answers})
 
     @claim
-    async def test_refused_batches_are_told_the_incarnation_too(self, scene: Scene) -> None:
+    async def test_refused_batches_are_told_the_generation_too(self, scene: Scene) -> None:
         """A node that is behind learns as much as the others about what it is behind of."""
         ada = scene.voice()
         hello = ada.batch()
         answer = await ada.exchanges(hello)
-        assert answer.incarnation == (await ada.sends(hello)).incarnation
+        assert answer.generation == (await ada.sends(hello)).generation
 
         await ada.leaves()
 
-        assert answer.incarnation == (await ada.sends(ada.batch())).incarnation
+        assert answer.generation == (await ada.sends(ada.batch())).generation
 
     @claim
-    async def test_lost_data_come_back_under_another_incarnation(self, scene: Scene) -> None:
+    async def test_lost_data_come_back_under_another_generation(self, scene: Scene) -> None:
         """That is how nodes notice."""
         ada = scene.voice()
         before = await ada.says_hello()
         await self.lose_data(scene.hub)
 
-        assert before.incarnation != (await ada.says_hello()).incarnation
+        assert before.generation != (await ada.says_hello()).generation
 
     @claim
     async def test_lost_data_are_rebuilt_from_what_nodes_say(self, scene: Scene) -> None:

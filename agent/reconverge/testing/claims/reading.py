@@ -87,7 +87,7 @@ class ReadingClaims(Trial):
         reading = await reads(hub)
 
         assert (0, 0, QUOTA, QUOTA, 0) == reading[:5]
-        assert (await hub.read_keys(0, [])).incarnation == (await hub.read_keys(0, [])).incarnation
+        assert (await hub.read_keys(0, [])).generation == (await hub.read_keys(0, [])).generation
 
     @claim
     async def test_reading_begins_no_cell_and_extends_none(self, scene: Scene) -> None:

@@ -318,7 +318,7 @@ def read_questions(arguments: Call) -> list[KeyQuestion]:
 
 def told_readings(readings: KeyReadings) -> Call:
     """The answer to `read_keys`."""
-    return [readings.hub_us, readings.incarnation, [list(each) for each in readings.keys]]
+    return [readings.hub_us, readings.generation, [list(each) for each in readings.keys]]
 
 
 def read_readings(told: Any, *, asked: int) -> KeyReadings:
@@ -335,7 +335,7 @@ def read_data(told: Any) -> HubData:
     """Reads the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
     _check(len(_list(told)) == len(HubData._fields))
     data = HubData(*told)
-    _check(is_text(data.incarnation) and type(data.lost) is bool)
+    _check(is_text(data.generation) and type(data.lost) is bool)
     _check(all(is_whole(each) for each in (data.hub_us, data.begun_us, data.told_us, data.nodes, data.adopted)))
     return data
 

@@ -57,7 +57,7 @@ def judge_loss(data: HubData, longest_us: int) -> Finding | None:
     """Whether the server has lost data, as far as that still has consequences; None if not."""
     if data.adopted:
         fact = (
-            f"a loss of data was adopted ({data.adopted} times, data {data.incarnation}): strict limits may be exceeded"
+            f"a loss of data was adopted ({data.adopted} times, data {data.generation}): strict limits may be exceeded"
         )
         remedy = "That was an operator's decision. It ends with the windows that were open then."
         return Finding(LOSS, Level.WARNING, fact, remedy)

@@ -37,7 +37,7 @@ class ClaimNode:
         names = count(1)
         self._kernel = Kernel(
             clock,
-            namespace="contract",
+            namespace="claims",
             interval_ns=INTERVAL_NS,
             interval_min_ns=INTERVAL_NS // 10,
             keys_max=1000,

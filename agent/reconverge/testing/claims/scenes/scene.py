@@ -74,7 +74,7 @@ class Voice:
         self._shard = shard
         self._lease_us = lease_us
         self._sequence = 0
-        self.incarnation = ""
+        self.generation = ""
         self.lines: dict[tuple[str, str], Lines] = {}
         """By limit and key."""
 
@@ -133,7 +133,7 @@ class Voice:
             account=self.account,
             shard=self._shard,
             sequence=self._sequence,
-            incarnation=self.incarnation,
+            generation=self.generation,
             interval_us=int(INTERVAL_S) * SECOND_US,
             lease_us=self._lease_us,
             leaving=leaving,
@@ -149,7 +149,7 @@ class Voice:
         """Delivers a batch, and takes in its answer."""
         answer = await self.hub.exchange(batch)
         if answer.status is Status.MERGED:
-            self.incarnation = answer.incarnation
+            self.generation = answer.generation
             for report, cell in zip(batch.cells, answer.cells, strict=True):
                 place = batch.limits[report.limit].name, report.key
                 self.lines[place] = Lines(cell.epoch, cell.line, cell.base, cell.overdraft, cell.nodes >= AT_HUB)

@@ -14,7 +14,7 @@ from reconverge.testing.claims.scenes.scene import START_S, Scene
 
 
 class Trial:
-    """The facts that a claim needs about the hub. `HubContract` explains each."""
+    """The facts that a claim needs about the hub. `HubClaims` explains each."""
 
     own_clock: ClassVar[bool] = False
     seeds: ClassVar[range] = range(8)

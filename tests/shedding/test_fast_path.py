@@ -1,6 +1,6 @@
-"""Goal: a stack that goes the straight way decides, says, holds and counts what its general way does.
+"""Goal: a stack that goes the fast path decides, says, holds and counts what its general way does.
 
-Method: two stacks of the same layers on one clock. One goes the straight way where there is one; of the other, it is
+Method: two stacks of the same layers on one clock. One goes the fast path where there is one; of the other, it is
 taken away. Both get the same requests, ends, switches and passing of time, and whatever can be seen is compared.
 """
 
@@ -32,7 +32,7 @@ from reconverge.shedding import (
     Stack,
     WorkerShedder,
 )
-from reconverge.shedding.straight import Passage
+from reconverge.shedding.fast_path import Passage
 from reconverge.testing import ManualClock
 from tests.support.applications.asking import asgi_answer, ask_wsgi, http_scope
 
@@ -68,10 +68,10 @@ STEPS: Final = st.lists(
 class Side:
     """One of the two stacks, with what runs in it."""
 
-    def __init__(self, given: dict[str, Any], clock: ManualClock, *, straight: bool) -> None:
+    def __init__(self, given: dict[str, Any], clock: ManualClock, *, fast_path: bool) -> None:
         agent = Agent("memory://", clock=clock)
         kinds = sorted(given["kinds"], key=KINDS.index) if given["in_order"] else given["kinds"]
-        self.straight = straight
+        self.fast_path = fast_path
         self.layers = [self._made(kind, given, agent, clock) for kind in kinds]
         self.stack = Stack(*self.layers, clock=clock)
         self.running: list[Admission] = []
@@ -92,8 +92,8 @@ class Side:
 
     def take_away(self) -> None:
         """Makes the other side go the general way."""
-        if not self.straight:
-            self.stack._straight = None
+        if not self.fast_path:
+            self.stack._fast_path = None
 
     def entered(self, key: str, name: str) -> Any:
         """Returns all that can be seen of an admission, or the error that it ended with."""
@@ -163,7 +163,7 @@ def refusal_as_seen(refusal: ShedRefusal | None) -> Any:
 def test_both_ways_are_one(made: dict[str, Any], steps: list[tuple[str, Any, Any]]) -> None:
     """Layers, order, quotas, switches and requests as drawn: admissions, refusals, slots, charges and counts agree."""
     clock = ManualClock(start=1_700_000_000.0)
-    sides = [Side(made, clock, straight=straight) for straight in (True, False)]
+    sides = [Side(made, clock, fast_path=fast_path) for fast_path in (True, False)]
     for step in steps:
         if step[0] == "advance":
             clock.advance(step[1])
@@ -196,11 +196,11 @@ def test_responses_of_both_ways_are_one(made: dict[str, Any], times: int, change
     """Through ASGI and WSGI the responses have the same bytes, also after the limits have changed in between."""
     clock = ManualClock(start=1_700_000_000.0)
     answers: list[list[Any]] = []
-    for straight in (True, False):
+    for fast_path in (True, False):
         side = Side(
             {**made, "kinds": [each for each in made["kinds"] if each != "worker"] or ["busy"]},
             clock,
-            straight=straight,
+            fast_path=fast_path,
         )
         settings: Any = {"fields": fields}
         if any(isinstance(layer, RequestRate) for layer in side.layers):
@@ -226,7 +226,7 @@ def test_responses_of_both_ways_are_one(made: dict[str, Any], times: int, change
     assert answers[0] == answers[1]
 
 
-# -------------------------------------------------------------------- what goes the straight way
+# -------------------------------------------------------------------- what goes the fast path
 
 
 def usual() -> list[Layer]:
@@ -290,7 +290,7 @@ def test_an_error_in_a_layer_leaves_nothing_held(place: int, monkeypatch: pytest
     elif place == 2:
         monkeypatch.setattr(fleet.memories[3], "admitted", fails)
     else:
-        monkeypatch.setattr(stack._straight, "_chosen", (fails,) * 4)
+        monkeypatch.setattr(stack._fast_path, "_chosen", (fails,) * 4)
     with pytest.raises(KeyboardInterrupt):
         stack.enter("ada")
 

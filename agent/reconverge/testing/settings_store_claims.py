@@ -15,37 +15,37 @@ KEEP_S: Final = 600.0
 POLL_S: Final = 0.01
 
 
-class BulletinHub(SettingsStore, Protocol):
-    """A bulletin that has connections to let go of."""
+class ClosableSettingsStore(SettingsStore, Protocol):
+    """A settings store that has connections to let go of."""
 
     async def close(self) -> None: ...
 
 
-class BulletinContract:
-    """Promises of every bulletin, claim by claim; to be inherited beside `HubContract`, or alone.
+class SettingsStoreClaims:
+    """Promises of every settings store, claim by claim; to be inherited beside `HubClaims`, or alone.
 
-    Say which hub to test with `make_bulletin`. What was posted may take a while to come: it is waited for.
+    Say which hub to test with `make_settings_store`. What was posted may take a while to come: it is waited for.
     """
 
     patience_s: ClassVar[float] = 30.0
     """How long something that was posted may take to be read."""
 
-    def make_bulletin(self) -> BulletinHub:
+    def make_settings_store(self) -> ClosableSettingsStore:
         """A hub at which nothing was posted. Called outside of any event loop, once for each claim."""
-        raise NotImplementedError("say which hub to test: def make_bulletin(self) -> Hub")
+        raise NotImplementedError("say which hub to test: def make_settings_store(self) -> Hub")
 
-    def join_bulletin(self, hub: BulletinHub) -> BulletinHub:
+    def join_settings_store(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """Another object for the same hub, as another process would have; else `hub` itself."""
         return hub
 
-    def make_bulletin_of_a_stranger(self, hub: BulletinHub) -> BulletinHub:
+    def make_settings_store_of_a_stranger(self, hub: ClosableSettingsStore) -> ClosableSettingsStore:
         """A hub on the same server, with another namespace."""
-        raise SkipTest("make_bulletin_of_a_stranger is not provided")
+        raise SkipTest("make_settings_store_of_a_stranger is not provided")
 
     def test_before_anything_is_posted_nothing_is_read(self) -> None:
         """And that is None, not an empty payload."""
 
-        async def claim(hub: BulletinHub) -> None:
+        async def claim(hub: ClosableSettingsStore) -> None:
             assert await hub.read(bytes_max=BYTES_MAX) is None
 
         self._try(claim)
@@ -53,13 +53,13 @@ class BulletinContract:
     def test_what_was_posted_last_is_read_by_all(self) -> None:
         """Any bytes, again and again, also by readers that come later."""
 
-        async def claim(hub: BulletinHub) -> None:
-            other = self.join_bulletin(hub)
+        async def claim(hub: ClosableSettingsStore) -> None:
+            other = self.join_settings_store(hub)
             for payload in (b"first", PAYLOAD, b"third", b"third"):
                 await hub.post(payload, keep_s=KEEP_S)
                 for reader in (hub, other, other):
                     await self._reads(reader, payload)
-            late = self.join_bulletin(hub)
+            late = self.join_settings_store(hub)
             await self._reads(late, b"third")
             await late.close()
             await other.close()
@@ -69,8 +69,8 @@ class BulletinContract:
     def test_every_reader_may_post(self) -> None:
         """The newest post counts, from whichever connection it comes."""
 
-        async def claim(hub: BulletinHub) -> None:
-            other = self.join_bulletin(hub)
+        async def claim(hub: ClosableSettingsStore) -> None:
+            other = self.join_settings_store(hub)
             for poster, payload in ((hub, b"one"), (other, b"two"), (hub, b"three")):
                 await poster.post(payload, keep_s=KEEP_S)
                 await self._reads(hub, payload)
@@ -82,7 +82,7 @@ class BulletinContract:
     def test_something_too_long_is_seen_to_be_that(self) -> None:
         """At the bound all of it is read; beyond, at least one byte more than that."""
 
-        async def claim(hub: BulletinHub) -> None:
+        async def claim(hub: ClosableSettingsStore) -> None:
             await hub.post(b"x" * BYTES_MAX, keep_s=KEEP_S)
             await self._reads(hub, b"x" * BYTES_MAX)
             await hub.post(b"y" * 40 * BYTES_MAX, keep_s=KEEP_S)
@@ -93,8 +93,8 @@ class BulletinContract:
     def test_namespaces_do_not_read_each_others(self) -> None:
         """A post is for those that share a namespace."""
 
-        async def claim(hub: BulletinHub) -> None:
-            stranger = self.make_bulletin_of_a_stranger(hub)
+        async def claim(hub: ClosableSettingsStore) -> None:
+            stranger = self.make_settings_store_of_a_stranger(hub)
             await hub.post(PAYLOAD, keep_s=KEEP_S)
             await self._reads(hub, PAYLOAD)
             assert await stranger.read(bytes_max=BYTES_MAX) is None
@@ -105,7 +105,7 @@ class BulletinContract:
 
         self._try(claim)
 
-    async def _reads(self, hub: BulletinHub, payload: bytes, *, at_least: bool = False) -> None:
+    async def _reads(self, hub: ClosableSettingsStore, payload: bytes, *, at_least: bool = False) -> None:
         """Wait until that is read, or something longer that begins so."""
         read: bytes | None = None
         try:
@@ -119,8 +119,8 @@ class BulletinContract:
         except TimeoutError:
             raise AssertionError(f"{payload[:20]!r}... was posted, and {(read or b'')[:20]!r}... is read") from None
 
-    def _try(self, claim: Callable[[BulletinHub], Awaitable[None]]) -> None:
-        hub = self.make_bulletin()
+    def _try(self, claim: Callable[[ClosableSettingsStore], Awaitable[None]]) -> None:
+        hub = self.make_settings_store()
 
         async def run() -> None:
             try:

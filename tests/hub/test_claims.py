@@ -1,4 +1,4 @@
-"""Goal: a hub that breaks a promise fails the contract. Method: hubs with one fault each."""
+"""Goal: a hub that breaks a promise fails a claim. Method: hubs with one fault each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest import SkipTest
 import pytest
 
 from reconverge.hub import Hub
-from reconverge.testing import HubContract, ManualClock, ReaderContract
+from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.memory import MemoryHub
 from tests.support.hubs import wrong_hubs as wrong
 
@@ -43,9 +43,9 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Whole, "test_parts_of_a_request_add_up"),
     (wrong.Unforgiving, "test_a_reset_is_for_all_nodes"),
     (wrong.Unforgiving, "test_the_newest_reset_wins"),
-    (wrong.Anonymous, "test_lost_data_come_back_under_another_incarnation"),
-    (wrong.Restless, "test_the_incarnation_is_the_same_for_all"),
-    (wrong.Curt, "test_refused_batches_are_told_the_incarnation_too"),
+    (wrong.Anonymous, "test_lost_data_come_back_under_another_generation"),
+    (wrong.Restless, "test_the_generation_is_the_same_for_all"),
+    (wrong.Curt, "test_refused_batches_are_told_the_generation_too"),
     (wrong.Unlearned, "test_lines_survive_the_loss_of_data"),
     (wrong.Unlearned, "test_nothing_new_is_granted_until_all_can_have_spoken"),
     (wrong.Unlearned, "test_a_node_that_brings_news_of_lost_data_warns_the_hub"),
@@ -76,10 +76,10 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
 ]
 
 
-def _contract_of(hub_class: type[MemoryHub]) -> HubContract:
-    """The contract, as it is tried on hubs of that class."""
+def _contract_of(hub_class: type[MemoryHub]) -> HubClaims:
+    """The claims, as they are tried on hubs of that class."""
 
-    class Contract(HubContract, ReaderContract):
+    class Claims(HubClaims, ReaderClaims):
         def make_hub(self, clock: ManualClock) -> Hub:
             self.clock = clock
             return hub_class(clock=clock, shards=2)
@@ -91,7 +91,7 @@ def _contract_of(hub_class: type[MemoryHub]) -> HubContract:
             assert isinstance(hub, MemoryHub)
             hub.lose_data()
 
-    return Contract()
+    return Claims()
 
 
 @pytest.mark.parametrize(
@@ -114,39 +114,39 @@ def test_a_right_hub_is_not_accused(claim: str) -> None:
 def test_what_a_hub_cannot_be_asked_is_skipped() -> None:
     """Only the making of a hub must be given; claims that need more end as skipped, which any runner understands."""
 
-    class Contract(HubContract):
+    class Claims(HubClaims):
         def make_hub(self, clock: ManualClock) -> Hub:
             return MemoryHub(clock=clock)
 
     for claim in (
         "test_namespaces_share_nothing",
         "test_a_hub_that_is_not_there_is_unavailable",
-        "test_lost_data_come_back_under_another_incarnation",
+        "test_lost_data_come_back_under_another_generation",
     ):
         with pytest.raises(SkipTest):
-            getattr(Contract(), claim)()
+            getattr(Claims(), claim)()
 
 
 def test_time_is_only_travelled_where_it_can_be() -> None:
     """For a hub that goes by its own clock, claims about leases are skipped, and claims about lines are not."""
 
-    class Contract(HubContract):
+    class Claims(HubClaims):
         own_clock = True
 
         def make_hub(self, clock: ManualClock) -> Hub:
             return MemoryHub()
 
-    Contract().test_all_of_the_limit_can_be_used_by_one_node()
+    Claims().test_all_of_the_limit_can_be_used_by_one_node()
     with pytest.raises(SkipTest):
-        Contract().test_a_lease_that_is_over_is_not_renewed()
+        Claims().test_a_lease_that_is_over_is_not_renewed()
 
 
 WITHOUT_PYTEST = """
 import sys, unittest
-from reconverge.testing import HubContract
+from reconverge.testing import HubClaims
 from reconverge_sync.memory import MemoryHub
 
-class TestMine(HubContract, unittest.TestCase):
+class TestMine(HubClaims, unittest.TestCase):
     def make_hub(self, clock):
         return MemoryHub(clock=clock)
 
@@ -169,4 +169,4 @@ def test_the_contract_needs_no_pytest() -> None:
 def test_a_contract_without_a_hub_says_what_is_missing() -> None:
     """Whoever inherits it and forgets the one thing to say is told."""
     with pytest.raises(NotImplementedError, match="make_hub"):
-        HubContract().test_closing_twice_is_harmless()
+        HubClaims().test_closing_twice_is_harmless()

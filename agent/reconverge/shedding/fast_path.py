@@ -1,4 +1,4 @@
-"""The straight way through a stack of this package's own layers, each at most once and in the usual order, and on."""
+"""The fast path through a stack of this package's own layers, each at most once and in the usual order, and on."""
 
 # Theory of operation.
 #
@@ -7,7 +7,7 @@
 # ticket of each layer, a list of them and an admission, and half of the time went into making them.
 #
 # Most stacks consist of the four layers of this package, in the order rate, concurrency, fleet, worker, of which some
-# are left out. What each of those needs of a request is known, so the stack has a `Straight`, which is made when it is
+# are left out. What each of those needs of a request is known, so the stack has a `FastPath`, which is made when it is
 # declared and again when it is switched. It asks the same parts of the layers in the same order (the limiter, the
 # slots, the limiter of the class, the dither), and what they hold stands in one object, the `Passage`, which is the
 # admission as well. A refusal is made by the layer that refuses, by the same function as in the general way.
@@ -20,7 +20,7 @@
 #     a limit that is off or in shadow                  its decision says so, and is looked at when it is given back
 #
 # Tickets are made when they are asked for. Each way ends the same: what is finished or given back twice counts once.
-# `tests/shedding/test_straight.py` holds both ways against each other.
+# `tests/shedding/test_fast_path.py` holds both ways against each other.
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
 
 
 class Passage(Admission):
-    """The admission of a request by the straight way, with what the layers hold for it; also a slot (see `InSlot`)."""
+    """The admission of a request by the fast path, with what the layers hold for it; also a slot (see `InSlot`)."""
 
-    # `Straight.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
+    # `FastPath.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
     __slots__ = (
         "aside",
         "began_ns",
         "busy",
         "charged",
-        "generation",
+        "fast_path",
+        "forks",
         "held",
         "in_flight",
         "key",
         "reserved",
-        "straight",
     )
 
-    straight: Straight
+    fast_path: FastPath
     key: str
     began_ns: int
     in_flight: int
-    generation: int
+    forks: int
     held: bool
     aside: bool
     charged: Decision | None
@@ -88,14 +88,14 @@ class Passage(Admission):
         return self._tickets_of_all()
 
     def _tickets_of_all(self) -> list[Ticket]:
-        straight = self.straight
+        fast_path = self.fast_path
         tickets: list[Ticket] = []
-        if self.charged is not None and straight.rate is not None:
-            tickets.append(Charge(straight.rate.limiter, self.key, self.charged))
-        if straight.concurrency is not None and self.in_flight:
-            tickets.append(SlotOf(self, straight.concurrency))
-        if self.reserved is not None and straight.fleet is not None:
-            tickets.append(Charge(straight.fleet.limiters[self.rank], KEY, self.reserved, told=False))
+        if self.charged is not None and fast_path.rate is not None:
+            tickets.append(Charge(fast_path.rate.limiter, self.key, self.charged))
+        if fast_path.concurrency is not None and self.in_flight:
+            tickets.append(SlotOf(self, fast_path.concurrency))
+        if self.reserved is not None and fast_path.fleet is not None:
+            tickets.append(Charge(fast_path.fleet.limiters[self.rank], KEY, self.reserved, told=False))
         if self.busy is not None:
             tickets.append(self.busy)
         return tickets
@@ -104,15 +104,15 @@ class Passage(Admission):
         if self.finished:
             return
         self.finished = True
-        straight = self.straight
+        fast_path = self.fast_path
         busy = self.busy
-        if straight.concurrency is not None:
-            now_ns = straight.now_ns()
-            straight.concurrency.free(self, now_ns, outcome)
+        if fast_path.concurrency is not None:
+            now_ns = fast_path.now_ns()
+            fast_path.concurrency.free(self, now_ns, outcome)
             if busy is not None:
                 busy.finish(now_ns, outcome)
         elif busy is not None:
-            busy.finish(straight.now_ns(), outcome)
+            busy.finish(fast_path.now_ns(), outcome)
 
     def give_back(self) -> None:
         """A later layer has refused the request, or has failed: it was never here."""
@@ -149,7 +149,7 @@ class SlotOf:
         return self._holder.go_on(self._passage, now_ns, anyway=anyway)
 
 
-class Straight:
+class FastPath:
     """Decides by layers that are known; see above."""
 
     __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
@@ -182,7 +182,7 @@ class Straight:
     def enter(self, stack: DecidingStack, key: str, rank: int) -> Admission:
         passage = Passage()
         passage._stack = stack  # noqa: SLF001  # what a constructor would set
-        passage.straight = self
+        passage.fast_path = self
         passage.key = key
         passage.rank = rank
         passage.held = passage.aside = passage.finished = False
@@ -202,7 +202,7 @@ class Straight:
                 passage.in_flight = in_flight = slots.take(rank, now_ns)
                 if not in_flight:
                     return self._refusal(concurrency.refusal(), passage)
-                passage.generation = slots.generation
+                passage.forks = slots.forks
                 passage.held = True
             if fleet is not None:
                 decision = fleet.limiters[rank].hit(KEY)
@@ -231,14 +231,14 @@ class Straight:
         return Admission(passage._stack, (), refusal, ())  # noqa: SLF001  # as above
 
 
-def straight_for(
+def fast_path_for(
     layers: Sequence[Layer],
     now_ns: Callable[[], int],
     admitted: Sequence[Total],
     refused: Mapping[str, Sequence[Total]],
-) -> Straight | None:
-    """The straight way through layers that are on, if there is one; `admitted` and `refused` are counted in."""
+) -> FastPath | None:
+    """The fast path through layers that are on, if there is one; `admitted` and `refused` are counted in."""
     places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
     if len(places) < len(layers) or any(one >= other for one, other in pairwise(places)):
         return None
-    return Straight(layers, now_ns, admitted, refused)
+    return FastPath(layers, now_ns, admitted, refused)

@@ -7,8 +7,8 @@ from reconverge.testing.claims.erasing import ErasingClaims
 from reconverge.testing.claims.reading import ReadingClaims
 
 
-class ReaderContract(ReadingClaims, AdoptingClaims, ErasingClaims):
+class ReaderClaims(ReadingClaims, AdoptingClaims, ErasingClaims):
     """Promises of every hub that tells readers of keys, goes on after a loss by order, or forgets identities.
 
-    To be inherited beside `HubContract`, which says what has to be given; claims of what the hub cannot do are skipped.
+    To be inherited beside `HubClaims`, which says what has to be given; claims of what the hub cannot do are skipped.
     """

@@ -18,7 +18,7 @@ from reconverge.testing.claims.uses import UseClaims
 from reconverge.testing.claims.windows import WindowClaims
 
 
-class HubContract(
+class HubClaims(
     LineClaims,
     RepeatClaims,
     SlotClaims,
@@ -34,7 +34,7 @@ class HubContract(
 
     Inherit it under a name that your test runner collects, and say which hub to test:
 
-        class TestMyHub(HubContract):
+        class TestMyHub(HubClaims):
             def make_hub(self, clock):
                 return MyHub(URL, clock=clock)
 

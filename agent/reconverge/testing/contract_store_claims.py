@@ -25,8 +25,8 @@ class ContractHub(ContractStore, Protocol):
     async def close(self) -> None: ...
 
 
-class ContractStoreContract:
-    """Promises of every store of contracts, claim by claim; to be inherited beside `HubContract`, or alone.
+class ContractStoreClaims:
+    """Promises of every store of contracts, claim by claim; to be inherited beside `HubClaims`, or alone.
 
     Say which hub to test with `make_store`. Where `patience_s` is above 0, an index that another object has put may
     take so long to come, as from a broker that pushes it.

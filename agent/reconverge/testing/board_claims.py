@@ -26,8 +26,8 @@ class BoardHub(SnapshotBoard, Protocol):
 Claim = Callable[[BoardHub, ManualClock], Awaitable[None]]
 
 
-class BoardContract:
-    """Promises of every board of snapshots, claim by claim; to be inherited beside `HubContract`, or alone."""
+class BoardClaims:
+    """Promises of every board of snapshots, claim by claim; to be inherited beside `HubClaims`, or alone."""
 
     def make_board(self, clock: ManualClock) -> BoardHub:
         """A hub that keeps nothing yet, and goes by that clock. Called outside of any event loop, for each claim."""
