@@ -1,11 +1,11 @@
 """Rate limits that a whole fleet shares, decided in each process from its own memory.
 
-Every node holds a line that it may fill alone; all lines together never exceed the limit; the background exchange
-moves the lines to where the traffic is.
+Every node holds an allowance that it may fill alone; all allowances together never exceed the limit; the background
+exchange moves the allowances to where the traffic is.
 """
 
 # Each name is imported when it is first asked for: `from reconverge import Agent` imports the agent, and the command
-# line, which passes through here for `reconverge --version` and at each Tab of a shell, imports neither kernel nor
+# allowance, which passes through here for `reconverge --version` and at each Tab of a shell, imports neither kernel nor
 # asyncio.
 # Checkers of types read the imports that follow; a test compares them with the table.
 

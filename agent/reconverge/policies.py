@@ -1,4 +1,4 @@
-"""How far past its line a node may go: each policy by name, with its settings.
+"""How far past its allowance a node may go: each policy by name, with its settings.
 
 `kernel/table/slow_path.py` asks them, and of a paced limit `kernel/table/waiter.py`. Their compiled twin is
 `kernel/native/reach.c`.
@@ -6,19 +6,19 @@
 
 # Theory of operation, of the policy `balanced`.
 #
-# Lines alone refuse too early: they are whole numbers, and arrive an exchange after the traffic. To go past the line on
-# an estimate of what the others have used by now admits too much: 5.5 % of the limit in the study behind the protocol,
-# and up to 80 % when a crowd comes to all nodes at once. So the step is bounded, and taken only where the whole fleet
-# is likely to stay inside:
+# Allowances alone refuse too early: they are whole numbers, and arrive an exchange after the traffic. To go past the
+# allowance on an estimate of what the others have used by now admits too much: 5.5 % of the limit in the study behind
+# the protocol, and up to 80 % when a crowd comes to all nodes at once. So the step is bounded, and taken only where the
+# whole fleet is likely to stay inside:
 #
-# - The overdraft is a second line. The hub grants it like the first, so that those of all nodes sum to `max_overshoot`
-#   of the capacity at most, whatever the nodes believe of each other.
+# - The overdraft is a second allowance. The hub grants it like the first, so that those of all nodes sum to
+#   `max_overshoot` of the capacity at most, whatever the nodes believe of each other.
 # - On a calm key (all that is being asked for fits into the quota) a node may use its overdraft. On a hot key it may go
-#   past the line by one request, or a hundredth of its share: enough to make up for lines being whole numbers. Without
-#   that step limits of 20 refused 10 % too early in the study, with it 5 %; two requests gained next to nothing more.
-#   Only in fixed windows, and not before an answer from this window is there: at its start a crowd may come to all
-#   nodes at once, and each of them would take a step.
-# - Nothing without a fresh answer: a node that is cut off has its line, and no more.
+#   past the allowance by one request, or a hundredth of its share: enough to make up for allowances being whole
+#   numbers. Without that step limits of 20 refused 10 % too early in the study, with it 5 %; two requests gained next
+#   to nothing more. Only in fixed windows, and not before an answer from this window is there: at its start a crowd may
+#   come to all nodes at once, and each of them would take a step.
+# - Nothing without a fresh answer: a node that is cut off has its allowance, and no more.
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class View(NamedTuple):
     """The cost of the request at hand."""
     own: int
     """This node's use, rounded up."""
-    line: int
+    allowance: int
     overdraft: int
     heard: float
     """The others' use at the last answer, less the part that has faded since."""
@@ -90,11 +90,11 @@ FRESH_INTERVALS = 3
 
 
 def strict(view: View) -> int:
-    """The line and not a request more.
+    """The allowance and not a request more.
 
     Never over-admits, whatever the network does; refuses early when traffic moves faster than exchanges.
     """
-    return view.line
+    return view.allowance
 
 
 HOT_SHARE = 0.01
@@ -102,22 +102,22 @@ HOT_SHARE = 0.01
 
 
 def balanced(view: View) -> int:
-    """The line, and past it the overdraft that the hub has granted, while the whole fleet is expected to stay inside.
+    """The allowance, and past it the overdraft that the hub has granted, while the fleet is expected to stay inside.
 
     Over-admits by at most the sum of the overdrafts, and one request on each node; refuses early only when traffic
     moves faster than exchanges and the overdraft does not reach either. Dares nothing once answers are missing.
     """
     if not view.fresh:
-        return view.line
+        return view.allowance
     if view.calm:
         step = max(view.cost, view.overdraft)
     else:
         step = hot_step(view)
-    return min(view.line + step, math.floor(view.capacity - view.others))
+    return min(view.allowance + step, math.floor(view.capacity - view.others))
 
 
 def hot_step(view: View) -> int:
-    """One request, or a hundredth of the node's share: enough to make up for lines being whole numbers.
+    """One request, or a hundredth of the node's share: enough to make up for allowances being whole numbers.
 
     Only in fixed windows, and only once an answer has come from this window, so that the crowd at its start is known.
     """
@@ -135,8 +135,8 @@ def available(view: View) -> int:
     """
     left = math.floor(view.capacity - view.others)
     if view.calm:
-        return max(view.line, left)
-    return max(view.line, min(view.line + hot_step(view), left))
+        return max(view.allowance, left)
+    return max(view.allowance, min(view.allowance + hot_step(view), left))
 
 
 def naive(view: View) -> int:
@@ -155,13 +155,13 @@ class Policy:
     name: str
     reach: Callable[[View], int]
     max_overshoot: float
-    """The overdraft lines of all nodes sum to at most this share of the capacity."""
+    """The overdraft allowances of all nodes sum to at most this share of the capacity."""
     cold_allowance: float
     """The share of the capacity that a node may admit on a key of which it has never heard from the hub."""
-    keeps_lines: bool = False
-    """Whether the lines stay in use when the node's lease is over."""
+    keeps_allowances: bool = False
+    """Whether the allowances stay in use when the node's lease is over."""
     merged_only: bool = False
-    """Whether lines are of no interest at all, only merged totals."""
+    """Whether allowances are of no interest at all, only merged totals."""
     scarce: str = HUB
     """Where requests lie of which there are few for each node, while some ask about the key in doubt: at the hub, which
     grants what is asked for, or at the nodes, which are granted ahead."""
@@ -187,8 +187,8 @@ class Policy:
 
 STRICT = Policy("strict", strict, max_overshoot=0.0, cold_allowance=0.0)
 BALANCED = Policy("balanced", balanced, max_overshoot=0.1, cold_allowance=1.0)
-AVAILABLE = Policy("available", available, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True)
-NAIVE = Policy("naive", naive, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True, merged_only=True)
+AVAILABLE = Policy("available", available, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True)
+NAIVE = Policy("naive", naive, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True, merged_only=True)
 
 SLOTS_DEFAULT = STRICT
 """The policy of limits on what is in progress: what runs beyond the number needs a connection or memory that is not

@@ -144,8 +144,8 @@ class Health:
 
     `ready`: the hub answers. `starting`: it has not been asked yet, or has not had the time to answer the first time.
     `degraded`: it does not answer just now, has no room for further keys, or keys share one count; decisions go on
-    within their lines.
-    `partitioned`: it has not answered for so long that there are no lines, and the policy alone decides.
+    within their allowances.
+    `partitioned`: it has not answered for so long that there are no allowances, and the policy alone decides.
     An exchange loop that something holds up, or of which every step raises, counts as a hub that does not answer.
     """
 
@@ -171,8 +171,8 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
 
 def _health_of_loop(stats: AgentStats) -> list[tuple[str, str]]:
     """Returns the findings about an exchange loop that does not do its work, whatever the hub is like."""
-    lines = any(shard.lease > 0 for shard in stats.exchanges)
-    state = DEGRADED if lines else PARTITIONED
+    allowances = any(shard.lease > 0 for shard in stats.exchanges)
+    state = DEGRADED if allowances else PARTITIONED
     findings = []
     if stats.overdue > 0:
         late = f"the exchange loop is {stats.overdue:.1f} s late"
@@ -189,10 +189,10 @@ def _health_of_shard(number: int, shard: SyncerStats, *, running: bool) -> tuple
     )
     if shard.lease > 0:
         if shard.failures_in_a_row:
-            return DEGRADED, f"{failing}; lines may be used for another {shard.lease:.1f} s"
+            return DEGRADED, f"{failing}; allowances may be used for another {shard.lease:.1f} s"
         return READY, ""
     if shard.failures_in_a_row:
-        return PARTITIONED, f"{failing}, and no lines are left"
+        return PARTITIONED, f"{failing}, and no allowances are left"
     if not running and shard.exchanges:
         return STARTING, f"shard {number}: the agent was stopped and exchanges nothing; the next decision begins again"
     if not running:

@@ -291,8 +291,8 @@ def _medians(costs: list[Cost]) -> Cost:
     return Cost(median(cost.in_commands_us for cost in costs), median(cost.in_all_us for cost in costs))
 
 
-def _line(sizes: list[int], costs: list[float]) -> tuple[float, float]:
-    """Returns the cost of a batch, and of each cell: a line through the smallest batch and the largest."""
+def _allowance(sizes: list[int], costs: list[float]) -> tuple[float, float]:
+    """Returns the cost of a batch, and of each cell: an allowance through the smallest batch and the largest."""
     each = (costs[-1] - costs[0]) / (sizes[-1] - sizes[0])
     return costs[0] - each * sizes[0], each
 
@@ -350,7 +350,7 @@ def main() -> int:
             clients.append(asyncio.run(cost_of_client(path)))
         facts: Any = server.info("server")
     print_hot(exchanges, floors)
-    batch_us, cell_us = _line(list(CELLS), [_medians(exchanges[cells]).in_all_us for cells in CELLS])
+    batch_us, cell_us = _allowance(list(CELLS), [_medians(exchanges[cells]).in_all_us for cells in CELLS])
     print(
         f"\nredis-server {facts['redis_version']}, {NODES} nodes: {batch_us:.0f} µs of server CPU for a batch, and "
         f"{cell_us:.1f} µs for each cell in it."

@@ -82,7 +82,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
     """Packs the part that the cells share, and their rows; without the keys, which go beside it.
 
     If the hub's data begin with it, `candidate` names their generation, and `certainly_new` if no node can
-    hold lines from before. Raises HubUnavailable when a number of a cell cannot travel.
+    hold allowances from before. Raises HubUnavailable when a number of a cell cannot travel.
     """
     shared = _pack(
         [

@@ -297,19 +297,19 @@ def test_nodes_keep_to_a_lowered_quota_and_totals_stay_exact(redis_server: Redis
     assert 40 == admitted
 
 
-def test_a_line_is_lowered_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+def test_an_allowance_is_lowered_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """In the proportion in which the quota falls, without waiting for an exchange; and it is not raised so."""
     limiter = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0).limit(
         "login", "1000 per 5 minutes", algorithm="fixed-window"
     )
     introduce(limiter)
-    before = limiter.usage("ada").line
+    before = limiter.usage("ada").allowance
     limiter.change(Limit(300, 300, algorithm="fixed-window"))
-    lowered = limiter.usage("ada").line
+    lowered = limiter.usage("ada").allowance
     limiter.change(Limit(900, 300, algorithm="fixed-window"))
 
     assert before > 100
-    assert [before * 300 // 1000] * 2 == [lowered, limiter.usage("ada").line]
+    assert [before * 300 // 1000] * 2 == [lowered, limiter.usage("ada").allowance]
 
 
 def test_a_raised_quota_is_in_force_when_the_last_node_has_it(redis_server: RedisServer, make_agent: MakeAgent) -> None:

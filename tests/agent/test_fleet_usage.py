@@ -55,14 +55,14 @@ def test_each_node_answers_for_all(make_agent: MakeAgent, redis_server: RedisSer
     assert 0 == late.stats().keys
 
 
-def test_what_lies_on_lines_is_told(make_agent: MakeAgent, redis_server: RedisServer) -> None:
+def test_what_lies_on_allowances_is_told(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """It is part of what is left, because it is not used yet."""
     redis_server.command("FLUSHALL")
     (agent,) = fleet(make_agent, redis_server.url, nodes=1)
 
     told = ask(agent)
 
-    assert 0 < told.lines <= told.left
+    assert 0 < told.allowances <= told.left
 
 
 def test_a_full_key_says_when_it_is_free_again(make_agent: MakeAgent, redis_server: RedisServer) -> None:
@@ -74,7 +74,7 @@ def test_a_full_key_says_when_it_is_free_again(make_agent: MakeAgent, redis_serv
 
     told = ask(other, limit="few")
 
-    assert (0, 0, True) == (told.left, told.lines, told.fleetwide)
+    assert (0, 0, True) == (told.left, told.allowances, told.fleetwide)
     assert 0 < told.next_free <= 2 * 3600
 
 

@@ -84,8 +84,8 @@ def test_whoever_has_no_hub_is_ready() -> None:
 
 
 def test_an_agent_goes_through_all_states_with_its_hub(own_redis: RedisServer, make_agent: MakeAgent) -> None:
-    """It starts, is ready, is degraded while its lines last, cut off when they do not, and ready again in the end."""
-    # From the first failure the lines last for more than three seconds, in which even a busy machine looks once.
+    """It starts, is ready, is degraded while its allowances last, cut off when they do not, and ready in the end."""
+    # From the first failure the allowances last for more than three seconds, in which even a busy machine looks once.
     agent = make_agent(own_redis.url, lease_ttl=4.0, exchange_timeout=0.5)
     limiter = agent.limit("login", "1000/hour")
     seen = [agent.health()]

@@ -114,21 +114,21 @@ def test_decisions_go_on_unchanged_on_broken_sockets(
 
 
 @pytest.mark.parametrize("policy", ["strict", "balanced"])
-def test_without_the_hub_a_node_stays_within_its_line(
+def test_without_the_hub_a_node_stays_within_its_allowance(
     policy: str, redis_server: RedisServer, make_agent: MakeAgent, broken_sockets: Callable[[], BrokenSockets]
 ) -> None:
-    """It fills the line that it holds, and not a request more."""
+    """It fills the allowance that it holds, and not a request more."""
     agent = make_agent(redis_server.url)
     login = agent.limit("login", f"{QUOTA}/year", policy=policy)
-    eventually(lambda: login.allow("ada") and login.usage("ada").line > 1, "a line")
+    eventually(lambda: login.allow("ada") and login.usage("ada").allowance > 1, "an allowance")
     broken_sockets()
     eventually(lambda: _failures(agent) >= 1 and login.usage("ada").staleness > 0.1, "stale answers")
     usage = login.usage("ada")
-    assert usage.own < usage.line
+    assert usage.own < usage.allowance
 
     admitted = admitted_of(login, 2 * QUOTA)
 
-    assert usage.line - usage.own == admitted
+    assert usage.allowance - usage.own == admitted
 
 
 def test_in_a_loop_deciding_does_not_touch_a_socket_either(

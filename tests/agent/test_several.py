@@ -39,7 +39,7 @@ def test_strict_keeps_the_scarcest_of_all_quotas_exactly(
     eventually(lambda: all_heard(ada) and all_heard(bob) and ask(), "answers about all quotas")
 
     assert 100 == admitted
-    assert {True} == {usage.own <= usage.line for usage in ada.usages("ada").values()}
+    assert {True} == {usage.own <= usage.allowance for usage in ada.usages("ada").values()}
 
 
 def test_the_hub_counts_every_quota_under_its_own_name(redis_server: RedisServer, make_agent: MakeAgent) -> None:

@@ -83,7 +83,7 @@ def test_balanced_stays_within_its_declared_bound(algorithm: str, make_pair: Mak
 
 
 def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:
-    """The lines move to where the traffic is; the idle node keeps one request's worth, for its next one."""
+    """The allowances move to where the traffic is; the idle node keeps one request's worth, for its next one."""
     pair = make_pair("strict")
     eventually(lambda: pair.ask(of_bob=0) >= 10, "a start on one node")
 

@@ -128,7 +128,7 @@ def test_a_look_makes_no_key_and_charges_nothing(agent: Agent) -> None:
 
 
 def test_a_node_without_an_answer_does_not_dare(agent: Agent) -> None:
-    """Under a bounded policy it has its lines, and no more; `strict` never dares, and `available` always does."""
+    """Under a bounded policy it has its allowances, and no more; `strict` never dares, and `available` always does."""
     for policy in ("strict", "balanced", "available"):
         agent.limit(policy, "10/minute", policy=policy)
 

@@ -67,7 +67,7 @@ def agents(hub: CountingHub) -> Iterator[list[Agent]]:
 def test_a_change_reaches_another_node_within_three_batches(
     agents: list[Agent], hub: CountingHub, quotas: str, uses: int
 ) -> None:
-    """Whether the thousands of keys of the other limit only changed, or are also about to use up their lines."""
+    """Whether the thousands of keys of the other limit only changed, or are also about to use up their allowances."""
     one, _ = agents
     crowded, (mine, yours) = one.limit("crowded", quotas), [agent.limit("quiet", NEVER_FULL) for agent in agents]
     keys = [f"key {number}" for number in range(KEYS)]

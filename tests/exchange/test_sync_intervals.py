@@ -214,6 +214,6 @@ def test_so_many_cells_that_are_not_due_neither_block_nor_are_lost() -> None:
 
 
 def test_leases_are_longer_than_any_test_of_these() -> None:
-    """Else lines would end meanwhile."""
+    """Else allowances would end meanwhile."""
     assert isinstance(Mixed(SLOW).node, Talker)
     assert LEASE_NS > 2 * SLOW.interval_ns

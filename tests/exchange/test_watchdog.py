@@ -66,7 +66,7 @@ def test_a_loop_that_is_held_up_is_told_of_until_it_goes_on(make_agent: MakeAgen
 
 
 def test_a_loop_that_is_held_up_beyond_its_lease_is_partitioned(make_agent: MakeAgent) -> None:
-    """It holds no lines any more, and whoever asks is not told that it was starting."""
+    """It holds no allowances any more, and whoever asks is not told that it was starting."""
     hub = BlockingHub()
     hub.free.clear()
     agent = make_agent(hub, exchange_timeout=0.01)

@@ -18,9 +18,9 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Accumulating, "test_the_newest_count_replaces_the_older_ones"),
     (wrong.Renumbering, "test_a_batch_that_comes_twice_counts_once"),
     (wrong.Renumbering, "test_a_batch_that_comes_late_changes_nothing"),
-    (wrong.Renumbering, "test_lines_sum_to_at_most_the_capacity"),
+    (wrong.Renumbering, "test_allowances_sum_to_at_most_the_capacity"),
     (wrong.Renumbering, "test_strict_nodes_never_exceed_the_limit"),
-    (wrong.Generous, "test_lines_sum_to_at_most_the_capacity"),
+    (wrong.Generous, "test_allowances_sum_to_at_most_the_capacity"),
     (wrong.Generous, "test_strict_nodes_never_exceed_the_limit"),
     (wrong.Trusting, "test_what_is_given_back_goes_to_the_node_in_need"),
     (wrong.Trusting, "test_all_nodes_counts_are_summed"),
@@ -46,7 +46,7 @@ FAULTS: list[tuple[type[MemoryHub], str]] = [
     (wrong.Anonymous, "test_lost_data_come_back_under_another_generation"),
     (wrong.Restless, "test_the_generation_is_the_same_for_all"),
     (wrong.Curt, "test_refused_batches_are_told_the_generation_too"),
-    (wrong.Unlearned, "test_lines_survive_the_loss_of_data"),
+    (wrong.Unlearned, "test_allowances_survive_the_loss_of_data"),
     (wrong.Unlearned, "test_nothing_new_is_granted_until_all_can_have_spoken"),
     (wrong.Unlearned, "test_a_node_that_brings_news_of_lost_data_warns_the_hub"),
     (wrong.NameCounting, "test_totals_are_not_doubled_by_a_new_name"),
@@ -128,7 +128,7 @@ def test_what_a_hub_cannot_be_asked_is_skipped() -> None:
 
 
 def test_time_is_only_travelled_where_it_can_be() -> None:
-    """For a hub that goes by its own clock, claims about leases are skipped, and claims about lines are not."""
+    """For a hub that goes by its own clock, claims about leases are skipped, and claims about allowances are not."""
 
     class Claims(HubClaims):
         own_clock = True

@@ -81,7 +81,7 @@ def test_a_real_answer_is_read_as_it_was_written() -> None:
     answer = decode_answer(REAL)
 
     assert ("abcdef", Status.MERGED, 2) == (answer.generation, answer.status, len(answer.cells))
-    assert answer.cells[0].line >= 30
+    assert answer.cells[0].allowance >= 30
     assert 3 == answer.cells[1].current
 
 
@@ -156,8 +156,8 @@ def test_rows_are_wide_only_if_a_number_needs_it() -> None:
     """All rows of a batch have one width, so that each is found by its place."""
     scene = Scene(MemoryHub(), SystemClock(), join=lambda known: known)
     voice = scene.voice()
-    small = [voice.cell("ada", current=2**31 - 1), voice.cell("bob", line=2**32 - 1)]
-    large = [voice.cell("ada", current=2**31), voice.cell("bob", line=2**32)]
+    small = [voice.cell("ada", current=2**31 - 1), voice.cell("bob", allowance=2**32 - 1)]
+    large = [voice.cell("ada", current=2**31), voice.cell("bob", allowance=2**32)]
 
     assert 2 * 60 == len(encode_batch(voice.batch(*small), "x", certainly_new=False)[1])
     for cell in large:

@@ -47,7 +47,7 @@ async def _answers(voice: Voice, *keys: str) -> tuple[CellAnswer, ...]:
 
 
 def test_a_full_redis_serves_the_keys_that_it_has(own_redis: RedisServer) -> None:
-    """In one batch the known key gets its line, also on a node that is new, and the key that is new is not taken."""
+    """In one batch the known key gets its allowance, also on a node that is new, and the new key is not taken."""
 
     async def check() -> tuple[tuple[CellAnswer, ...], ...]:
         clock = ManualClock(START_S)
@@ -65,9 +65,9 @@ def test_a_full_redis_serves_the_keys_that_it_has(own_redis: RedisServer) -> Non
 
     assert [NOT_TAKEN, 1] == [cell.nodes for cell in during]
     assert [2, NOT_TAKEN] == [cell.nodes for cell in at_another]
-    assert during[1].line >= 8
-    assert at_another[0].line >= 5
-    assert (0, 0, 0, 0) == (during[0].line, during[0].base, during[0].overdraft, during[0].free)
+    assert during[1].allowance >= 8
+    assert at_another[0].allowance >= 5
+    assert (0, 0, 0, 0) == (during[0].allowance, during[0].base, during[0].overdraft, during[0].free)
     assert [1, 2] == [cell.nodes for cell in after]
 
 
@@ -113,7 +113,7 @@ def test_a_hub_in_memory_keeps_no_more_cells_than_it_may() -> None:
         ada = _ada(hub, clock)
         before = [(await _answers(ada, key))[0].nodes for key in ("one", "two", "three")]
         clock.advance_ns(10 * 10**9)
-        ada.lines.clear()
+        ada.allowances.clear()
         await ada.exchanges(ada.batch(ada.cell("one", of=SHORT)))
         after = [(await _answers(ada, key))[0].nodes for key in ("three", "two", "four")]
         return before, after

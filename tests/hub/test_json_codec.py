@@ -118,9 +118,9 @@ def test_what_does_not_belong_there_is_refused_before_it_is_merged(place: tuple[
         ((9, 0, 2), 0, r"LimitReport\.window_us cannot be 0"),
         ((10, 0, 0), 1, r"CellReport\.limit cannot be 1"),
         ((10, 0, 1), "\ud800", r"CellReport\.key cannot be '\\ud800'"),
-        ((10, 0, 5), -1, r"CellReport\.line cannot be -1"),
-        ((10, 0, 5), 1.0, r"CellReport\.line cannot be a float"),
-        ((10, 0, 5), 10**400, r"CellReport\.line cannot be so large a number"),
+        ((10, 0, 5), -1, r"CellReport\.allowance cannot be -1"),
+        ((10, 0, 5), 1.0, r"CellReport\.allowance cannot be a float"),
+        ((10, 0, 5), 10**400, r"CellReport\.allowance cannot be so large a number"),
         ((10,), [[]] * 257, "cells cannot be a list"),
     ],
 )

@@ -93,7 +93,7 @@ class Driven:
         cell = self.node.table.cells["ada"]
         return (
             *(self.shard.offset_ns, self.shard.lag_ns, self.shard.lease_until_ns, self.shard.acked_ns),
-            *(cell.line, cell.base, cell.overdraft, cell.heard_ns, cell.epoch, cell.fleet_used, cell.reset_us),
+            *(cell.allowance, cell.base, cell.overdraft, cell.heard_ns, cell.epoch, cell.fleet_used, cell.reset_us),
             *(self.node.syncer.node, self.node.syncer.stats(0).exchanges),
         )
 
@@ -113,7 +113,7 @@ class Driven:
 
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_is_a_failed_exchange_that_changes_nothing(name: str) -> None:
-    """It is counted in the class "protocol"; the clock, the lines, the lease and the name are what they were."""
+    """It is counted in the class "protocol"; the clock, the allowances, the lease and the name are what they were."""
     driven = Driven()
     driven.uses()
     before = driven.state

@@ -76,12 +76,15 @@ def test_the_script_writes_answers_in_the_same_order() -> None:
 def test_the_compiled_kernel_has_the_same_fields_in_the_same_order() -> None:
     """Of reports and answers, as they are kept and as they travel."""
     kept_reports = listed("native.h", "    i64 limit, epoch,", "} Report;")
-    kept_answers = listed("native.h", "    i64 epoch, line,", "} Answer;")
+    kept_answers = listed("native.h", "    i64 epoch, allowance,", "} Answer;")
 
     assert all_but("key", CellReport._fields) == ["limit", "epoch", *kept_reports]
-    assert list(CellAnswer._fields) == ["epoch", "line", *kept_answers]
+    assert list(CellAnswer._fields) == ["epoch", "allowance", *kept_answers]
     assert list(REPORT_ROW[3:]) == listed("reports.c", "#define AMOUNTS(X)", "static")
-    assert list(CellAnswer._fields[1:-1]) == ["line", *listed("plausible.c", "    int32_t line,", "} Amounts;")]
+    assert list(CellAnswer._fields[1:-1]) == [
+        "allowance",
+        *listed("plausible.c", "    int32_t allowance,", "} Amounts;"),
+    ]
 
 
 def test_a_report_comes_back_from_its_row() -> None:

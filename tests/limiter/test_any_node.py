@@ -77,7 +77,7 @@ def test_what_is_left_on_other_nodes_is_worth_some_intervals() -> None:
     assert INTERVALS_MAX * INTERVAL_NS / SECOND_NS == told
 
 
-def test_who_goes_by_the_total_has_no_line_to_wait_for() -> None:
+def test_who_goes_by_the_total_has_no_allowance_to_wait_for() -> None:
     """Nor has who has been admitted, or is alone."""
     earliest, told = refused(used_up(Limit(100, 60), AVAILABLE).nodes[0])
     agent = Agent("memory://", clock=ManualClock(start=0))

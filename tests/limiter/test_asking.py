@@ -263,7 +263,7 @@ def test_all_that_ask_are_told_of_the_answer() -> None:
 
 
 def test_what_the_hub_refuses_is_refused_though_the_policy_would_dare_more() -> None:
-    """`balanced` goes beyond its line when the hub does not answer; here it has."""
+    """`balanced` goes beyond its allowance when the hub does not answer; here it has."""
     scene = Scene(FIVE, nodes=2, policy=BALANCED)
     for _ in range(5):
         scene.settles(0)
@@ -273,7 +273,7 @@ def test_what_the_hub_refuses_is_refused_though_the_policy_would_dare_more() -> 
 
 
 def test_a_certain_answer_asks_nothing() -> None:
-    """Neither an admission within the line, nor a refusal of what is used up."""
+    """Neither an admission within the allowance, nor a refusal of what is used up."""
     scene = Scene(FIVE, nodes=1)
     assert [True] * 5 == [scene.settles() for _ in range(5)]
     scene.exchanges()
@@ -385,7 +385,7 @@ def test_a_refusal_in_doubt_is_followed_by_a_pause() -> None:
         scene.limits[0].allow("ada")
         scene.exchanges(0)
     usage = scene.limits[0].tables[0].usage("ada")
-    assert usage.line > usage.own
+    assert usage.allowance > usage.own
     cost = 5 - usage.own
     assert not scene.settles(1, cost=cost)
     exchanges = scene.nodes[1].syncer.stats(0).exchanges
@@ -461,7 +461,7 @@ def test_a_paced_limit_asks_for_a_part_of_the_rate_and_not_for_its_turn(algorith
 
 
 def test_a_policy_that_goes_by_totals_alone_asks_nothing() -> None:
-    """`naive` has no lines that a hub could grant."""
+    """`naive` has no allowances that a hub could grant."""
     scene = Scene(FIVE, nodes=1, policy=NAIVE)
 
     assert [True] * 5 + [False] == [scene.settles() for _ in range(6)]

@@ -216,7 +216,7 @@ def test_no_pause_outlasts_the_window_that_it_is_about() -> None:
         scene.limits[0].allow("ada")
         scene.exchanges(0)
     usage = scene.limits[0].tables[0].usage("ada")
-    assert usage.line > usage.own
+    assert usage.allowance > usage.own
     scene.clock.advance_ns(INTERVAL_NS // 2)
     assert not scene.settles(1, cost=5 - usage.own)
     assert not scene.asks(1, cost=5 - usage.own).waits

@@ -40,7 +40,7 @@ def test_an_outage_costs_more_where_scarce_requests_lie_at_the_hub() -> None:
 
 
 def test_reports_do_not_ask_to_keep_at_the_hub_what_is_to_lie_at_the_nodes() -> None:
-    """The request asks all the same, and gets a line."""
+    """The request asks all the same, and gets an allowance."""
     scene = Scene(TEN, policy=replace(STRICT, scarce=NODES))
     ask = scene.asks()
     (report,) = scene.nodes[0].sends().cells  # type: ignore[union-attr]  # there is a batch
@@ -51,7 +51,7 @@ def test_reports_do_not_ask_to_keep_at_the_hub_what_is_to_lie_at_the_nodes() -> 
     ask.goes_on()
 
     assert ask.allowed
-    assert scene.limits[0].usage("ada").line > 1
+    assert scene.limits[0].usage("ada").allowance > 1
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_a_node_that_is_cut_off_starts_nothing_after_its_lease(
         render = agent.concurrency("render", 2, lease=0.4, policy="strict")
         slot = render.slot("ada")
         eventually(slot.acquire, "a first slot, once the hub has learned what there is")
-        eventually(lambda: _takes_and_returns(render, "ada"), "a line for both slots")
+        eventually(lambda: _takes_and_returns(render, "ada"), "an allowance for both slots")
         relay.lose_requests = 1.0
         eventually(lambda: slot.lease_is_over, "the end of the lease")
 
@@ -246,7 +246,7 @@ def test_work_is_cancelled_when_its_lease_ends_if_that_was_asked_for(
         render = agent.concurrency("render", 2, lease=0.4)
 
         async def story() -> None:
-            await eventually_in_loop(lambda: _takes_and_returns(render, "ada"), "a line for a slot")
+            await eventually_in_loop(lambda: _takes_and_returns(render, "ada"), "an allowance for a slot")
             async with render.slot("ada", on_lease_end="cancel") as slot:
                 assert slot.held
                 relay.lose_requests = 1.0

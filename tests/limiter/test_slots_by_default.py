@@ -1,7 +1,7 @@
 """Goal: of what is in progress no more runs than the limit says, unless a setting asks for less than that.
 
-Method: agents on one hub that take slots without asking, so that only their own lines bound them; and the policies that
-settings come to.
+Method: agents on one hub that take slots without asking, so that only their own allowances bound them; and the policies
+that settings come to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _takes_all_it_has(limiter: Limiter, held: ExitStack) -> int:
 
 
 def test_two_agents_run_exactly_the_limit_by_default(make_agent: MakeAgent) -> None:
-    """Neither begins anything on a key that the hub has not answered about, and neither goes past its line."""
+    """Neither begins anything on a key that the hub has not answered about, and neither goes past its allowance."""
     hub = MemoryHub()
     agents = [make_agent(hub) for _ in range(2)]
     render = [agent.concurrency("render", 20, lease=30.0) for agent in agents]

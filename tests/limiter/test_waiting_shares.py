@@ -175,7 +175,7 @@ def test_a_thousand_who_wait_for_a_share_are_cancelled_and_leave_nothing_behind(
 
 
 def test_what_is_asked_of_share_and_parent_is_the_same_whether_one_hits_or_waits() -> None:
-    """So lines go where they are needed: what was borrowed was wanted of the share, and once."""
+    """So allowances go where they are needed: what was borrowed was wanted of the share, and once."""
     asked: list[list[int]] = []
     for how in ("hit", "wait"):
         # Of slices, as a lone key whose windows are counted compiled does not remember what was asked of it.

@@ -26,7 +26,7 @@ def test_a_full_ledger_serves_the_keys_that_it_has(mosquitto: Mosquitto) -> None
         keeps, asks = fleet.join(), fleet.join()
         await keeps.exchange(batch("node1.0"))
         (ledger,) = fleet.ledgers()
-        both = (CELL, CELL._replace(key="eve", current=0, line=0, base=0))
+        both = (CELL, CELL._replace(key="eve", current=0, allowance=0, base=0))
         taken = []
         for number, room in enumerate([1, 2], start=1):
             ledger.cells_max = room

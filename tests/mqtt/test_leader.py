@@ -66,9 +66,9 @@ def asking(node: str, sequence: int = 1) -> Batch:
     return batch(sequence)._replace(node=node, account=node, limits=(limit,), cells=(cell,))
 
 
-def line_of(answer: Answer) -> int:
-    """The line that it grants."""
-    return answer.cells[0].line
+def allowance_of(answer: Answer) -> int:
+    """The allowance that it grants."""
+    return answer.cells[0].allowance
 
 
 def answered(leader: Candidate, said: Batch) -> Answer:
@@ -107,17 +107,17 @@ def test_the_next_steward_grants_a_newcomer_nothing_before_the_others_have_spoke
     """They may hold all there is, and a newcomer cannot tell."""
     table = Table("ada", "bob")
     table.talk(10)
-    assert 100 == line_of(answered(table.leader(), asking("one")))
+    assert 100 == allowance_of(answered(table.leader(), asking("one")))
     table.dismiss(table.leader())
     table.talk(10)
-    assert 0 == line_of(answered(table.leader(), asking("newcomer")))
+    assert 0 == allowance_of(answered(table.leader(), asking("newcomer")))
     table.talk(3)
 
-    assert 100 == line_of(answered(table.leader(), asking("newcomer", sequence=2)))
+    assert 100 == allowance_of(answered(table.leader(), asking("newcomer", sequence=2)))
 
 
 def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
-    """Others may have been granted lines meanwhile, of which it has not heard."""
+    """Others may have been granted allowances meanwhile, of which it has not heard."""
     table = Table("ada")
     table.talk(10)
     first = answered(table.leader(), batch())

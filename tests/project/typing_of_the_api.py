@@ -219,7 +219,7 @@ def grounds(decision: Decision, usage: Usage) -> None:
     assert_type(usage.own, int)
     assert_type(usage.total, int)
     assert_type(usage.limit, int)
-    assert_type(usage.line, int)
+    assert_type(usage.allowance, int)
     assert_type(usage.staleness, float)
 
     decision.allowed = True  # type: ignore[misc]

@@ -44,7 +44,7 @@ def test_a_hub_that_raises_what_it_must_not_is_a_hub_that_is_away(caplog: pytest
 
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize(
-    "name", ["hub_us 2**62", "hub_us None", "hub_us a word", "cells None", "line None", "status 7"]
+    "name", ["hub_us 2**62", "hub_us None", "hub_us a word", "cells None", "allowance None", "status 7"]
 )
 def test_an_agent_exchanges_again_after_nonsense(name: str, times: int) -> None:
     """On its own thread, in real time: the class is counted, and once the hub makes sense the agent is ready."""
@@ -56,7 +56,7 @@ def test_an_agent_exchanges_again_after_nonsense(name: str, times: int) -> None:
         hub.odd = NONSENSE[name]
 
         def has_talked_nonsense() -> bool:
-            login.allow("ada")  # refused once the line is used up, and of interest to the hub all the same
+            login.allow("ada")  # refused once the allowance is used up, and of interest to the hub all the same
             return hub.said >= times
 
         eventually(has_talked_nonsense, "nonsense")
@@ -94,7 +94,7 @@ def test_health_names_the_protocol_and_is_starting_only_at_the_start() -> None:
 
 
 def test_a_node_that_is_always_given_up_is_not_starting() -> None:
-    """A hub that answers each time that the lease is over: there are no lines, and that is what `health` says."""
+    """A hub that answers each time that the lease is over: there are no allowances, and that is what `health` says."""
     hub = OddHub()
     hub.odd, hub.always = LIES["given up"], True
     with Agent(hub, sync_interval=0.01) as agent:

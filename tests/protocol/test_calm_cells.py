@@ -93,7 +93,7 @@ def test_whoever_falls_silent_is_noticed_within_an_interval(opened: Opened) -> N
     """After three intervals of its own what it holds counts as used."""
 
     async def story(calm: Calm) -> None:
-        held = (await calm.says(calm.other)).line
+        held = (await calm.says(calm.other)).allowance
         silent = []
         for _ in range(SILENT_INTERVALS + 1):
             calm.clock.advance(INTERVAL_S)

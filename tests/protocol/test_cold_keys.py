@@ -92,7 +92,7 @@ def test_a_quiet_key_that_holds_nearly_all_is_spoken_of_again_and_again() -> Non
     (cell,) = table.cells.values()
 
     assert cell.free < TIGHT_SHARE * cell.capacity
-    assert 0 < cell.used < cell.line
+    assert 0 < cell.used < cell.allowance
     assert len(gaps) >= 10
     assert max(gaps) <= ALONE_INTERVALS_MAX + 1
     assert min(gaps) >= ALONE_INTERVALS_MAX // 2

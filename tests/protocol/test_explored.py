@@ -81,8 +81,8 @@ def lived(limit: Limit, policy: Policy, story: tuple[str, ...], *, asking: int |
     if asking is not None:
         least, got = world.expected, world.recovers(asking)
         if got < least - 1 and any(name.startswith("lowers") for name in story):
-            # What drains is reckoned by the smallest burst of all, which a dead node's line may be larger than. So a
-            # bucket may begin to drain with the first report after that.
+            # What drains is reckoned by the smallest burst of all, which a dead node's allowance may be larger than. So
+            # a bucket may begin to drain with the first report after that.
             got = world.recovers(asking)
         if got < least - 1:
             world.problems.append(f"node {asking} gets {got} of {least}")

@@ -22,7 +22,7 @@ from tests.support.servers import wait_until
 
 
 def test_the_last_words_do_not_begin_another_thread() -> None:
-    """Giving lines back wakes the loop, which is the one that is ending and not a new one."""
+    """Giving allowances back wakes the loop, which is the one that is ending and not a new one."""
     agent = Agent(MemoryHub(), sync_interval=0.01)
     with agent:
         agent.limit("login", "100/hour").allow("ada")

@@ -1,4 +1,4 @@
-"""Goal: a node stops using its lines before the hub stops holding them for it, whatever it was told meanwhile.
+"""Goal: a node stops using its allowances before the hub stops holding them for it, whatever it was told meanwhile.
 
 Method: one node and one hub, each with a clock of its own.
 """
@@ -61,7 +61,7 @@ class Pair:
 
 
 def test_the_slower_clock_does_not_make_the_lease_longer() -> None:
-    """At the last moment at which a node may use its lines by its own clock, the hub still holds them by its own."""
+    """At the last moment of a node's allowances by its own clock, the hub still holds them by its own."""
     pair = Pair()
     pair.kernel.declare("limit", Limit(100, 60), STRICT)
     pair.exchange()
@@ -82,8 +82,8 @@ def test_a_limit_declared_meanwhile_does_not_make_the_lease_longer() -> None:
     assert Status.MERGED is pair.exchange()
 
 
-def test_lines_are_given_up_one_limit_at_a_time() -> None:
-    """Cut off for longer than the lease of a short limit, a node uses no line on that, and goes on with all others."""
+def test_allowances_are_given_up_one_limit_at_a_time() -> None:
+    """Cut off for longer than the lease of a short limit, a node uses no allowance on it, and goes on with others."""
     pair = Pair()
     short = pair.kernel.declare("short", Limit(100, 1), STRICT)
     day = pair.kernel.declare("day", Limit(100, 86_400), STRICT)
@@ -112,7 +112,7 @@ def test_lines_are_given_up_one_limit_at_a_time() -> None:
     assert name == pair.syncer.node
 
 
-def test_lines_that_an_answer_says_nothing_of_are_given_up_too() -> None:
+def test_allowances_that_an_answer_says_nothing_of_are_given_up_too() -> None:
     """The hub may have dealt out again what a node held on other keys of a limit whose lease was over."""
     pair = Pair()
     pair.kernel.declare("day", Limit(100, 86_400), STRICT)
@@ -123,7 +123,7 @@ def test_lines_that_an_answer_says_nothing_of_are_given_up_too() -> None:
         pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS)
         pair.exchange()
     assert [True, True] == asked
-    held = short.cells["bob"].line
+    held = short.cells["bob"].allowance
     pair.pass_until_ns(pair.clock.monotonic_ns() + SECOND_NS // 50)
     sent_ns = pair.clock.monotonic_ns()
     assert not short.allow("eve")
@@ -135,8 +135,8 @@ def test_lines_that_an_answer_says_nothing_of_are_given_up_too() -> None:
 
     assert {"eve"} == {cell.key for cell in batch.cells}
     assert held > 0
-    assert 0 == short.cells["bob"].line
-    assert short.cells["eve"].line > 0
+    assert 0 == short.cells["bob"].allowance
+    assert short.cells["eve"].allowance > 0
 
 
 @pytest.mark.parametrize(("lease_us", "comes_back"), [(5_000_000, True), (0, False)])
@@ -155,7 +155,7 @@ def test_what_a_vanished_node_held_comes_back_with_the_lease_of_its_limit(lease_
         granted: list[int] = []
         for passing_s in (4.9, 0.2, 2.0):
             clock.advance_ns(int(passing_s * SECOND_NS))
-            granted.append((await there.reports(of=short, need=100)).line)
+            granted.append((await there.reports(of=short, need=100)).allowance)
         return granted
 
     before, at_its_end, after = asyncio.run(live())

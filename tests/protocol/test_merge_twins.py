@@ -46,7 +46,7 @@ from tests.support.servers import RedisServer
 START_S = 1_750_000_000.25
 WINDOW_US = 1_000_000
 LONG_US = 90_000_000
-"""Longer than a lease, so that lines are kept small."""
+"""Longer than a lease, so that allowances are kept small."""
 LIMITS = (
     LimitReport("fixed", "fixed-window", WINDOW_US, 100, 100, 100, 0, 0),
     LimitReport("sliding", "sliding-window", WINDOW_US, 90, 90, 0, 0, 0),
@@ -97,7 +97,7 @@ LIMITS = (
 )
 SCARCE = range(len(LIMITS) - 11, len(LIMITS))
 LEASES_US = (0, 2_000_000, 5_000_000, 40_000_000)
-"""For how long the lines of each node on the limits with short windows are its own; the last is longer than its name's.
+"""For how long each node's allowances on the limits with short windows are its own; the last is longer than its name's.
 """
 LARGE = 10**9
 """By so much are the amounts of limits of that name larger: too large for 32 bits."""
@@ -119,7 +119,7 @@ class Wish(NamedTuple):
     current: int
     previous: int
     kept: float
-    """The share of its granted lines that the node still has; above 1 for a node gone mad."""
+    """The share of its granted allowances that the node still has; above 1 for a node gone mad."""
     need_milli: int
     ask: int
     asked: int
@@ -244,11 +244,11 @@ class Nodes:
             self.granted[step.node, cell.limit, cell.key] = granted
             self.merged += 1
             self.kept_at_hub += AT_HUB <= granted.nodes < FORGOTTEN
-            self.vouchers += cell.waiting > 0 and granted.line > cell.current
+            self.vouchers += cell.waiting > 0 and granted.allowance > cell.current
 
     def _report(self, node: int, wish: Wish, hub_us: int) -> CellReport:
         granted = self.granted.get((node, wish.limit, wish.key))
-        line, base, overdraft = (granted.line, granted.base, granted.overdraft) if granted else (0, 0, 0)
+        allowance, base, overdraft = (granted.allowance, granted.base, granted.overdraft) if granted else (0, 0, 0)
         unit = LARGE if LIMITS[wish.limit].name == "large" else 1
         report = CellReport(
             limit=wish.limit,
@@ -256,7 +256,7 @@ class Nodes:
             epoch=_epoch(LIMITS[wish.limit], wish, granted, hub_us),
             current=wish.current * unit,
             previous=min(wish.previous, 10**6) * unit if unit > 1 else wish.previous,
-            line=int(line * wish.kept) if granted is None or granted.nodes < AT_HUB else 0,
+            allowance=int(allowance * wish.kept) if granted is None or granted.nodes < AT_HUB else 0,
             base=int(base * wish.kept),
             overdraft=int(overdraft * wish.kept),
             need_milli=wish.need_milli * unit,
@@ -268,7 +268,7 @@ class Nodes:
         )
         if not wish.forgets:
             return report
-        return report._replace(line=0, base=0, overdraft=0, need_milli=0, ask=0, asked=FORGOTTEN, demand_milli=0)
+        return report._replace(allowance=0, base=0, overdraft=0, need_milli=0, ask=0, asked=FORGOTTEN, demand_milli=0)
 
 
 def _placed(limit: LimitReport, step: Step, hub_us: int) -> LimitReport:

@@ -246,7 +246,7 @@ def test_a_burst_that_is_edited_down_and_up_forgives_nothing() -> None:
 
 def test_an_overdraft_in_use_is_granted_to_no_other_node() -> None:
     """Nodes that dare all they may use half as much again as there is, however often others replace them."""
-    daring = Policy("daring", lambda view: view.line + view.overdraft, 0.5, 0.0)
+    daring = Policy("daring", lambda view: view.allowance + view.overdraft, 0.5, 0.0)
     world = TwoNodes(Limit(100, 1.0, algorithm=TOKEN_BUCKET), daring)
     lives = 5
     for _ in range(lives):

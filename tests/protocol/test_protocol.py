@@ -65,9 +65,9 @@ KEYS_MAX = st.sampled_from([1000, len(KEYS)])
 PARTS = st.sampled_from([0.1, 0.5, 0.5, 1.0, 1.0])
 
 
-def part_of(cell: Cell, line: int) -> Fraction:
-    """Returns a line as a part of its capacity on a node; nodes may differ in that while a quota changes."""
-    return Fraction(line, cell.table.capacity)
+def part_of(cell: Cell, allowance: int) -> Fraction:
+    """Returns an allowance as a part of its capacity on a node; nodes may differ in that while a quota changes."""
+    return Fraction(allowance, cell.table.capacity)
 
 
 def limit_of(
@@ -140,7 +140,7 @@ class Protocol(RuleBasedStateMachine):
     ) -> None:
         """Start the nodes, with one limit; no cold allowance, which is a bound of its own.
 
-        The lease on its lines is shorter than the node's, on some nodes or all; None stands for the node's.
+        The lease on its allowances is shorter than the node's, on some nodes or all; None stands for the node's.
         """
         self.leases_s = leases_s
         self.keys_max = keys_max
@@ -432,7 +432,7 @@ class Protocol(RuleBasedStateMachine):
 
         Not covered by any promise: what only the hub remembered, because the node that used it has crashed, left or
         lapsed within the window; and that the first to reach it is a node that never heard of the hub, while others
-        hold lines. Nor, outside of strict, that a node with lines stays away for longer than a back-off.
+        hold allowances. Nor, outside of strict, that a node with allowances stays away for longer than a back-off.
         """
         for node in self.nodes:
             node.hears()
@@ -479,8 +479,8 @@ class Protocol(RuleBasedStateMachine):
             assert self.watched.too_free <= bound + 1e-6
 
     @invariant()
-    def lines_sum_to_the_capacity_at_most(self) -> None:
-        """Adds up the lines of all nodes, which never exceed the limit in total."""
+    def allowances_sum_to_the_capacity_at_most(self) -> None:
+        """Adds up the allowances of all nodes, which never exceed the limit in total."""
         if not hasattr(self, "truth"):
             return
         now_ns = self.clock.monotonic_ns()

@@ -118,10 +118,10 @@ class Several(Protocol):
             super().the_limit_holds()
 
     @invariant()
-    def lines_sum_to_the_capacity_at_most(self) -> None:
-        """Adds up the lines of all nodes, which never exceed any quota in total."""
+    def allowances_sum_to_the_capacity_at_most(self) -> None:
+        """Adds up the allowances of all nodes, which never exceed any quota in total."""
         for _ in self._each():
-            super().lines_sum_to_the_capacity_at_most()
+            super().allowances_sum_to_the_capacity_at_most()
 
     @invariant()
     def the_hub_never_knows_more_than_happened(self) -> None:

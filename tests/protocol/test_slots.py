@@ -214,12 +214,12 @@ def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
         world.pass_until(world.now_ns + world.interval_ns)
     cell = node.table.cell_in_use(key)
     assert cell is not None
-    line, cell.reserved, cell.nodes = cell.line, 1, 2
+    allowance, cell.reserved, cell.nodes = cell.allowance, 1, 2
     node.table.release(node.work[0])
 
-    assert (line - 1, 0) == (cell.line, cell.reserved)
+    assert (allowance - 1, 0) == (cell.allowance, cell.reserved)
     node.table.release(node.work[1])
-    assert line - 1 == cell.line
+    assert allowance - 1 == cell.allowance
 
 
 TestSlots = SlotMachine.TestCase

@@ -70,7 +70,7 @@ def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: Redis
     agent = Agent(own_redis.url, namespace="lossy", sync_interval=60.0)
     login = agent.limit("login", "1000000/day")
     login.allow("ada")
-    eventually(lambda: login.usage("ada").line > 0, "an exchange")
+    eventually(lambda: login.usage("ada").allowance > 0, "an exchange")
     admitted = 1 + sum(login.allow("ada") for _ in range(10))
 
     own_redis.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -85,7 +85,7 @@ def test_last_words_survive_a_server_that_was_restarted_unnoticed() -> None:
         agent = Agent(server.url, namespace="lossy", sync_interval=60.0)
         login = agent.limit("login", "1000000/day")
         login.allow("ada")
-        eventually(lambda: login.usage("ada").line > 0, "an exchange")
+        eventually(lambda: login.usage("ada").allowance > 0, "an exchange")
         admitted = 1 + sum(login.allow("ada") for _ in range(10))
 
         server.kill()

@@ -56,7 +56,7 @@ def test_a_hub_that_is_absent_at_the_start(absent_redis: RedisServer, caplog: py
 def test_a_strict_agent_admits_nothing_without_a_hub(
     absent_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It has no line; it gets one soon after the hub has come, and then admits all that there is, and no more."""
+    """It has no allowance; it gets one soon after the hub has come, and then admits all that there is, and no more."""
     with Agent(absent_redis.url, namespace="shop", sync_interval=0.02, policy="strict") as agent:
         login = agent.limit("login", f"{QUOTA}/day")
         assert 0 == _admitted(login, QUOTA)

@@ -73,8 +73,8 @@ MALFORMED: dict[str, Change] = {
     "a lease of centuries": _header(lease_us=2**53),
     "a negative total": _limit(charged=-1),
     "a refund that is no number": _limit(refunded="1"),
-    "a negative line": _cell(line=-1),
-    "a line that is no number": _cell(line=float("nan")),
+    "a negative allowance": _cell(allowance=-1),
+    "an allowance that is no number": _cell(allowance=float("nan")),
     "an infinite base": _cell(base=float("inf")),
     "half a need": _cell(need_milli=0.5),
     "an ask that is text": _cell(ask="1"),
@@ -196,17 +196,17 @@ def test_the_same_bytes_are_merged_when_nothing_is_wrong_with_them(redis_server:
 
 @pytest.mark.parametrize(("schema", "granted"), [(SCHEMA_VERSION, True), (SCHEMA_VERSION - 1, False)])
 def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema: int, granted: bool) -> None:
-    """They begin anew, and strictly: nobody is granted anything until whoever held lines cannot use them any more."""
+    """They begin anew, and strictly: nothing is granted until nodes with allowances cannot use them any more."""
     strict = limit(overshoot_milli=0)
     begun = {"generation": "old", "born": "0", "schema": str(schema)}
-    lines: list[int] = []
+    allowances: list[int] = []
 
     async def live() -> str:
         clock = ManualClock(START_S)
         hub = RedisHub(redis_server.url, SETTINGS, clock=clock, new_name=lambda: "new")
         voice = Scene(hub, clock, join=lambda known: known).voice()
         for _ in range(6):
-            lines.append((await voice.reports(of=strict, need=5)).line)
+            allowances.append((await voice.reports(of=strict, need=5)).allowance)
             clock.advance(INTERVAL_S)
         await hub.close()
         return voice.generation
@@ -215,7 +215,7 @@ def test_data_of_an_older_schema_are_lost_data(redis_server: RedisServer, schema
     generation = asyncio.run(live())
 
     assert ("old" if granted else "new") == generation
-    assert granted is any(lines)
+    assert granted is any(allowances)
 
 
 def test_data_of_a_newer_schema_are_left_alone(redis_server: RedisServer) -> None:
@@ -286,7 +286,7 @@ def test_every_key_expires(redis_server: RedisServer) -> None:
 
 
 def test_a_cell_that_is_neither_held_nor_used_goes_at_once(redis_server: RedisServer) -> None:
-    """And stays as long as anything of it is: a line, a use that counts, another node's entry, or a reset."""
+    """And stays as long as anything of it is: an allowance, a use that counts, another node's entry, or a reset."""
 
     async def live() -> list[str]:
         clock = ManualClock(START_S)
@@ -296,7 +296,7 @@ def test_a_cell_that_is_neither_held_nor_used_goes_at_once(redis_server: RedisSe
         kept: list[str] = []
 
         async def tells(voice: Voice, *, current: int = 0, need: int = 0, reset_us: int = 0) -> None:
-            voice.lines.clear()  # it holds none any more
+            voice.allowances.clear()  # it holds none any more
             await voice.reports("ada", of=SECOND, current=current, need=need, reset_us=reset_us)
             kept.append(redis_server.command("EXISTS", f"shop:{{0}}:c{SCHEMA_VERSION}:limit:1:1000000:ada"))
 
@@ -464,11 +464,11 @@ def test_whatever_a_node_says_the_others_are_served_when_it_has_gone(redis_serve
             await good.reports(of=of, need=50)
         reset_us = scene.hub_us()
         heard = await good.reports(of=of, need=100, reset_us=reset_us)
-        line = (await good.reports(of=of, need=100, reset_us=reset_us)).line
+        allowance = (await good.reports(of=of, need=100, reset_us=reset_us)).allowance
         await scene.close()
-        return line, heard.reset_us - reset_us
+        return allowance, heard.reset_us - reset_us
 
-    for field in ("current", "previous", "line", "overdraft", "need_milli", "ask", "demand_milli", "reset_us"):
+    for field in ("current", "previous", "allowance", "overdraft", "need_milli", "ask", "demand_milli", "reset_us"):
         redis_server.command("FLUSHALL")
         assert (100, 0) == asyncio.run(live({field: 2**53})), field
 

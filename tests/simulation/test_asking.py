@@ -256,7 +256,7 @@ def test_the_fuzz_draws_asks_in_every_mode(mode: str) -> None:
 
 def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a wait that ends in an admission, with room or without; that must break a bound before long."""
-    weigh, decide = asking._within_line, asking.Together._decide
+    weigh, decide = asking._within_allowance, asking.Together._decide
     answered: list[bool] = [False]
 
     def generous(*about: Any) -> tuple[int, bool]:
@@ -264,13 +264,13 @@ def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytes
         return spare, fits or answered[0]
 
     def decide_by(self: Any, key: str, costs: Any, rule: asking.DecidingRule, *rest: Any) -> Any:
-        answered[0] = rule is asking.DecidingRule.LINE
+        answered[0] = rule is asking.DecidingRule.ALLOWANCE
         try:
             return decide(self, key, costs, rule, *rest)
         finally:
             answered[0] = False
 
-    monkeypatch.setattr(asking, "_within_line", generous)
+    monkeypatch.setattr(asking, "_within_allowance", generous)
     monkeypatch.setattr(asking.Together, "_decide", decide_by)
 
     assert any("more than declared" in problem for problem in _problems(SAFETY, range(40)))
@@ -308,10 +308,10 @@ def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) ->
     def unbooked(
         self: HubAsk, cell: ledger.LedgerCell, node: str, entry: ledger.Entry, *rest: Any, **more: Any
     ) -> None:
-        before = entry.line, entry.vouchers
+        before = entry.allowance, entry.vouchers
         grant(self, cell, node, entry, *rest, **more)
         if self.granted:
-            entry.line, entry.vouchers = before
+            entry.allowance, entry.vouchers = before
 
     monkeypatch.setattr(HubAsk, "grant", unbooked)
 
@@ -322,7 +322,7 @@ def test_vouchers_of_others_that_are_not_reckoned_with_are_found(monkeypatch: py
     """Plants a hub for which a node that floats has in use what it has reported, whatever it was granted since."""
 
     def add(self: ledger.Floating, entry: ledger.Entry) -> None:
-        self.held += entry.line + entry.debt
+        self.held += entry.allowance + entry.debt
         self.current += entry.current
         self.previous += entry.previous
 
@@ -353,10 +353,10 @@ def test_a_grant_that_outlives_its_window_is_found(
     open_window = meter.open_window
 
     def keep(self: Any, cell: Cell, steps: int, epoch: int) -> None:
-        line = cell.line
+        allowance = cell.allowance
         open_window(self, cell, steps, epoch)
         if cell.at_hub and steps == 1:
-            cell.line = line
+            cell.allowance = allowance
 
     monkeypatch.setattr(meter, "open_window", keep)
 

@@ -76,19 +76,19 @@ def test_no_life_of_fifteen_is_locked_out(name: str, policy: Policy) -> None:
 
 
 def _small_lines(limit: Limit, policy: Policy) -> bool:
-    """Whether lines are kept small, by node and hub alike."""
+    """Whether allowances are kept small, by node and hub alike."""
     node = World(Fleet(1, limit, SECOND_NS), policy, [], seed=1).nodes[0]
     node.table.decide("ada", 1, 0)
     batch = node.syncer.take(SECOND_NS)
     assert batch is not None
     rule = LimitRule.of(batch.limits[0])
-    at_node, at_hub = node.table.small_lines, rule.small_lines(rule.lease_of_us(batch))
+    at_node, at_hub = node.table.small_allowances, rule.small_allowances(rule.lease_of_us(batch))
     assert at_node is at_hub
     return at_node
 
 
-def test_where_crashes_cost_nothing_lines_stay_large() -> None:
-    """Without a bound nothing is counted for a node that is gone, and its line may last it through an outage."""
+def test_where_crashes_cost_nothing_allowances_stay_large() -> None:
+    """Without a bound nothing is counted for a node that is gone, and its allowance may last it through an outage."""
     assert not _small_lines(LIMITS["sliding window"], AVAILABLE)
     assert _small_lines(LIMITS["sliding window"], BALANCED)
 
@@ -102,5 +102,5 @@ def test_windows_that_are_over_before_the_lease_are_dealt_out_as_ever(window_s: 
 
 
 def test_a_vanished_node_costs_at_most_a_twentieth() -> None:
-    """The part held for nothing in particular is lost: the headroom of the line, and the overdraft."""
+    """The part held for nothing in particular is lost: the headroom of the allowance, and the overdraft."""
     assert HEADROOM_FRACTION + OVERDRAFT_FRACTION <= 0.05

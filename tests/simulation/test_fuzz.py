@@ -64,7 +64,7 @@ def test_a_case_tells_the_command_that_tries_it_again() -> None:
 
 
 def test_a_hub_that_grants_what_it_does_not_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants lines beyond the capacity, of which nodes are told, too; that must break a bound before long."""
+    """Plants allowances beyond the capacity, of which nodes are told, too; that must break a bound before long."""
     monkeypatch.setattr(granting, "_raise", partial(_generous, granting._raise))
     monkeypatch.setattr(ledger, "_within", lambda amount, _sum, _room: amount)
 
@@ -86,8 +86,8 @@ def test_a_hub_that_calls_too_much_free_is_found_before_anything_is_granted(monk
     assert any("more than there is" in problem for problem in _problems(SAFETY))
 
 
-def test_lines_that_are_not_lowered_with_the_quota_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants nodes that go on by the lines of the former quota until their next exchange."""
+def test_allowances_that_are_not_lowered_with_the_quota_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants nodes that go on by the allowances of the former quota until their next exchange."""
 
     def keep(limit: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
         adapt_to_quota(limit, cell, min(before, limit.capacity), former, now_ns)
@@ -171,7 +171,7 @@ def test_a_failing_seed_ends_the_command_with_its_own_reproduction(
 
 
 def _generous(grant: Callable[..., int], *arguments: object) -> int:
-    """The rule for raising lines, told that everything is free."""
+    """The rule for raising allowances, told that everything is free."""
     *others, _ = arguments
     return grant(*others, 10**9)
 

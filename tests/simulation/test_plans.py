@@ -108,16 +108,16 @@ def test_without_plans_there_is_nothing_to_judge_by_plans() -> None:
 # ---------------------------------------------------------------- what is planted
 
 
-def keep_lines(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Go on by the lines of the larger plan."""
+def keep_allowances(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
+    """Go on by the allowances of the larger plan."""
     adapt_to_quota(target, cell, min(before, target.capacity), former, now_ns)
 
 
-def raise_lines(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Raise lines with the capacity, without the hub's word."""
+def raise_allowances(target: Table, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
+    """Raise allowances with the capacity, without the hub's word."""
     adapt_to_quota(target, cell, before, former, now_ns)
     if target.capacity > before:
-        cell.line = cell.line * target.capacity // before
+        cell.allowance = cell.allowance * target.capacity // before
         cell.base = cell.base * target.capacity // before
 
 
@@ -128,11 +128,11 @@ def forget_use(target: Table, cell: Cell, before: int, former: PacedTerms | None
     cell.level = 0
 
 
-@pytest.mark.parametrize(("adapts", "seed"), [(keep_lines, 42), (raise_lines, 52), (forget_use, 42)])
+@pytest.mark.parametrize(("adapts", "seed"), [(keep_allowances, 42), (raise_allowances, 52), (forget_use, 42)])
 def test_a_change_of_plan_that_forgives_is_found(
     adapts: Callable[..., None], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By lines that are not lowered, lines that are raised, or use that is forgotten."""
+    """By allowances that are not lowered, allowances that are raised, or use that is forgotten."""
     assert [] == try_case(draw_case(SAFETY, seed))
 
     monkeypatch.setattr(tiers, "adapt_to_quota", adapts)

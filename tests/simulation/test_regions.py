@@ -13,7 +13,7 @@ from reconverge.simulation.studies.region_figures import figures_of
 SEEDS = 60
 """In which all that is planted here is found, with some to spare."""
 FIRST_FOUND = 43
-"""Few seeds give a line back while it is held: 44 finds that, and none from 34 up to it."""
+"""Few seeds give an allowance back while it is held: 44 finds that, and none from 34 up to it."""
 
 
 def _as_if_granted(holding: Holding, now_ns: int, loan_ns: int) -> int:  # as the real one
@@ -28,7 +28,7 @@ def test_loans_before_they_are_granted_are_found(monkeypatch: pytest.MonkeyPatch
     assert any(try_case(draw_case(REGIONS, seed)) for seed in range(SEEDS))
 
 
-def test_a_line_that_is_given_back_while_it_is_held_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_allowance_that_is_given_back_while_it_is_held_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a bridge that does not wait for its region's hub."""
     monkeypatch.setattr(Holding, "most", lambda _holding, _now_ns: 0)
 

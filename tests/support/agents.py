@@ -71,7 +71,7 @@ def heard(limiter: Limiter, key: str = "ada") -> bool:
 
 
 def introduce(limiter: Limiter, *keys: str) -> int:
-    """Admit one request of each key, and wait for the hub's answer, which brings a line. Returns what was admitted."""
+    """Admit one request of each key, and wait for the hub's answer, with an allowance. Returns what was admitted."""
     keys = keys or ("ada",)
     admitted = sum(limiter.allow(key) for key in keys)
     eventually(lambda: all(heard(limiter, key) for key in keys), f"the hub's answer for {keys}")

@@ -8,7 +8,7 @@ from math import inf
 
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel.cell import Cell, floats, keeps_no_line
+from reconverge.kernel.cell import Cell, floats, keeps_no_allowance
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, Limit
 from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge_sync.memory import MemoryHub
@@ -195,17 +195,19 @@ def usable(cell: Cell, window: int) -> int:
     Who has yet to open it will start it with its base; who has left it cannot use it any more.
     """
     if floats(cell):
-        return max(0, cell.line - cell.used) if cell.epoch == window else 0  # beside what it has in use, as that fades
-    if keeps_no_line(cell) and cell.table.meter.bucket:
+        return (
+            max(0, cell.allowance - cell.used) if cell.epoch == window else 0
+        )  # beside what it has in use, as that fades
+    if keeps_no_allowance(cell) and cell.table.meter.bucket:
         used = cell.charged + cell.used - cell.counted - cell.confirmed[1]
-        return max(0, cell.line - used)  # what is left of a grant; the level is at the hub
+        return max(0, cell.allowance - used)  # what is left of a grant; the level is at the hub
     if not cell.table.meter.aligned or cell.epoch == window:
-        return cell.line
+        return cell.allowance
     if cell.table.limit.align != FIRST_HIT or window < 0:
         return cell.base if cell.epoch < window else 0
     window_us = cell.table.window_ns // 1000
     if cell.epoch >= 0:
         overlaps = abs(cell.epoch - window) < window_us
-        return cell.line if overlaps else cell.base if cell.epoch < window else 0
+        return cell.allowance if overlaps else cell.base if cell.epoch < window else 0
     left = (cell.before_ns + cell.shard.offset_ns) // 1000 > window - window_us
     return 0 if left else cell.base

@@ -223,7 +223,7 @@ _BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
     for before, name in zip("abcdefghi", "bcdefghij", strict=True)
 )
-_LINE = "plans: {free: {limits: {api: 5/s}}}\n"
+_ALLOWANCE = "plans: {free: {limits: {api: 5/s}}}\n"
 _DEPTHS = (60, 900, 20_000)
 TEXTS: Final[dict[str, list[str]]] = {
     "yaml": [
@@ -252,13 +252,13 @@ TEXTS: Final[dict[str, list[str]]] = {
         "? [plans]\n: 5",
         "5: x",
         "on: x",
-        f"{_LINE}{_LINE}",
+        f"{_ALLOWANCE}{_ALLOWANCE}",
         "plans: {free: {limits: {api: 5/s}}, free: {limits: {api: 5/s}}}",
         "plans: {free: {limits: {api: 5/s, api: 6/s}}}",
         "plans: {1: {limits: {api: 5/s}}}",
-        f"{_LINE}customers: {{5: free}}",
-        f"{_LINE}customers: {{ada: {{plan: free, since: 2026-99-99}}}}",
-        f"{_LINE}customers: {{ada: {{plan: free, note: 2026-11-23}}}}",
+        f"{_ALLOWANCE}customers: {{5: free}}",
+        f"{_ALLOWANCE}customers: {{ada: {{plan: free, since: 2026-99-99}}}}",
+        f"{_ALLOWANCE}customers: {{ada: {{plan: free, note: 2026-11-23}}}}",
         "plans: {free: {limits: {api: {limit: 5/s, slices: " + "9" * 5000 + "}}}}",
         "plans: {free: {limits: {api: {limit: 5/s, soft: .nan}}}}",
         "plans: {free: {limits: {api: {limit: 5/s, soft: .inf}}}}",

@@ -72,7 +72,7 @@ class SmallWorld:
         for window in {cell.epoch for cell in live}:
             held = sum(Fraction(usable(cell, window), cell.table.capacity) for cell in live)
             if held > 1:
-                self.problems.append(f"{float(held):.3f} of the capacity lies in lines")
+                self.problems.append(f"{float(held):.3f} of the capacity lies in allowances")
         if sum(Fraction(cell.base, cell.table.capacity) for cell in live) > 1:
             self.problems.append("bases sum to more than the capacity")
         departures = self.started + sum(node.syncer.stats(now_ns).lapses for node in self.nodes)

@@ -177,8 +177,8 @@ class Truth:
     def counts_at(self, epoch: int) -> bool:
         """Whether the hub's answer about this window can be compared with `excess`, which is of this very moment.
 
-        Charges with dates are judged by the worst of several windows, and other windows while they last. Lines of a
-        paced limit are parts of its rate.
+        Charges with dates are judged by the worst of several windows, and other windows while they last. Allowances of
+        a paced limit are parts of its rate.
         """
         if self.limit.algorithm in PACED or self.limit.counts_as in ("sliding-log", "sliding-slices"):
             return False

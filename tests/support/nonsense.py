@@ -118,9 +118,11 @@ CELLS: Final[dict[str, Nonsense]] = {
     "rows that are cut off": _cells(lambda cells: _rows(cells[-1], wide=False, cut=1)),
     "rows of words": _cells(lambda _: AnswerRows("x" * 72, wide=False)),  # type: ignore[arg-type]
     "rows of nothing": _cells(lambda _: AnswerRows(None, wide=False)),  # type: ignore[arg-type]
-    "narrow rows with a line below nothing": _cells(lambda cells: _rows(cells[-1]._replace(line=-1), wide=False)),
-    "wide rows with a line of 2**62": _cells(lambda cells: _rows(cells[-1]._replace(line=2**62), wide=True)),
-    "a line beyond the capacity": lambda answer: _cell("line", answer.cells[-1].capacity + 1)(answer),
+    "narrow rows with an allowance below nothing": _cells(
+        lambda cells: _rows(cells[-1]._replace(allowance=-1), wide=False)
+    ),
+    "wide rows with an allowance of 2**62": _cells(lambda cells: _rows(cells[-1]._replace(allowance=2**62), wide=True)),
+    "an allowance beyond the capacity": lambda answer: _cell("allowance", answer.cells[-1].capacity + 1)(answer),
     "a base beyond the capacity": lambda answer: _cell("base", answer.cells[-1].capacity + 1)(answer),
     "more free than the capacity": lambda answer: _cell("free", answer.cells[-1].capacity + 1)(answer),
     "a larger capacity": lambda answer: _cell("capacity", answer.cells[-1].capacity + 1)(answer),
@@ -129,7 +131,7 @@ CELLS: Final[dict[str, Nonsense]] = {
     **{f"{name} 2**53+1": _cell(name, WHOLE_MAX + 1) for name in CellAnswer._fields},
     **{
         f"{name} {kind}": _cell(name, value)
-        for name in ("epoch", "line", "current", "reset_us")
+        for name in ("epoch", "allowance", "current", "reset_us")
         for kind, value in ODD_VALUES.items()
     },
 }
@@ -149,7 +151,7 @@ LIES: Final[dict[str, Nonsense]] = {
     "given up": lambda answer: answer._replace(status=Status.LAPSED, cells=()),
     "old news": lambda answer: answer._replace(status=Status.STALE, cells=()),
     "nothing granted": _cells(
-        lambda cells: tuple(cell._replace(line=0, base=0, overdraft=0, free=0) for cell in cells)
+        lambda cells: tuple(cell._replace(allowance=0, base=0, overdraft=0, free=0) for cell in cells)
     ),
     "all is used": _cells(lambda cells: tuple(cell._replace(current=WHOLE_MAX, previous=WHOLE_MAX) for cell in cells)),
     "less than nothing is used": _cells(
@@ -158,7 +160,7 @@ LIES: Final[dict[str, Nonsense]] = {
     "another window": _cells(lambda cells: tuple(cell._replace(epoch=WHOLE_MAX) for cell in cells)),
     "a window long ago": _cells(lambda cells: tuple(cell._replace(epoch=-WHOLE_MAX) for cell in cells)),
     "no capacity": _cells(
-        lambda cells: tuple(cell._replace(capacity=0, line=0, base=0, overdraft=0, free=0) for cell in cells)
+        lambda cells: tuple(cell._replace(capacity=0, allowance=0, base=0, overdraft=0, free=0) for cell in cells)
     ),
     "endless needs": _cells(
         lambda cells: tuple(

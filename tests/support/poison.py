@@ -84,7 +84,7 @@ def wrong_batches() -> list[bytes]:
         LIMIT._replace(overshoot_milli=-2),
     ]
     cells = [
-        *(_but(CELL, name, value) for name in ("line", "need_milli", "ask") for value in (huge, -1)),
+        *(_but(CELL, name, value) for name in ("allowance", "need_milli", "ask") for value in (huge, -1)),
         *(_but(CELL, name, value) for name in ("epoch", "current") for value in (huge, -huge)),
         CELL._replace(reset_us=-1),
         CELL._replace(limit=1),

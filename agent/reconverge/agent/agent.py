@@ -98,7 +98,7 @@ class Agent:
         sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
             less exact; the bound does not depend on it.
         min_sync_interval: seconds at least between an exchange and one ahead of time; by default a tenth.
-        lease_ttl: seconds for which lines may be used after the hub was last heard; by default ten of the
+        lease_ttl: seconds for which allowances may be used after the hub was last heard; by default ten of the
             windows of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how much a node dares, for all limits that do not say otherwise;
             see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
@@ -758,7 +758,7 @@ class Agent:
 
     @property
     def ready(self) -> bool:
-        """Whether the hub has answered, and not so long ago that the lines are void."""
+        """Whether the hub has answered, and not so long ago that the allowances are void."""
         now_ns = self._clock.monotonic_ns()
         return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
 
@@ -817,7 +817,7 @@ class Agent:
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts in the hub's answers beside the lines."""
+        """Returns the facts in the hub's answers beside the allowances."""
         return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
@@ -860,7 +860,7 @@ class Agent:
     # ------------------------------------------------------------ what the process does to it
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: the lines, the counts and the connections are the parent's."""
+        """In a forked child: the allowances, the counts and the connections are the parent's."""
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():

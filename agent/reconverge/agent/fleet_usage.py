@@ -35,9 +35,9 @@ class FleetUsage:
     """Cost that still counts, as far as the nodes have reported it, and what departed nodes may have used; rounded up.
     """
     left: int
-    """The rest of the limit, some of which may be in use on lines already."""
-    lines: int
-    """The rest of live nodes' lines, as of the same moment; it is part of `left`."""
+    """The rest of the limit, some of which may be in use on allowances already."""
+    allowances: int
+    """The rest of live nodes' allowances, as of the same moment; it is part of `left`."""
     limit: int
     """The quota (for a bucket: its capacity), with what `soft` adds; the smallest of all live nodes."""
     nodes: int
@@ -138,7 +138,7 @@ def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
     return FleetUsage(
         used=used,
         left=max(0, limit - used),
-        lines=reading.lines // table.unit,
+        allowances=reading.allowances // table.unit,
         limit=limit,
         nodes=reading.nodes,
         next_free=max(0, reading.free_us - hub_us) / SECOND_US,
@@ -152,7 +152,7 @@ def _known_here(table: Table, key: str, problem: str) -> FleetUsage:
     return FleetUsage(
         used=usage.total,
         left=max(0, usage.limit - usage.total),
-        lines=max(0, usage.line - usage.own),
+        allowances=max(0, usage.allowance - usage.own),
         limit=usage.limit,
         nodes=1,
         next_free=0.0 if decision.allowed else decision.retry_after,

@@ -61,8 +61,8 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
     allowed, certain = usage.left > 0, usage.learning <= 0
     wait_s = 0.0 if allowed else usage.next_free
     decision = Decision(allowed, in_force, usage.left, wait_s, wait_s, 0.0, certain=certain)
-    known = Usage(own=0, total=usage.used, limit=in_force, line=0, staleness=0.0)
-    return LimitStanding(term, decision, known, lines=min(usage.lines, usage.left))
+    known = Usage(own=0, total=usage.used, limit=in_force, allowance=0, staleness=0.0)
+    return LimitStanding(term, decision, known, lines=min(usage.allowances, usage.left))
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:

@@ -1,4 +1,4 @@
-"""Facts in the hub's answers beside the lines: keys nearly used up or beyond, and how long answers took."""
+"""Facts in the hub's answers beside the allowances: keys nearly used up or beyond, and how long answers took."""
 
 # Theory of operation.
 #

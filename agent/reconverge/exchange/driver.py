@@ -103,7 +103,7 @@ class ExchangeDriver(Ownership):
         self.questions = Questions()
         """The application's own questions to the hub, beside the exchanges."""
         self.watch = AnswerStats()
-        """Facts in the answers beside the lines."""
+        """Facts in the answers beside the allowances."""
         self.bugs = 0
         """Unforeseen failures."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
@@ -232,7 +232,7 @@ class ExchangeDriver(Ownership):
             follower.start_over()
 
     async def leave(self) -> None:
-        """Say the last words: all counts, and no lines any more. Gives up at the first failure."""
+        """Say the last words: all counts, and no allowances any more. Gives up at the first failure."""
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
@@ -279,11 +279,12 @@ class ExchangeDriver(Ownership):
         self.restorations += 1
         self._reconnects = True
         for syncer in self._syncers:
-            syncer.give_up_lines(self._clock.monotonic_ns())
+            syncer.give_up_allowances(self._clock.monotonic_ns())
         if self.restorations == 1:
             logger.warning(
-                "reconverge: the node goes on under a new name, and without lines until the next answer, as %s: this"
-                " process may be a copy, restored from an image of its memory. From now on that is only counted, as"
+                "reconverge: the node goes on under a new name, and without allowances until the next answer, as %s:"
+                " this process may be a copy,"
+                " restored from an image of its memory. From now on that is only counted, as"
                 " `restorations` in stats()",
                 sign,
             )

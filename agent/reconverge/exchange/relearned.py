@@ -2,7 +2,8 @@
 
 After a loss a node reckons for itself how long the hub will grant nothing of a strict limit, so that it neither asks in
 vain nor tells clients to come again too early. The hub may be done sooner: an operator has adopted the loss, or the
-node noticed it late. A line that is larger than the one that was reported shows that: a hub that waits grants none.
+node noticed it late. An allowance that is larger than the one that was reported shows that: a hub that waits grants
+none.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """The longest wait of a limit of which the hub has granted a line in its answer; 0 if it has granted none."""
+    """The longest wait of a limit of which the hub has granted an allowance in its answer; 0 if it has granted none."""
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
-        # What is granted to requests that ask is told in other units, see `CellAnswer.line`.
-        if cell.line > report.line and cell.epoch == report.epoch and cell.nodes < AT_HUB:
+        # What is granted to requests that ask is told in other units, see `CellAnswer.allowance`.
+        if cell.allowance > report.allowance and cell.epoch == report.epoch and cell.nodes < AT_HUB:
             table = tables.get(batch.limits[report.limit].name)
             longest_ns = max(longest_ns, 0 if table is None else table.relearns_ns)
     return longest_ns

@@ -6,8 +6,8 @@
 # a thousand others ten seconds will do, and fleet settings may change any of them while it is in use.
 #
 # Why the naive way fails. A stream of exchanges for each interval would need no further thought. But to the hub a
-# stream is a node, with a name, a lease and lines of its own. A limit could change its interval only by giving up its
-# lines and being introduced anew in another stream, and every interval would cost a message of its own.
+# stream is a node, with a name, a lease and allowances of its own. A limit could change its interval only by giving up
+# its allowances and being introduced anew in another stream, and every interval would cost a message of its own.
 #
 # How it works. A node has one stream. `Intervals` knows when each interval that is in use is next due. An exchange
 # takes place at the first of these moments, and carries the cells of all limits that are due by then:

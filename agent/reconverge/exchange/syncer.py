@@ -6,10 +6,10 @@ hub, the simulator and the tests with neither.
 
 # Theory of operation: names, accounts and leases.
 #
-# A hub that has given up on a node has dealt its line to others, and folded its last counts into those of the departed.
-# If the node came back under its name, its small new counts would pass for old news, and an old batch for its return.
-# So a name is never used again after a start, a fork or a lease that is over. The first batch under a new name says
-# nothing but that name, and its answer tells whether the hub still has the data that the node last saw:
+# A hub that has given up on a node has dealt its allowance to others, and folded its last counts into those of the
+# departed. If the node came back under its name, its small new counts would pass for old news, and an old batch for its
+# return. So a name is never used again after a start, a fork or a lease that is over. The first batch under a new name
+# says nothing but that name, and its answer tells whether the hub still has the data that the node last saw:
 #
 # - it has: what was confirmed under the old name counts from then on as used by others, and the node reports the rest;
 # - it has lost them: the node reports everything.
@@ -22,9 +22,9 @@ hub, the simulator and the tests with neither.
 # `lease_ttl` lasts several exchanges at least; the fuzz found fleets with a round trip of 0.5 s and a lease of 0.3 s
 # whose hub never heard of a single charge.
 #
-# A node with nothing to say speaks up all the same: that keeps its lines, and it hears before long that the hub has
-# lost its data. The hub's learning after a loss reckons with SILENCE_NS and BACKOFF_CAP_NS, so these change together
-# with SPEAK_UP_US of the merge rule.
+# A node with nothing to say speaks up all the same: that keeps its allowances, and it hears before long that the hub
+# has lost its data. The hub's learning after a loss reckons with SILENCE_NS and BACKOFF_CAP_NS, so these change
+# together with SPEAK_UP_US of the merge rule.
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CELLS_MAX: Final = 256
 JITTER: Final = 0.05
 """Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
 SILENCE_NS: Final = SECOND_NS
-"""A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its lines, and
+"""A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its allowances, and
 learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
 """But at least this many times per lease."""
@@ -88,7 +88,7 @@ class SyncerStats:
     failing: str = ""
     """The class of the last failure, while nothing has been answered since."""
     lease: float = 0.0
-    """For how many seconds lines may be used, at least those of limits whose lease is the node's; infinite
+    """For how many seconds allowances may be used, at least those of limits whose lease is the node's; infinite
     without a hub."""
     not_taken: int = 0
     """How often the hub had no room for a key. Such a key goes by its policy's cold rule, and is reported again."""
@@ -262,13 +262,13 @@ class Syncer:
         """The runner will ask again for due work, at `until_ns` at the latest if it is still there."""
         self._shard.attended_until_ns = until_ns
 
-    def give_up_lines(self, now_ns: int) -> None:
-        """Give up the name, the account and all lines: a copy of this process may have the same ones.
+    def give_up_allowances(self, now_ns: int) -> None:
+        """Give up the name, the account and all allowances: a copy of this process may have the same ones.
 
         What was confirmed under them stays at the hub; what was not is told under new ones.
         """
         self.renounced = True
-        self._void_lines(now_ns)
+        self._void_allowances(now_ns)
 
     def part(self) -> None:
         """The runner goes: the next decision, about whatever key, has to start another one."""
@@ -340,7 +340,7 @@ class Syncer:
         return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
-        """Makes the following batches the node's last words: all counts, and no lines any more.
+        """Makes the following batches the node's last words: all counts, and no allowances any more.
 
         From here on no runner attends to this shard: a decision after this has to start one.
         """
@@ -348,7 +348,7 @@ class Syncer:
         self._leaving = True
         self.left = False
         self._failures_in_a_row = 0
-        self._kernel.give_up_lines(self._shard.index, now_ns=now_ns)
+        self._kernel.give_up_allowances(self._shard.index, now_ns=now_ns)
 
     def _batch(self, limits: tuple[LimitReport, ...], cells: tuple[CellReport, ...], *, leaving: bool) -> Batch:
         self._under_way = True
@@ -386,7 +386,7 @@ class Syncer:
         self._under_way = False
         if answer.status is Status.LAPSED:
             self._take_back()
-            self._void_lines(now_ns)
+            self._void_allowances(now_ns)
             self._lapse()
             self._begin_anew(now_ns)
             return
@@ -396,7 +396,7 @@ class Syncer:
             self._kernel.start_under_new_name(shard.index, hub_remembers=not reborn, now_ns=now_ns)
             self._lapsed = False  # last, as an exception on the way must not leave counts from under the old name
         else:
-            self._kernel.give_up_lapsed_lines(shard.index, now_ns=now_ns)
+            self._kernel.give_up_lapsed_allowances(shard.index, now_ns=now_ns)
             not_taken = shard.not_taken
             self._kernel.install(shard.index, answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
             self._beginnings = self._beginnings if reborn else 0
@@ -421,7 +421,7 @@ class Syncer:
             shard.leased_ns = sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)
             shard.voided.clear()
         if self.renounced:
-            self._void_lines(now_ns)
+            self._void_allowances(now_ns)
         shard.wake_askers()
 
     def _say_all_at(self, now_ns: int) -> None:
@@ -497,13 +497,13 @@ class Syncer:
         )
 
     def _lapse(self) -> None:
-        """The lease is over: the hub may have dealt this node's lines to others, and goes on under its own count."""
+        """The lease is over: the hub may have dealt this node's allowances to others, and goes on with its count."""
         self._lapses += 1
         self._lapsed = True  # first: under the new name nothing may be said that was counted under the old one
         self._name_number += 1
         self._answered = False
 
-    def _void_lines(self, now_ns: int) -> None:
+    def _void_allowances(self, now_ns: int) -> None:
         """The lease is over at once, which also those cells have to notice that have looked up when it would be."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)

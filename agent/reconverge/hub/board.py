@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # The problem. A console is opened on one worker, or beside all of them, and is to show the whole fleet. Nodes know
-# nothing of each other, and what the hub knows of them is lines and counts, not health or what a node has refused.
+# nothing of each other, and what the hub knows of them is allowances and counts, not health or what a node has refused.
 #
 # Why nodes do not simply tell it all the time. A fleet without a console would pay for a page that is not looked at:
 # of 200 nodes the hub would take 200 snapshots a second.

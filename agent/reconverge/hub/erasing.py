@@ -4,8 +4,8 @@
 #
 # The problem. A customer asks to be forgotten. What is known of it lies in two kinds of places: at the hub, under keys
 # that bear its name, and in the memory of every node. A node says absolute counts, so one that is not told brings back
-# with its next report what was taken from the hub. And a key must not be taken from the hub while a node holds a line
-# of it: the hub would grant that line once more, and a strict limit would be exceeded.
+# with its next report what was taken from the hub. And a key must not be taken from the hub while a node holds an
+# allowance of it: the hub would grant that allowance once more, and a strict limit would be exceeded.
 #
 # Why a reset does not do. It travels in the cell that it is about, and is remembered there; so the key with the name
 # stays at the hub for as long as charges from before may still be reported.
@@ -15,7 +15,7 @@
 # each node compares it with the marks of what it knows.
 #
 #     operator   order ──┬── erase what the hub has, but for keys that nodes hold ─── and again, until none is left
-#     node 1             └── read ── last report, lines given back ── drop the key at the hub ── nothing is known
+#     node 1             └── read ── last report, allowances given back ── drop the key at the hub ── nothing is known
 #     node 2, cut off    ─────────────────────────── heals ── reads ── last report ── drop the key at the hub
 #
 # A key leaves a node as it does for want of room (`kernel/eviction.py`): with a last report, in which the node holds

@@ -1,29 +1,30 @@
-"""How much of its line a node may keep unused: a margin over what it needs, and in long windows a small part at most.
+"""How much of its allowance a node may keep unused: a margin over what it needs, in long windows a small part at most.
 
-A line is what a node may use by itself; the lines of all nodes sum to the capacity at most.
+An allowance is what a node may use by itself; the allowances of all nodes sum to the capacity at most.
 """
 
 # Theory of operation.
 #
 # The problem. A node that is killed cannot say what it has used since its last report, and one that is only cut off may
-# use all of its line until its lease is over. The hub cannot tell them apart, so it has to count the whole line as
-# used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the line would
-# not have come back sooner. In a window of an hour it does. A lone node used to hold half of what was free, so a
-# process that crashed six times left nothing of 1000 an hour, with 107 used.
+# use all of its allowance until its lease is over. The hub cannot tell them apart, so it has to count the whole
+# allowance as used, for as long as use counts. If the window is over before the lease is, that takes nothing away: the
+# allowance would not have come back sooner. In a window of an hour it does. A lone node used to hold half of what was
+# free, so a process that crashed six times left nothing of 1000 an hour, with 107 used.
 #
-# Why the hub does not count less. A node that was only cut off may have used its line, and then others would use it a
-# second time: the bound would break in every partition.
+# Why the hub does not count less. A node that was only cut off may have used its allowance, and then others would use
+# it a second time: the bound would break in every partition.
 #
-# So the line itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it can be
-# answered again, or HEADROOM_FRACTION of what is left if that is more. As it is a part of what is *left*, a crash loop
-# takes less each time, and never all of it. The same holds for the line with which the next window starts, and the
-# overdraft is small, too. What a node needs beyond that it asks for, ahead of time if need be. The price is paid in a
-# partition: a node that is cut off has this little headroom, and no more.
+# So the allowance itself is small. If a window outlasts a lease, a node's headroom is what it expects to use until it
+# can be answered again, or HEADROOM_FRACTION of what is left if that is more. As it is a part of what is *left*, a
+# crash loop takes less each time, and never all of it. The same holds for the allowance with which the next window
+# starts, and the overdraft is small, too. What a node needs beyond that it asks for, ahead of time if need be. The
+# price is paid in a partition: a node that is cut off has this little headroom, and no more.
 #
 # Both fractions are constants and not settings: the hub of a fleet has to know them. The hub grants no more, a node
-# keeps no more, so that lines become small again after a burst; `grant` and `_lower_lines` have their twins in Lua and
-# C. Policies without a bound have nothing to count, and keep large lines. The bound does not depend on the fractions,
-# so nodes and hubs with and without them work together. `docs/decisions/` has the figures, in decision 5.
+# keeps no more, so that allowances become small again after a burst; `grant` and `_lower_allowances` have their twins
+# in Lua and C. Policies without a bound have nothing to count, and keep large allowances. The bound does not depend on
+# the fractions, so nodes and hubs with and without them work together. `docs/decisions/` has the figures, in decision
+# 5.
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ def open_merge_rule(
 ) -> MergeRule:
     """The rule of the hubs that come with this package; `clock` is the hub's, `new_name` names its data.
 
-    It remembers nothing yet, and takes it for certain that no node holds lines from before. A caller that cannot be
-    certain, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
+    It remembers nothing yet, and takes it for certain that no node holds allowances from before. A caller that cannot
+    be certain, such as a server that may have been restarted, calls `lose_data` first. One thread at a time may use it.
     """
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     make: Callable[..., MergeRule] = entry.load()

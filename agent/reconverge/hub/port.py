@@ -28,7 +28,7 @@ class Hub(Protocol):
     """Where nodes meet.
 
     Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that
-    exchanging twice, late or out of order is harmless; the lines it grants for a key never sum to more than the
+    exchanging twice, late or out of order is harmless; the allowances it grants for a key never sum to more than the
     capacity; each failure is raised as `HubUnavailable`.
     Does not promise: that a batch which failed was not merged, or will not be yet; that the totals are fresh.
 
@@ -156,10 +156,10 @@ class ContractHints(Protocol):
 class Region(Protocol):
     """A hub that can be the hub of a region: its nodes have a part of each limit, and more of it can be lent to them.
 
-    Promises: the lines it grants for a key sum to at most the region's own part and what is lent at that moment; what
-    is said to be held is no less than what nodes hold beyond their own part; of one lender's loans the newest count,
-    so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`.
-    Does not promise: to remember loans for longer than they last, or when it loses its data.
+    Promises: the allowances it grants for a key sum to at most the region's own part and what is lent at that moment;
+    what is said to be held is no less than what nodes hold beyond their own part; of one lender's loans the newest
+    count, so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`. Does not
+    promise: to remember loans for longer than they last, or when it loses its data.
     """
 
     @property
@@ -293,7 +293,7 @@ class KeyReader(Protocol):
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
     node whose lease is over may have used counts as used; each failure is raised as `HubUnavailable`.
-    Does not promise: what nodes have charged since their last report, which is at most what `lines` says and their
+    Does not promise: what nodes have charged since their last report, which is at most what `allowances` says and their
     overdrafts; that the key is told apart from one that no node has used; that the answer is true any more when it
     arrives. Nothing may be admitted by it.
     """

@@ -22,8 +22,8 @@ class KeyReading(NamedTuple):
 
     used: int
     """The use that counts in the current window, rounded up; that of departed nodes is part of it."""
-    lines: int
-    """The rest of live nodes' lines, which they may use without asking."""
+    allowances: int
+    """The rest of live nodes' allowances, which they may use without asking."""
     free: int
     """The part that is granted to no node."""
     capacity: int

@@ -22,8 +22,9 @@ UNBOUNDED = -1
 """Stands for an infinite `max_overshoot` on the wire, where only integers travel."""
 NOT_TAKEN = -1
 """In place of the number of nodes in an answer: the hub has no room for this key, knows nothing of it, and grants
-nothing. All other fields of that answer are what a hub says of an unused key, with no line and nothing free;
-so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without a line.
+nothing. All other fields of that answer are what a hub says of an unused key, with no allowance and nothing free;
+so a node that does not know this mark takes it for such a key, and admits no more than its policy dares without an
+allowance.
 """
 FORGOTTEN = 2**31 - 1
 """In place of `asked` in a report: with this report the node forgets the key, see `CellReport.forgotten`. In place of
@@ -31,10 +32,11 @@ FORGOTTEN = 2**31 - 1
 mark merges the report as any other and answers without the mark, so the node keeps the key."""
 ASKS = 2**31
 """Added to `asked` in a report: the node asks the hub when it is in doubt, and what is added to the mark is the cost
-that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants a line as ever."""
+that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants an allowance as
+ever."""
 AT_HUB = 2**30
 """Added to the number of nodes in the answer to a report with ASKS: what is free of this key stays at the hub. The node
-was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.line`."""
+was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.allowance`."""
 FLOATS = 2**30
 """Added to ASKS in a report about a bucket that is kept at the hub, by the last answer that the node has: what it has
 charged since the last report belongs into the hub's own bucket, and so does `previous`, which is what has drained since
@@ -62,7 +64,7 @@ class LimitReport(NamedTuple):
     quota: int
     capacity: int
     overshoot_milli: int
-    """Largest sum of overdraft lines, in thousandths of the capacity; 0 means strict, UNBOUNDED infinite."""
+    """Largest sum of overdraft allowances, in thousandths of the capacity; 0 means strict, UNBOUNDED infinite."""
     charged: int
     """Cost charged since the node's account began. Never falls."""
     refunded: int
@@ -82,8 +84,8 @@ class LimitReport(NamedTuple):
     apart: int = 0
     """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
     lease_us: int = 0
-    """How long the node's lines on its cells are its own after a batch, if that is shorter than the batch's lease; 0
-    stands for the batch's. Travels in the place of `window`, see `told_limit`; a calendar's is always the batch's."""
+    """How long the node's allowances on its cells are its own after a batch, if that is shorter than the batch's lease;
+    0 stands for the batch's. Travels in the place of `window`, see `told_limit`; a calendar's is always the batch's."""
 
 
 _WINDOW: Final = LimitReport._fields.index("window")
@@ -93,8 +95,8 @@ def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
     """The fields of a limit's report as they travel, in their order.
 
     The lease of a limit without a calendar travels as its `window`, of which it has no use otherwise. A hub that knows
-    nothing of such leases does not look at that, and holds the lines for as long as the batch says, which is longer. So
-    the versions before and after this one understand each other.
+    nothing of such leases does not look at that, and holds the allowances for as long as the batch says, which is
+    longer. So the versions before and after this one understand each other.
     """
     if limit.closes_us == 0 and limit.lease_us:
         return (*limit[:_WINDOW], limit.lease_us, *limit[_WINDOW + 1 : -1])
@@ -119,7 +121,7 @@ def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
 
 
 class CellReport(NamedTuple):
-    """One node's running counts, lines and wishes for one key."""
+    """One node's running counts, allowances and wishes for one key."""
 
     limit: int
     """Which of the batch's limits."""
@@ -132,11 +134,11 @@ class CellReport(NamedTuple):
     previous: int
     """Charged in the window before; for a bucket, its fill in thousandths; of what has dates, for how many microseconds
     any of it may still be in use."""
-    line: int
+    allowance: int
     base: int
-    """The line with which the next window starts; fixed windows only."""
+    """The allowance with which the next window starts; fixed windows only."""
     overdraft: int
-    """How far past its line the node may go in calm times."""
+    """How far past its allowance the node may go in calm times."""
     need_milli: int
     """The use that the node expects until the next exchange."""
     ask: int
@@ -157,7 +159,7 @@ class CellReport(NamedTuple):
         The node will not repeat what it has used. The hub counts that from here on as the use of a node that has left,
         so the node may begin the same key anew, from zero, under the same name.
         """
-        held = self.line or self.base or self.overdraft
+        held = self.allowance or self.base or self.overdraft
         return self.asked == FORGOTTEN and not (held or self.need_milli or self.demand_milli)
 
     @property
@@ -215,25 +217,25 @@ class Batch(NamedTuple):
     interval_us: int
     """The pace of this node's exchanges, and of all limits that have none of their own."""
     lease_us: int
-    """How long the node's lines are its own after this batch."""
+    """How long the node's allowances are its own after this batch."""
     leaving: bool
-    """The node's last word: it holds no lines any more."""
+    """The node's last word: it holds no allowances any more."""
     limits: tuple[LimitReport, ...]
     cells: Sequence[CellReport]
 
 
 class CellAnswer(NamedTuple):
-    """The hub's answer about one key, and the lines that it now grants to the node that asked."""
+    """The hub's answer about one key, and the allowances that it now grants to the node that asked."""
 
     epoch: int
     """The hub's window, as in a report; negative while none is open."""
-    line: int
+    allowance: int
     """Of a key that is kept at the hub, if its algorithm is the sliding window: how much the node may charge in the
     window `epoch` and in no other, whatever else it has in use; of a bucket, how much beyond what it has reported."""
     base: int
     overdraft: int
     capacity: int
-    """The smallest capacity among the live nodes; the lines of all sum to at most this."""
+    """The smallest capacity among the live nodes; the allowances of all sum to at most this."""
     free: int
     """The part that is granted to no node."""
     reserved: int
@@ -244,7 +246,7 @@ class CellAnswer(NamedTuple):
     previous: int
     """Charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
     silent: int
-    """Unused lines of nodes that have not been heard of lately; they may be in use."""
+    """Unused allowances of nodes that have not been heard of lately; they may be in use."""
     needs_milli: int
     demand_milli: int
     nodes: int

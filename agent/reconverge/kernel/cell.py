@@ -102,8 +102,8 @@ class ReportedMeter(Protocol):
         """Returns the use of all nodes, as far as this one knows."""
         ...
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int, /) -> int:
-        """How long until `cost` fits below `line` if nothing is charged meanwhile."""
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
+        """How long until `cost` fits below `allowance` if nothing is charged meanwhile."""
         ...
 
     def peak(self, cell: Cell, now_ns: int, /) -> int:
@@ -203,7 +203,7 @@ class Limited(Protocol):
     @property
     def dated(self) -> object | None: ...
     @property
-    def small_lines(self) -> bool: ...
+    def small_allowances(self) -> bool: ...
     @property
     def region_ppm(self) -> int: ...
     @property
@@ -219,7 +219,7 @@ class Headroom:
 
 
 class Cell(Headroom):
-    """One key of one limit on this node: its meter, its lines, and what the hub last said.
+    """One key of one limit on this node: its meter, its allowances, and what the hub last said.
 
     Moments are monotonic nanoseconds, rates are cost per second. `used + cost <= room` while `now < until_ns` is the
     whole of a decision; whatever must not go unnoticed (a window's end, an empty bucket, headroom running low, the
@@ -227,6 +227,7 @@ class Cell(Headroom):
     """
 
     __slots__ = (
+        "allowance",
         "arrived",
         "ask",
         "asked",
@@ -264,7 +265,6 @@ class Cell(Headroom):
         "late",
         "leaving",
         "level",
-        "line",
         "low_water",
         "lows",
         "marked_ns",
@@ -336,15 +336,15 @@ class Cell(Headroom):
         """Charged since the cell began."""
         self.reset_us = 0
 
-        # The lines.
-        self.line = 0
+        # The allowances.
+        self.allowance = 0
         self.base = 0
         self.overdraft = 0
         self.capacity = table.capacity
 
         self.at_hub = False
         """Whether the free part stays at the hub, by its last answer: this node keeps nothing that it has not asked
-        for. The line of a sliding window is then how far `used` may go in this window, whatever is left of the one
+        for. The allowance of a sliding window is then how far `used` may go in this window, whatever is left of the one
         before; that of a bucket, how much may be charged beyond what was reported then."""
 
         # What the hub said last.
@@ -371,7 +371,7 @@ class Cell(Headroom):
         self.stored = 0
         """Permits of a paced limit; of a bucket that is kept at the hub, what this node can still give back."""
         self.share = 0
-        """The line that goes with the stored permits."""
+        """The allowance that goes with the stored permits."""
         self.credit = 0
         """How much of the level was let out of a queue."""
         self.late = 0
@@ -409,7 +409,7 @@ class Cell(Headroom):
         self.reported_ns = -NEVER_NS
         self.need_milli = 0
         self.held = False
-        """The hub may hold a line or a need in this node's name."""
+        """The hub may hold an allowance or a need in this node's name."""
         self.confirmed: tuple[int, int, int] = (-1, 0, 0)
         """Epoch, current and previous of the last report that was answered."""
         self.unconfirmed = False
@@ -476,17 +476,17 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Until when the lines of a cell may be used, if no batch is answered before."""
+    """Until when the allowances of a cell may be used, if no batch is answered before."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
 
-def usable_line(cell: Cell, now_ns: int) -> int:
-    """The line, unless the lease on it is over."""
+def usable_allowance(cell: Cell, now_ns: int) -> int:
+    """The allowance, unless the lease on it is over."""
     shard, table = cell.shard, cell.table  # as in `lease_until_ns`, without calls: every refusal comes along here
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
-        return cell.line
-    return cell.line if table.policy.keeps_lines else 0
+        return cell.allowance
+    return cell.allowance if table.policy.keeps_allowances else 0
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
@@ -500,8 +500,8 @@ def floats(cell: Cell) -> bool:
     return cell.at_hub and cell.table.meter.fades
 
 
-def keeps_no_line(cell: Cell) -> bool:
-    """Whether the free part stays at the hub, and this node has no line of it that it could keep.
+def keeps_no_allowance(cell: Cell) -> bool:
+    """Whether the free part stays at the hub, and this node has no allowance of it that it could keep.
 
     Of a fixed window it may keep what it has in use, with which the window ends; of charges with dates, too, until it
     reports that they have expired.

@@ -52,7 +52,7 @@ class Usage:
     """Cost charged by all nodes that still counts, as last merged, with this node's own share up to now."""
     limit: int
     """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
-    line: int
+    allowance: int
     """How far this node may go by itself before it has to hear from the hub again."""
     staleness: float
     """Age in seconds of the merged total; infinite when no answer has come yet, 0.0 without a hub."""

@@ -8,7 +8,7 @@ has to be on it. So guards and storages, which answer clients of any node, ask `
 # Theory of operation.
 #
 # Behind four workers, with a limit of 40 in 20 s, 6 of 199 clients were admitted when they came again at the moment
-# they were told. The fleet has room for one request then, but each worker has a quarter of it, and lines are whole
+# they were told. The fleet has room for one request then, but each worker has a quarter of it, and allowances are whole
 # numbers. Or the fleet has a few left, and these lie on other workers. And a worker that has not heard of the key for a
 # while knows what it knew then.
 #
@@ -31,7 +31,7 @@ from reconverge.kernel.engine import Cell, Decision, Reentry
 from reconverge.kernel.table.table import Table
 
 ROOM_FOR: Final = 2
-"""So many such requests should fit on each node: lines are whole numbers, and others come meanwhile."""
+"""So many such requests should fit on each node: allowances are whole numbers, and others come meanwhile."""
 SHARE_MAX: Final = 4
 """No client waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
 SETTLING_INTERVALS: Final = 2
@@ -44,13 +44,13 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
     """The decision, with a `retry_after` after which any node is likely to admit the request. It is never earlier.
 
     `limit` decided about this cost. A node that is alone is exact already, and so is a policy that goes by the total
-    instead of lines; a limit that is paced has more to wait for than room. Before the hub's first answer nothing better
-    is known.
+    instead of allowances; a limit that is paced has more to wait for than room. Before the hub's first answer nothing
+    better is known.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
     for place, table in enumerate(limit.tables):
-        if table.name == decision.binding and table.unit == 1 and not table.policy.keeps_lines:
+        if table.name == decision.binding and table.unit == 1 and not table.policy.keeps_allowances:
             costs = limit.costs_of(cost, kind)  # one for each quota; a share and its parent's pool charge the same
             after_s = _after_ns(table, key, costs[0] if limit.is_share else costs[place]) / SECOND_NS
             return replace(decision, retry_after=after_s) if after_s > decision.retry_after else decision

@@ -21,7 +21,12 @@ from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.asks import ASKS_MAX
 from reconverge.kernel.reporting.cell_reports import unreport_cell
 from reconverge.kernel.reporting.deferred import LimitInterval, hold_back, let_ask_again
-from reconverge.kernel.reporting.renaming import begin_under_new_name, give_up_lapsed_line, give_up_line, say_again
+from reconverge.kernel.reporting.renaming import (
+    begin_under_new_name,
+    give_up_allowance,
+    give_up_lapsed_allowance,
+    say_again,
+)
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.dropping import Dropped
@@ -37,9 +42,9 @@ COMPANIONS_MAX = 8
 LEASE_WINDOWS = 10
 LEASE_MIN_NS = 30_000_000_000
 LEASE_MAX_NS = 600_000_000_000
-"""A lease lasts ten windows, but at least half a minute and at most ten: on the lines of a limit ten of its own, or of
-the times in which its bucket fills, and on the node's name ten of the longest of all limits. Lines whose lease is over
-sooner than that on the name are given up one limit at a time."""
+"""A lease lasts ten windows, but at least half a minute and at most ten: on the allowances of a limit ten of its own,
+or of the times in which its bucket fills, and on the node's name ten of the longest of all limits. Allowances whose
+lease is over sooner than that on the name are given up one limit at a time."""
 
 
 class Kernel(Node):
@@ -80,7 +85,7 @@ class Kernel(Node):
         """How long at least between two exchanges, of any limits."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
-        """How long the node's name lasts after the hub was last heard, and no line is used for longer."""
+        """How long the node's name lasts after the hub was last heard, and no allowance is used for longer."""
         self._lease_fixed = lease_ns is not None
         self.slot_lease_ns = NEVER_NS
         """The shortest lease of a limit on work in progress; the hub has to hear of the node more often."""
@@ -161,7 +166,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """How long lines may be used once such a limit is declared."""
+        """How long allowances may be used once such a limit is declared."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -169,7 +174,7 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """How long lines on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
+        """How long allowances on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
 
         The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
         """
@@ -183,7 +188,7 @@ class Kernel(Node):
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def _lengthen_lease(self, lease_ns: int) -> None:
-        """Lines may be used for so long from now on, by which every limit judges whether they have to be small."""
+        """Allowances may be used for so long from now on, by which every limit judges whether they have to be small."""
         if lease_ns == self.lease_ns:
             return
         self.lease_ns = lease_ns
@@ -213,7 +218,7 @@ class Kernel(Node):
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def forget_everything(self) -> None:
-        """Drop all cells, counts and lines: another process has them now."""
+        """Drop all cells, counts and allowances: another process has them now."""
         for table in self.tables.values():
             table.start_over()
         self.dropped.start_over()
@@ -342,8 +347,8 @@ class Kernel(Node):
             mark_dirty(cell)
         self._tell(cell for cell in kept if cell.waiters)
 
-    def give_up_lapsed_lines(self, shard_index: int, *, now_ns: int) -> None:
-        """Hold no lines any more on limits whose lease was over before the hub was heard again, as it is right now.
+    def give_up_lapsed_allowances(self, shard_index: int, *, now_ns: int) -> None:
+        """Hold no allowances any more on limits whose lease was over before the hub was heard again, as now.
 
         The hub may have dealt them out again. The node's name lasts, and with it what the hub knows to be used.
         """
@@ -355,8 +360,8 @@ class Kernel(Node):
                 continue
             for cell in table.all_cells():
                 if cell.shard is shard:
-                    table.lock.run(give_up_lapsed_line, cell)
-            shard.voided.add(table.name)  # last, so that an exception on the way leaves no line behind
+                    table.lock.run(give_up_lapsed_allowance, cell)
+            shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
         """The hub's clock is not where it was thought to be."""
@@ -386,7 +391,7 @@ class Kernel(Node):
             cell.table.lock.run(say_again, cell)
 
     def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
-        """The lease is over, and with it every line; what the hub has counted under the old name stays there.
+        """The lease is over, and with it every allowance; what the hub has counted under the old name stays there.
 
         `hub_remembers` is false when its data are gone too: then all that was used has to be reported again.
         """
@@ -397,11 +402,11 @@ class Kernel(Node):
         for cell in self._cells_of(shard):
             cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
 
-    def give_up_lines(self, shard_index: int, *, now_ns: int) -> None:
+    def give_up_allowances(self, shard_index: int, *, now_ns: int) -> None:
         """Leave: the node stops, and everything it holds goes back with its last report."""
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
-            cell.table.lock.run(give_up_line, cell, now_ns)
+            cell.table.lock.run(give_up_allowance, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
         """Sends the next decision about any cell down the slow path, to see whether a runner is there to exchange."""

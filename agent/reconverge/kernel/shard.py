@@ -17,7 +17,7 @@ class ShardState(ShardFields, AskState):
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
         self.index = index
         self.alone = alone
-        """There is no other node: every line is the whole capacity, and nothing is ever reported."""
+        """There is no other node: every allowance is the whole capacity, and nothing is ever reported."""
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
@@ -40,7 +40,7 @@ class ShardState(ShardFields, AskState):
         self.lost_ns = -NEVER_NS
         """When it was last heard that the hub had lost its data."""
         self.voided: set[str] = set()
-        """Limits whose lines have been given up because their lease was over, since the leases began to run."""
+        """Limits whose allowances have been given up because their lease was over, since the leases began to run."""
         self.not_taken = 0
         """How often the hub had no room for a key."""
         self.keeps_until_ns = -NEVER_NS

@@ -7,14 +7,14 @@
 # expensive; a refund needs no arithmetic; and a batch of three costs as much as three requests. A kind that is not in
 # the table is an error unless the table has ANY_KIND: a misspelt kind must be neither free nor cheap.
 #
-# Soft quotas. A soft quota is a larger capacity, and nothing else: merge rule, lines, policies and bounds know only
-# capacities, so every promise holds with quota * (1 + soft) in the place of the quota. Only what decisions and
+# Soft quotas. A soft quota is a larger capacity, and nothing else: merge rule, allowances, policies and bounds know
+# only capacities, so every promise holds with quota * (1 + soft) in the place of the quota. Only what decisions and
 # responses show keeps to the quota.
 #
 # Debt. A settlement charges the true cost, even if it does not fit. One estimate that was wrong by a factor of a
 # hundred would shut the key of a bucket out for a hundred windows; `max_debt` bounds that. The debt is measured by the
-# use of the whole fleet, as far as it is known: by its own use alone, a node with a small line would drop charges that
-# fit into the quota. N nodes that settle within one exchange may go N times as deep.
+# use of the whole fleet, as far as it is known: by its own use alone, a node with a small allowance would drop charges
+# that fit into the quota. N nodes that settle within one exchange may go N times as deep.
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ DRAINED: Final = (*BUCKETS, *SMOOTH)
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
 """Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
-"""Whose lines are parts of a rate, and so have to be finer than whole requests."""
+"""Whose allowances are parts of a rate, and so have to be finer than whole requests."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
 """Algorithms that admit as much at once as fits."""
 
@@ -73,12 +73,12 @@ REFILLS: Final = (GREEDY, INTERVAL)
 QUOTA_MAX: Final = 10**12
 """Thousandths of a cost travel as exact integers, also through Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
-"""Lines of paced limits are counted in so many parts of a request, unless the quota is large without that."""
+"""Allowances of paced limits are counted in so many parts of a request, unless the quota is large without that."""
 CREDIT_WINDOWS_MAX: Final = 100
 """A request of a smooth limit goes on credit for up to so many windows' worth of the rate, beyond what can be stored.
 
-A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted a line to pay
-it off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as
+A node tells needs of up to a hundred capacities apart, so it can still say what it owes, and is granted an allowance to
+pay it off by. Each node, and each start of a process, may go on credit once, so a cost counts in the bound as often as
 there are nodes: without an end one wrong cost would close a key for good, and a restart would open it again.
 """
 WINDOW_MIN_NS: Final = MILLISECOND_NS
@@ -336,7 +336,7 @@ class Limit:
 
     @property
     def unit(self) -> int:
-        """How many parts of a request the lines and counts of this limit are kept in: a power of ten."""
+        """How many parts of a request the allowances and counts of this limit are kept in: a power of ten."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10

@@ -219,7 +219,7 @@ class Asking:
             self._results["unsettled"].add()
             return DecidingRule.MEMORY
         pause = self._pauses.get(request.key)
-        return DecidingRule.LINE if pause is not None and pause.holds(request.costs, now_ns) else None
+        return DecidingRule.ALLOWANCE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Have a request wait for the hub's answer; `leave` has to follow.
@@ -249,14 +249,14 @@ class Asking:
         """The decision, if the hub has answered, or there is room without; None if the answer is yet to come."""
         gate = self._gate
         settled = gate.settle(
-            request.key, request.costs, DecidingRule.LINE, refuse=False, counted=True, units=request.units
+            request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
         )
         if settled is not None:
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         word = gate.word_on(cells, asked_ns)
         if word is Word.ANSWERED:
-            settled = self._decide(request, DecidingRule.LINE)
+            settled = self._decide(request, DecidingRule.ALLOWANCE)
             self.note_answer(request, cells, settled.decision, began_ns)
             return settled
         if word is Word.UNSETTLED:

@@ -12,11 +12,11 @@
 # a window began, and so on when a ban ends. What a banned key tries is charged to nothing, so no ban is made longer.
 # A ban lasts for a window of refusals at least; so none of the refusals before it counts towards the next one.
 #
-# Both go by the merged total (`NAIVE`), and not by lines: a ban in doubt would be worse than a late one, and a node
-# without a line would ban each key at once. For the same reason nothing is concluded from the one count that keys
-# beyond `max_keys` share, and refusals count only if they are certain: if the limit itself is used up, and not if other
-# nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are on
-# would ban clients for it that were always served.
+# Both go by the merged total (`NAIVE`), and not by allowances: a ban in doubt would be worse than a late one, and a
+# node without an allowance would ban each key at once. For the same reason nothing is concluded from the one count that
+# keys beyond `max_keys` share, and refusals count only if they are certain: if the limit itself is used up, and not if
+# other nodes hold what is left of it. Nor does a refusal count that no client has met, in shadow or off: nodes that are
+# on would ban clients for it that were always served.
 #
 # An allowed request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
 # free, and is emptied with the first answer of the hub that comes LOOK_NS later: nothing but an answer can tell of

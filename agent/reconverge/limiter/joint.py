@@ -262,10 +262,10 @@ class Jointly:
         """By what a member is decided, if the hub has answered about it, or there is room without."""
         asking, request = each.member.asking, each.member.request
         if asking.fits(request):
-            return DecidingRule.LINE
+            return DecidingRule.ALLOWANCE
         word = asking.word_on(each.cells, each.asked_ns)
         if word is Word.ANSWERED:
-            return DecidingRule.LINE
+            return DecidingRule.ALLOWANCE
         if word is Word.UNSETTLED:
             asking.note("unsettled", began_ns)
             return DecidingRule.MEMORY
@@ -291,7 +291,7 @@ class Jointly:
         if began_ns is not None:
             for member, settled in zip(self._members, joint.settled, strict=True):
                 wait = of.get(id(member))
-                if wait is not None and wait.joined and wait.rule is DecidingRule.LINE:
+                if wait is not None and wait.joined and wait.rule is DecidingRule.ALLOWANCE:
                     member.asking.note_answer(member.request, wait.cells, settled.decision, began_ns)
         return joint
 

@@ -178,7 +178,7 @@ class Limiter:
 
     @property
     def policy(self) -> Policy:
-        """How far past its line this node may go."""
+        """How far past its allowance this node may go."""
         return self.enforcement.tables[0].policy
 
     @property

@@ -8,9 +8,9 @@
 # a bucket cannot always give back exactly, nor a fixed window across its end.
 #
 # How it works. The queue says which request is first, and nothing else. The first one sleeps until the moment that its
-# limit names, or until there is news (an answer raised the line, a key was reset, a reservation settled for less). Then
-# it tries, in the very step that returns the answer: a request that is cancelled has not been charged, and one that was
-# charged has not been cancelled. A request that leaves, for whatever reason, wakes the next one.
+# limit names, or until there is news (an answer raised the allowance, a key was reset, a reservation settled for less).
+# Then it tries, in the very step that returns the answer: a request that is cancelled has not been charged, and one
+# that was charged has not been cancelled. A request that leaves, for whatever reason, wakes the next one.
 #
 # What a waiting request does is a generator (`steps`) that yields for how long to sleep and ends with the decision; the
 # two shells, a coroutine and a function, do nothing but sleep.

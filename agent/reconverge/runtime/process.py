@@ -2,13 +2,13 @@
 
 # Theory of operation.
 #
-# A fork copies lines, counts and connections, and the threads are gone. The child is a node of its own: it drops all
-# three and takes a new name (`Agent.start_over_after_fork`), because two processes under one name would replace each
-# other's counts at the hub.
+# A fork copies allowances, counts and connections, and the threads are gone. The child is a node of its own: it drops
+# all three and takes a new name (`Agent.start_over_after_fork`), because two processes under one name would replace
+# each other's counts at the hub.
 #
-# A process that ends says its last words: all counts, and its lines go back at once instead of after a lease in which
-# they count as used. SIGTERM ends a process without `atexit`, so it is handled, but only where the application does
-# not.
+# A process that ends says its last words: all counts, and its allowances go back at once instead of after a lease in
+# which they count as used. SIGTERM ends a process without `atexit`, so it is handled, but only where the application
+# does not.
 #
 # Daemons of `multiprocessing` are left to end at once. `with Pool(4)` ends by SIGTERM to each worker, sent once, and a
 # `join` without limit. A handler in Python runs only when the main thread comes back to the interpreter. If the signal
@@ -66,7 +66,7 @@ class Stoppable(Protocol):
     """An agent, as far as this file is concerned."""
 
     def start_over_after_fork(self) -> None:
-        """Forget the parent's lines, counts and connections."""
+        """Forget the parent's allowances, counts and connections."""
         ...
 
     def stop_for_good(self, timeout_s: float) -> None:
@@ -243,7 +243,7 @@ def _after_fork() -> None:
     for agent in list(_agents):
         try:
             agent.start_over_after_fork()
-        except Exception:  # the others would go on with the lines and counts of the parent
+        except Exception:  # the others would go on with the allowances and counts of the parent
             logger.exception("reconverge: an agent could not start over after a fork; make a new one in the child")
 
 

@@ -7,11 +7,11 @@
 # the pool. All other classes have the pool alone. So with a fifth reserved, the others together never take more than
 # four fifths of the capacity, on however many nodes.
 #
-# Partitioned. A node that cannot reach its hub goes on within its lines until their lease is over. After that `strict`
-# and `balanced` limits refuse every known key, which is right for a quota and wrong for a whole service: the loss of
-# the hub would be an outage of everything behind it. So a node whose agent is partitioned goes on with what it was
-# admitting before: of each class, in a window, as much as the most in any of the last `REMEMBERED` windows in which the
-# hub was there. What nodes did at the same time fitted the capacity, so what they do together stays near it, but no
+# Partitioned. A node that cannot reach its hub goes on within its allowances until their lease is over. After that
+# `strict` and `balanced` limits refuse every known key, which is right for a quota and wrong for a whole service: the
+# loss of the hub would be an outage of everything behind it. So a node whose agent is partitioned goes on with what it
+# was admitting before: of each class, in a window, as much as the most in any of the last `REMEMBERED` windows in which
+# the hub was there. What nodes did at the same time fitted the capacity, so what they do together stays near it, but no
 # longer below it by construction: traffic that moves between nodes can add up to more. A refusal says so.
 
 from __future__ import annotations

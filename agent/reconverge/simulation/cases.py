@@ -174,7 +174,7 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
     # A key that begins without a part of its capacity is judged by what that was, which differs from plan to plan.
     if random.random() >= PLANS_SHARE or further or limit.initial is not None:
         return case
-    # A steep fall shows lines that were not lowered; a small one leaves room for use that was forgotten.
+    # A steep fall shows allowances that were not lowered; a small one leaves room for use that was forgotten.
     times = random.choice([random.uniform(0.1, 0.9), 10 ** random.uniform(-2.5, -0.5)])
     smaller = replace(
         limit,
@@ -255,7 +255,7 @@ def _lapse_case(random: Random, seed: int) -> Case:
     windows = max(3, min(5, int(ARRIVALS_MAX / (traffic.demand * limit.quota))))
     fleet = replace(draw_fleet(random, nodes, limit, interval_ns, lease_ns), further=draw_further(random, limit))
     if seed % 2 and limit.calendar is None:
-        # Only the lines are given up then, and the name lasts.
+        # Only the allowances are given up then, and the name lasts.
         fleet = replace(fleet, lease_ns=10 * lease_ns, limit_lease_ns=lease_ns)
     faults = []
     for window in range(1, windows):

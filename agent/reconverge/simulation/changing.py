@@ -4,8 +4,8 @@
 #
 # A change reaches the nodes one after the other, within `spread_ns`: a new configuration that is rolled out, or
 # published settings that each node reads in its turn. From the first node to the last, the larger quota counts. To
-# judge all of a run by the largest quota would be of no use: a node that forgets to lower its lines would be within
-# that. So a run is judged by several limits:
+# judge all of a run by the largest quota would be of no use: a node that forgets to lower its allowances would be
+# within that. So a run is judged by several limits:
 #
 #     declared  |########|                                              what was admitted before the first change
 #     first              |.. spread ..|##############|                  ... after the last node has it, until the next
@@ -13,7 +13,7 @@
 #     the largest of all |##############################################
 #
 # Every stretch is judged as if nothing had been charged before it. That is less than there was, so no run that keeps to
-# its limits is found guilty; and a stretch in which nodes go by lines from before exceeds its own quota.
+# its limits is found guilty; and a stretch in which nodes go by allowances from before exceeds its own quota.
 #
 # Where keys change plans (`asked.py`), each key has stretches of its own: periods in a row in which it has one plan,
 # but for the time until the last node knows. A request that has waited for the hub is of the plan that its node knew

@@ -60,7 +60,7 @@ class Fleet:
     round_trip_ns: int = 2 * MILLISECOND_NS
     lease_ns: int | None = None
     limit_lease_ns: int | None = None
-    """On lines of the limit's first quota, if that is shorter than the lease on a node's name."""
+    """On allowances of the limit's first quota, if that is shorter than the lease on a node's name."""
     timeout_ns: int = SECOND_NS
     """After how long a node gives up an exchange."""
     further: tuple[Limit, ...] = ()
@@ -162,7 +162,7 @@ def predictive(view: View) -> int:
 
 
 PREDICTIVE: Final = Policy(
-    "predictive", predictive, max_overshoot=math.inf, cold_allowance=1.0, keeps_lines=True, merged_only=True
+    "predictive", predictive, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True, merged_only=True
 )
 
 COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}

@@ -272,8 +272,8 @@ def at_once(limit: Limit) -> int:
 def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
     """The bound on what may be admitted above that, for a key known on all nodes.
 
-    Where a request goes on credit it is one request on each node in every policy that deals out lines: the node's next
-    request waits until it is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
+    Where a request goes on credit it is one request on each node in every policy that deals out allowances: the node's
+    next request waits until it is paid for. That is so for smooth limits, and for what `waits` for a leaky bucket.
     """
     if limit.smooth and not policy.merged_only:
         return float(nodes * cost_max)

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from reconverge.clock import ManualClock
 from reconverge.hub.port import Hub
+from reconverge.testing.claims.allowances import LineClaims
 from reconverge.testing.claims.asking import AskingClaims
 from reconverge.testing.claims.data import DataClaims
 from reconverge.testing.claims.fleets import FleetClaims
 from reconverge.testing.claims.in_progress.slots import SlotClaims
 from reconverge.testing.claims.keys import KeyClaims
-from reconverge.testing.claims.lines import LineClaims
 from reconverge.testing.claims.names import NameClaims
 from reconverge.testing.claims.repeats import RepeatClaims
 from reconverge.testing.claims.uses import UseClaims

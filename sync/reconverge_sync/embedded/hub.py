@@ -80,7 +80,7 @@ class EmbeddedHub:
         self._users: IO[str] | None = None
         self._pid = 0
         self._alone = False
-        """There was no other user when this one came, so no node can hold lines from before."""
+        """There was no other user when this one came, so no node can hold allowances from before."""
 
     @property
     def url(self) -> str:
@@ -233,7 +233,7 @@ class EmbeddedHub:
         deadline_s = time.monotonic() + START_S
         while time.monotonic() < deadline_s:
             if self._hold_users_lock() and (self._ready() or self._start(deadline_s)):
-                self._alone = False  # if another server has to be started after this one, nodes may hold lines
+                self._alone = False  # if another server has to be started after this one, nodes may hold allowances
                 return
             time.sleep(POLL_S)
         log = self.directory / "redis.log"

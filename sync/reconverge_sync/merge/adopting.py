@@ -4,17 +4,17 @@
 #
 # The problem. A hub that has lost its data grants nothing of a strict limit until nothing from before can count any
 # more: a lease and two windows. Of a limit per month that is 62 days. Most of what it waits for it knows after seconds,
-# because every live node tells its counts and its lines again. What it cannot know is what departed nodes had used,
-# which the lost data knew, and what nodes hold that are cut off just now.
+# because every live node tells its counts and its allowances again. What it cannot know is what departed nodes had
+# used, which the lost data knew, and what nodes hold that are cut off just now.
 #
 # Why nothing does this by itself. A hub cannot tell a node that is gone from one that is cut off, nor whether any node
 # had left before the loss. An operator can, or can accept the price: what such nodes had used, or use meanwhile, may
 # be admitted once more.
 #
 # How it works. The data go on as if they had begun so long ago that no wait is left (`ADOPTED_US`), and stay lost: a
-# node that comes back from before the loss shows nothing new. Each cell's own wait ends. A node that brings lines along
-# has its cells wait as briefly as those of a limit that is not strict. All of it is part of the data: other data, after
-# the next loss, know nothing of it.
+# node that comes back from before the loss shows nothing new. Each cell's own wait ends. A node that brings allowances
+# along has its cells wait as briefly as those of a limit that is not strict. All of it is part of the data: other data,
+# after the next loss, know nothing of it.
 from __future__ import annotations
 
 from reconverge.hub.adopting import Adoption, HubData

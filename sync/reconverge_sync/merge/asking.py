@@ -5,43 +5,45 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 
 # Theory of operation.
 #
-# The problem. A line is granted ahead of the requests that will use it, so it lies on one node while another refuses.
-# Where there is much for each node that is of little consequence. Of five a minute, four nodes hold one each and the
-# fifth lies nowhere; of thirty-two nodes most hold nothing, and refuse while others are idle.
+# The problem. An allowance is granted ahead of the requests that will use it, so it lies on one node while another
+# refuses. Where there is much for each node that is of little consequence. Of five a minute, four nodes hold one each
+# and the fifth lies nowhere; of thirty-two nodes most hold nothing, and refuse while others are idle.
 #
 # How it works. A node whose requests ask in doubt says so in its report, and how much cost waits for the answer
 # (`CellReport.waiting`). What is free of a key that is scarce for its nodes then stays at the hub, and a node is
 # granted what waits, as far as there is room, and nothing in advance. Its next report gives back what was not used. A
-# node that does not ask is granted lines ahead, as ever, of what is left.
+# node that does not ask is granted allowances ahead, as ever, of what is left.
 #
-# Vouchers. A sliding window's use fades on its node and at the hub alike. With lines in whole requests each node would
-# keep the fraction that has faded until it amounts to a request, and has been reported. So what is granted to an ask is
-# no line but a number of vouchers, which only the window of the answer knows: with them a node charges, and what it has
-# in use otherwise fades for the benefit of all. Its right at any moment is what it has in use, and its vouchers:
+# Vouchers. A sliding window's use fades on its node and at the hub alike. With allowances in whole requests each node
+# would keep the fraction that has faded until it amounts to a request, and has been reported. So what is granted to an
+# ask is no allowance but a number of vouchers, which only the window of the answer knows: with them a node charges, and
+# what it has in use otherwise fades for the benefit of all. Its right at any moment is what it has in use, and its
+# vouchers:
 #
 #     node: charged in this window <= charged when it reported + vouchers; in the next window it has none
 #     hub:  right of a node that floats = charged when it reported + vouchers + what has not faded of the window before
 #
 # The former is at most the latter at every moment and on both sides of an edge, so rights that sum to the capacity at
-# most keep the fleet below it. The ledger keeps them as a line of what was in use, rounded up, and the vouchers
-# (`Entry.line`), which is at least the right. So a batch that may read no more entries counts by lines alone, which is
-# too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add up the
-# same in any order.
+# most keep the fleet below it. The ledger keeps them as an allowance of what was in use, rounded up, and the vouchers
+# (`Entry.allowance`), which is at least the right. So a batch that may read no more entries counts by allowances alone,
+# which is too careful and never wrong. Sums of fractions are made of whole numbers (`Floating`), so that both twins add
+# up the same in any order.
 #
 # What has a date counts whole until it expires, so nothing of it is stranded in parts, and what is granted to an ask is
-# a line, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then that is
-# its line still, which is too careful and never wrong.
+# an allowance, as of a fixed window. The hub knows no dates: a node says when something has expired, and until then
+# that is its allowance still, which is too careful and never wrong.
 #
-# The hub's own bucket. What is in a bucket drains on its node by the node's line. Once all nodes have used some, each
-# has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the hub is
-# there: the entry of the departed holds it, and it drains by all that no node has as a line. A node that reports pours
-# into it what it has charged since its last report, and holds nothing but vouchers, with which nothing drains:
+# The hub's own bucket. What is in a bucket drains on its node by the node's allowance. Once all nodes have used some,
+# each has a part of a request that drains slowly, and none a whole one. So the level of a bucket that is kept at the
+# hub is there: the entry of the departed holds it, and it drains by all that no node has as an allowance. A node that
+# reports pours into it what it has charged since its last report, and holds nothing but vouchers, with which nothing
+# drains:
 #
-#     level of the fleet <= level at the hub + vouchers <= capacity - lines
+#     level of the fleet <= level at the hub + vouchers <= capacity - allowances
 #
 # A charge that its node has yet to report counts as a voucher, which does not drain; so what is at the hub may drain by
-# the part of the rate that would go with vouchers, too: by all that does not go with lines. That changes with lines,
-# so it is reckoned at every merge (`LedgerCell.drain_pool`), whether the key is kept at the hub or not.
+# the part of the rate that would go with vouchers, too: by all that does not go with allowances. That changes with
+# allowances, so it is reckoned at every merge (`LedgerCell.drain_pool`), whether the key is kept at the hub or not.
 #
 # A node may stop to float, or start, with any answer; its report says which it does (`CellReport.floats`), and what
 # it had in its bucket moves with the answer. If that is lost, it is counted at both sides until it has drained. Of a
@@ -50,12 +52,12 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # What is given back of a bucket may have drained by then; how much at most, the node works out and reports.
 #
 # Which keys. Those of which each node that is asked about it has fewer than SMALL requests, or SMALL_BUCKET. A request
-# counts as what is asked for costs: 1000 an hour are five requests of cost 200, and lines of what is left would lie on
-# each node, too small for any of them. The cost is a mean (`LedgerCell.unit`), so that one dear request does not have a
-# thousand cheap ones ask; and the hub keeps it, since most reports come while nothing waits. Of other
-# keys the last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about
-# all that the limit admits costs no more than a few exchanges would. A key that was not asked about in the window
-# before may be asked about by all nodes any moment.
+# counts as what is asked for costs: 1000 an hour are five requests of cost 200, and allowances of what is left would
+# lie on each node, too small for any of them. The cost is a mean (`LedgerCell.unit`), so that one dear request does not
+# have a thousand cheap ones ask; and the hub keeps it, since most reports come while nothing waits. Of other keys the
+# last requests, as a grant in advance would lie idle where they are not asked for. But only if asking about all that
+# the limit admits costs no more than a few exchanges would. A key that was not asked about in the window before may be
+# asked about by all nodes any moment.
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def note_cost(cell: LedgerCell, report: CellReport) -> None:
 
 
 def is_small(cell: LedgerCell, nodes: int) -> bool:
-    """Whether no node needs a line of a key to begin a window with: it has too few requests for that."""
+    """Whether no node needs an allowance of a key to begin a window with: it has too few requests for that."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
@@ -131,51 +133,59 @@ class HubAsk:
     small: bool
     """Whether no window begins with a base either."""
     floating: Floating | None = None
-    """The sums of the other entries that float, if all were looked at; else their lines count."""
+    """The sums of the other entries that float, if all were looked at; else their allowances count."""
     granted: int = 0
     holds: int = 0
-    """The line of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
+    """The allowance of a bucket from before it was kept at the hub: its node may use it until it has heard of that."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
         """Pour what a node has in its bucket into that of the hub; the node hears of it with the answer.
 
-        Nothing is saved up for its ask, as that waits for this answer alone; unless others have lines of a bucket, or
-        slots, as no window's end takes anything of these away.
+        Nothing is saved up for its ask, as that waits for this answer alone; unless others have allowances of a bucket,
+        or slots, as no window's end takes anything of these away.
         """
         if rule.bucket:
-            self.holds = entry.line
+            self.holds = entry.allowance
             cell.pour(rule, entry.previous, hub_us, fill._replace(own_milli=entry.previous))
             entry.previous = entry.debt = 0
-        if not rule.slots and (not rule.bucket or cell.lines_of_nodes == 0):
+        if not rule.slots and (not rule.bucket or cell.allowances_of_nodes == 0):
             entry.ask = 0
 
     def needs_all(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, lent: int) -> bool:
-        """Whether all entries have to be looked at to know what there is: lines leave too little, and use does not."""
+        """Whether all entries have to be looked at to know what is free: allowances leave too little, use does not."""
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
             return False
         used, capacity = entry.used(rule, cell, hub_us), cell.capacity + lent
-        if capacity - cell.lines - cell.debts - cell.reserved - max(entry.line, ceil(used)) >= waiting:
+        if capacity - cell.allowances - cell.debts - cell.reserved - max(entry.allowance, ceil(used)) >= waiting:
             return False
         return capacity - cell.used(rule, hub_us) - used >= 1
 
     def grant(
-        self, cell: LedgerCell, node: str, entry: Entry, rule: LimitRule, hub_us: int, lent: int, *, small_lines: bool
+        self,
+        cell: LedgerCell,
+        node: str,
+        entry: Entry,
+        rule: LimitRule,
+        hub_us: int,
+        lent: int,
+        *,
+        small_allowances: bool,
     ) -> None:
         """Grant what waits, as far as there is room; the entry is not in the sums meanwhile."""
         report = self.report
         if not self.small:
-            raise_base(cell, entry, report, rule, small_lines=small_lines)
+            raise_base(cell, entry, report, rule, small_allowances=small_allowances)
         if report.waiting == 0 or (rule.fixed and (report.epoch != cell.epoch or cell.resting(rule))):
             return
         used = entry.used(rule, cell, hub_us)
-        others: float = cell.lines + cell.debts
+        others: float = cell.allowances + cell.debts
         if self.floating is not None:
             others = others - self.floating.held + self.floating.rights(rule, cell, hub_us)
         if rule.bucket and DEPARTED in cell.entries:
             pool = cell.entries[DEPARTED]
-            others = others - pool.line + pool.previous / 1000
-        room = floor(cell.capacity + lent - others - cell.reserved - max(entry.line, used))
+            others = others - pool.allowance + pool.previous / 1000
+        room = floor(cell.capacity + lent - others - cell.reserved - max(entry.allowance, used))
         most = report.waiting if room >= report.ask else report.waiting - report.ask  # a smaller one than the largest
         self.granted = max(0, min(most, room))
         if self.granted == 0:
@@ -184,16 +194,16 @@ class HubAsk:
             return
         entry.ask = 0
         entry.vouchers = self.granted if entry.floats(rule) or (rule.bucket and self.holds == 0) else 0
-        entry.line = max(entry.line, ceil(used)) + self.granted
+        entry.allowance = max(entry.allowance, ceil(used)) + self.granted
         entry.debt = 0
 
     def told(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
         """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
-        line = answer.line
+        allowance = answer.allowance
         if rule.sliding:
-            line = min(entry.current + self.granted, answer.capacity)
+            allowance = min(entry.current + self.granted, answer.capacity)
         elif rule.bucket:
-            line = min(self.granted, answer.line)
+            allowance = min(self.granted, answer.allowance)
         base = 0 if self.small else answer.base
-        return answer._replace(line=line, base=base, current=current, nodes=answer.nodes + AT_HUB)
+        return answer._replace(allowance=allowance, base=base, current=current, nodes=answer.nodes + AT_HUB)

@@ -5,8 +5,8 @@ is merely large, from a fault of its memory or a program that speaks the protoco
 expire, nor take a key from all other nodes for longer than the node could have done by using it.
 
 What no node declares is refused with the whole batch: windows, quotas, leases and intervals beyond what an agent
-accepts as a setting. What a node can come to say without a fault, such as a debt from settling or lines from before a
-quota was lowered, is cut down to where more would have no effect. `exchange.lua` does the same.
+accepts as a setting. What a node can come to say without a fault, such as a debt from settling or allowances from
+before a quota was lowered, is cut down to where more would have no effect. `exchange.lua` does the same.
 
 What is in a bucket is cut down by its capacity, and the capacity may fall: by a change of the limit, or as a key
 changes to a smaller plan. What was used before stays (`Fill`), as the capacity may rise again before it has drained.
@@ -97,7 +97,7 @@ def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated
     return report._replace(
         current=max(-SAID_MAX if bucket else 0, min(report.current, SAID_MAX)),
         previous=min(report.previous, previous_max),
-        line=min(report.line, capacity),
+        allowance=min(report.allowance, capacity),
         base=min(report.base, capacity),
         overdraft=min(report.overdraft, overdraft_max(limit)),
         need_milli=min(report.need_milli, 1000 * NEEDS_MAX * capacity, NEED_MAX_MILLI),

@@ -1,12 +1,13 @@
-"""How far a node's lines are raised: towards its share of the nodes' need, never beyond the free part.
+"""How far a node's allowances are raised: towards its share of the nodes' need, never beyond the free part.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
 
 # Theory of operation.
 #
-# Three kinds of lines are raised here, each up to a sum of its own: the line (what is in use and may be used now), the
-# base (the line with which the next fixed window begins) and the overdraft (what `balanced` may use past its line).
+# Three kinds of allowances are raised here, each up to a sum of its own: the allowance (what is in use and may be used
+# now), the base (the allowance with which the next fixed window begins) and the overdraft (what `balanced` may use past
+# its allowance).
 #
 # Shares follow needs. A node's need is what it expects to use until its next exchange. If all needs fit into what is
 # not used (`pool`), a node gets its need, and of the rest as much as it would keep (`slack_kept`): some of the rest
@@ -18,8 +19,8 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # up to one request in nine refused. So a grant beyond a need stops at nine tenths of what is free (TAKEN_AT_ONCE); a
 # need itself is granted whole.
 #
-# Asks are whole. What a node had to refuse because it did not fit into its line is its ask. Two nodes that ask for 10
-# and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
+# Asks are whole. What a node had to refuse because it did not fit into its allowance is its ask. Two nodes that ask for
+# 10 and get 6 each could both admit nothing, for ever. So an ask is met whole or not at all, and the oldest one first:
 # what comes free meanwhile is saved up for it (`LedgerCell.first`, `LedgerCell.reserved`), and nothing of that is
 # granted to others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may
 # be less than a request: it is met all the same, or nodes that wait would share what is free for ever, each too little
@@ -29,11 +30,13 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # overdraft that is granted.
 #
 # Bases are raised only for a node whose report is of the hub's own window. A node that has yet to open that window
-# would do so with the base that it hears of now, while the ledger has counted its old base as its line: the lines of
-# one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch == cell.epoch`.
+# would do so with the base that it hears of now, while the ledger has counted its old base as its allowance: the
+# allowances of one window would sum to more than the capacity. `TestProtocol` fails without `report.epoch ==
+# cell.epoch`.
 #
-# A bucket drains by its lines: a node with a line of a third drains a third of the rate. One in debt (use beyond its
-# line) would drain it too slowly. Its debt is not free for the others anyway, so it may hold what is free up to that.
+# A bucket drains by its allowances: a node with an allowance of a third drains a third of the rate. One in debt (use
+# beyond its allowance) would drain it too slowly. Its debt is not free for the others anyway, so it may hold what is
+# free up to that.
 
 from __future__ import annotations
 
@@ -56,19 +59,19 @@ def grant(
     hub_us: int,
     lent: int,
     *,
-    small_lines: bool,
+    small_allowances: bool,
 ) -> None:
-    """Raise the node's lines towards its share, never beyond the free part; its entry is not in the sums meanwhile.
+    """Raise the node's allowances towards its share, never beyond the free part; its entry is out of the sums.
 
-    What is `lent` has an end, and goes into lines alone: with bases the next window would begin beyond that. If
-    `small_lines`, the window outlasts the node's lease, and what it holds unused is kept small.
+    What is `lent` has an end, and goes into allowances alone: with bases the next window would begin beyond that. If
+    `small_allowances`, the window outlasts the node's lease, and what it holds unused is kept small.
     """
     capacity, own = cell.capacity + lent, cell.capacity
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
-        # A bucket drains by its lines, so one in debt may hold what is free up to its debt: no other node loses.
-        entry.line += max(0, min(entry.debt, capacity - cell.lines - entry.line))
-        entry.debt = max(0, ceil(used) - entry.line)
+        # A bucket drains by its allowances, so one in debt may hold what is free up to its debt: no other node loses.
+        entry.allowance += max(0, min(entry.debt, capacity - cell.allowances - entry.allowance))
+        entry.debt = max(0, ceil(used) - entry.allowance)
     if entry.need_milli == 0:
         return
     need = entry.need_milli / 1000
@@ -76,33 +79,33 @@ def grant(
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
-        # Debts are used beyond lines, and what is reserved is saved up for the oldest ask.
-        free = capacity - cell.lines - cell.debts - entry.line - cell.reserved
+        # Debts are used beyond allowances, and what is reserved is saved up for the oldest ask.
+        free = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved
         target = pool * share
         if pool >= needs:
-            most = max(need, entry.line - used + ceil(TAKEN_AT_ONCE * free))
+            most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
             slack = slack_kept(fixed=rule.fixed, dated=rule.dated, asks=report.asks)
             target = min(need + slack * (pool - needs) * share, most)
-            if small_lines:
+            if small_allowances:
                 target = min(target, headroom_max(need, pool))
         # What is used up of a window does not come back for an ask; slots do, so they are saved up for it.
         left = float(capacity) if rule.slots else pool
         if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:
-            entry.line += _raise(cell, node, entry, target, left, used, free)
-            entry.debt = max(0, ceil(used) - entry.line)
-    raise_base(cell, entry, report, rule, small_lines=small_lines)
+            entry.allowance += _raise(cell, node, entry, target, left, used, free)
+            entry.debt = max(0, ceil(used) - entry.allowance)
+    raise_base(cell, entry, report, rule, small_allowances=small_allowances)
     if rule.overshoot_milli > 0:
         overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
-        overdrafts -= max(0, cell.lines + entry.line - capacity)
+        overdrafts -= max(0, cell.allowances + entry.allowance - capacity)
         part = max(0, floor(overdrafts / (cell.active + 1)))
-        if small_lines:
+        if small_allowances:
             part = min(part, overdraft_max(own))
         free = ceil(TAKEN_AT_ONCE * (overdrafts - cell.overdrafts - entry.overdraft))
         entry.overdraft += max(0, min(part - entry.overdraft, free))
 
 
-def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_lines: bool) -> None:
-    """Raise the line with which the next window begins towards the node's share of the capacity."""
+def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_allowances: bool) -> None:
+    """Raise the allowance with which the next window begins towards the node's share of the capacity."""
     own = cell.capacity
     need = entry.need_milli / 1000
     if not rule.fixed or rule.slots or report.epoch != cell.epoch or entry.need_milli == 0:
@@ -111,14 +114,14 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
     if report.asked > 0 or own * share >= 1:
         # Only to a node in this window: one that has yet to open it would do so with the base it hears of now.
         start = ceil(own * share)
-        if small_lines:
+        if small_allowances:
             start = min(start, ceil(headroom_max(need, own)))
         entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
 
 
 def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """How much to raise the line by; a cost asked for at once is met whole or not at all, the oldest ask first."""
-    head = entry.line - used
+    """How much to raise the allowance by; a cost asked for at once is met whole or not at all, the oldest ask first."""
+    head = entry.allowance - used
     wanted = ceil(target - head)
     if not 0 < entry.ask <= pool:
         return max(0, min(wanted, free))

@@ -1,4 +1,4 @@
-"""Puts a node's report of a cell in place of the one before: a reset, lines that it gives back, and counts."""
+"""Puts a node's report of a cell in place of the one before: a reset, allowances that it gives back, and counts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
 
 
 def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
-    """Follow a node that has given lines back; it cannot have more than it was granted."""
+    """Follow a node that has given allowances back; it cannot have more than it was granted."""
     if not rule.fixed or report.epoch == cell.epoch:
-        entry.line = min(report.line, entry.line)
+        entry.allowance = min(report.allowance, entry.allowance)
     entry.vouchers = 0  # the rest of them is given back, and all else counts as used
     entry.base = min(report.base, entry.base)
     entry.overdraft = min(report.overdraft, entry.overdraft)
@@ -44,7 +44,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
 def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:
     """Replace the node's former report by this one."""
     same_epoch = report.epoch == cell.epoch
-    # A report from before the last reset: its counts are forgotten, its lines and its need are not.
+    # A report from before the last reset: its counts are forgotten, its allowances and its need are not.
     counted = report.reset_us >= cell.reset_us
     if rule.bucket:
         drained = float(rule.refilled_us(cell.filled_us, hub_us)) * rule.quota * 1000 / rule.window_us
@@ -68,11 +68,11 @@ def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
     elif report.epoch == cell.epoch - 1 and counted and not rule.fixed:
         entry.previous = report.current
     used = entry.used(rule, cell, hub_us)
-    entry.debt = max(0, ceil(used) - entry.line)
+    entry.debt = max(0, ceil(used) - entry.allowance)
     entry.need_milli = report.need_milli
     entry.demand_milli = report.demand_milli
     entry.window_demand = report.window_demand if same_epoch else 0
-    if report.ask > 0 and entry.line - used < report.ask:
+    if report.ask > 0 and entry.allowance - used < report.ask:
         entry.ask_since_us = entry.ask_since_us if entry.ask > 0 else hub_us
         entry.ask = report.ask
     else:

@@ -19,18 +19,19 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # limit's own rule:
 #
 # - a window forgets it or lets it fade, as it does any count;
-# - a bucket drains by all of the rate that goes with no node's line: it is the hub's own bucket
+# - a bucket drains by all of the rate that goes with no node's allowance: it is the hub's own bucket
 #   (`LedgerCell.drain_pool`);
 # - use with dates is kept in two parts, `current` and `previous`, each with the latest end of its members. A new
 #   departure joins `current`; `previous` is never prolonged. With one part, nodes that leave now and then would
 #   prolong the use of all that left before, again and again.
 #
-# The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its line and
-# by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket drains by the
-# rest. So what departs has drained by its line until it departs, and not by its debt: the hub's bucket has had that
-# part. What the hub's bucket did not need since the last merge (`LedgerCell.spare_milli`) is unused, and drains what
-# departs from the moment on at which its node could charge nothing any more: its vouchers drain by nothing else. Two
-# nodes of one limit may declare different bursts; what drains is then reckoned by the smaller part of each.
+# The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its
+# allowance and by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket
+# drains by the rest. So what departs has drained by its allowance until it departs, and not by its debt: the hub's
+# bucket has had that part. What the hub's bucket did not need since the last merge (`LedgerCell.spare_milli`) is
+# unused, and drains what departs from the moment on at which its node could charge nothing any more: its vouchers drain
+# by nothing else. Two nodes of one limit may declare different bursts; what drains is then reckoned by the smaller part
+# of each.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
 # as use does (`LedgerCell.withhold`). New is what the hub does not know; nodes forget keys too easily to say. So the
@@ -41,7 +42,7 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 # lease is over has in progress, as the node starts nothing new then, and the slots of a process that was killed would
 # never come back. A node that leaves gives back what it does not use at once, and what it has in progress counts until
 # its lease is over, as that goes on behind its farewell. A node that comes back reports what it still has in progress
-# without a line, as a debt.
+# without an allowance, as a debt.
 #
 # What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
 # ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `LedgerCell.answer` tells
@@ -106,7 +107,7 @@ class LimitRule:
     """The pace at which its cells are exchanged; 0 if that is the batch's."""
     apart: int = 0
     lease_us: int = 0
-    """How long lines on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
+    """How long allowances on it are a node's own, if that is shorter than the node's lease; 0 if it is not."""
     slots: bool = False
     """Whether work in progress counts, and no window ends."""
 
@@ -150,8 +151,8 @@ class LimitRule:
         """Whether there is a bound on over-admission at all."""
         return self.overshoot_milli != UNBOUNDED
 
-    def small_lines(self, lease_us: int) -> bool:
-        """Whether use counts for longer than a lease, so that lines are kept small; see `reconverge.hub.headroom`."""
+    def small_allowances(self, lease_us: int) -> bool:
+        """Whether use counts for longer than a lease, so that allowances stay small; see `reconverge.hub.headroom`."""
         if self.slots:
             return False  # what a node held comes back with its lease
         runs_out_us: float = self.window_us
@@ -165,7 +166,7 @@ class LimitRule:
         return self.interval_us or batch.interval_us
 
     def lease_of_us(self, batch: Batch) -> int:
-        """How long lines on this limit are the own of the batch's node."""
+        """How long allowances on this limit are the own of the batch's node."""
         return min(self.lease_us or batch.lease_us, batch.lease_us)
 
     def own_lease_us(self, batch: Batch) -> int:
@@ -176,9 +177,9 @@ class LimitRule:
     def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
         """How long a cell, and an entry in it, outlives the last report of a node with that lease and interval.
 
-        A node reports each cell in which it holds lines again before its meter has run out twice over, at the first
-        exchange after that; and exchanges are no further apart than a lease, or its lines are void. What it has used
-        until then counts for no longer than its meter takes to run out once more.
+        A node reports each cell in which it holds allowances again before its meter has run out twice over, at the
+        first exchange after that; and exchanges are no further apart than a lease, or its allowances are void. What it
+        has used until then counts for no longer than its meter takes to run out once more.
         """
         lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
@@ -202,22 +203,22 @@ class LimitRule:
             return until_us - since_us
         return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
-    def drained_milli(self, passed_us: int, line: int, declared: int) -> float:
-        """How much of a bucket runs out meanwhile with a line, in thousandths; its node has `declared` that capacity.
+    def drained_milli(self, passed_us: int, allowance: int, declared: int) -> float:
+        """How much of a bucket runs out meanwhile with an allowance, in thousandths; its node `declared` that capacity.
 
-        The node drains by its line's part of what it has declared, and this rule may be that of another node.
+        The node drains by its allowance's part of what it has declared, and this rule may be that of another node.
         """
-        part = float(line) * self.own / self.capacity / max(self.own, declared, 1)
+        part = float(allowance) * self.own / self.capacity / max(self.own, declared, 1)
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
     def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
-        """How much drains meanwhile by no node's line, in thousandths."""
+        """How much drains meanwhile by no node's allowance, in thousandths."""
         return float(max(0, passed_us)) * self.quota * share / self.capacity / self.window_us * 1000
 
 
 @dataclass(slots=True)
 class Entry:
-    """One node's last word on one cell, and the lines it was granted since."""
+    """One node's last word on one cell, and the allowances it was granted since."""
 
     epoch: int
     reset_us: int
@@ -226,11 +227,11 @@ class Entry:
     previous: int = 0
     """Charged in the window before; for a bucket, the fill in thousandths at `seen_us`; of what has dates, what was
     `current` for the departed before, and expires at a moment of its own."""
-    line: int = 0
+    allowance: int = 0
     base: int = 0
     overdraft: int = 0
     debt: int = 0
-    """Used beyond the line: by an overdraft, or by settling for more than was reserved."""
+    """Used beyond the allowance: by an overdraft, or by settling for more than was reserved."""
     need_milli: int = 0
     ask: int = 0
     ask_since_us: int = 0
@@ -241,24 +242,24 @@ class Entry:
     """Of what has dates: when `current` does not count any more."""
     previous_until_us: int = 0
     lease_us: int = 0
-    """How long its lines are its node's own, if that is shorter than the lease on the node's name; 0 if it is not."""
+    """How long its allowances are its node's own, if shorter than the lease on the node's name; 0 if it is not."""
     vouchers: int = 0
-    """How much of its line was granted to requests that had asked; see `floats`."""
+    """How much of its allowance was granted to requests that had asked; see `floats`."""
 
     def floats(self, rule: LimitRule) -> bool:
         """Whether the node's right is what it has used, as that fades, and its vouchers.
 
         A node of a sliding window that holds nothing, or nothing but vouchers, admits nothing with what fades. So its
-        line is an upper bound of its right, and its right falls without a report.
+        allowance is an upper bound of its right, and its right falls without a report.
         """
-        return rule.sliding and (self.line == 0 or self.vouchers > 0)
+        return rule.sliding and (self.allowance == 0 or self.vouchers > 0)
 
     def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Give back what has faded of a line that floats, and of a debt. For sliding windows."""
+        """Give back what has faded of an allowance that floats, and of a debt. For sliding windows."""
         used = ceil(self.used(rule, cell, hub_us))
         if self.vouchers > 0:
-            self.line = min(self.line, used + self.vouchers)
-        self.debt = min(self.debt, max(0, used - self.line))
+            self.allowance = min(self.allowance, used + self.vouchers)
+        self.debt = min(self.debt, max(0, used - self.allowance))
 
     def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
         """Follow the cell into its window, and past its last reset."""
@@ -269,7 +270,7 @@ class Entry:
                 # A node that departed between two windows may have begun the next unheard, and used its base in it.
                 keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
                 self.current = self.current if keeps else 0
-                self.line, self.debt, self.ask = max(self.base, self.current), 0, 0
+                self.allowance, self.debt, self.ask = max(self.base, self.current), 0, 0
             elif rule.sliding:
                 self.previous = self.current if steps == 1 else 0
                 self.current = 0
@@ -298,35 +299,37 @@ class Entry:
             self.previous = 0
 
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
-        """Give up the lines. The node may have used them up unheard, but not after `idle_us`, so that counts.
+        """Give up the allowances. The node may have used them up unheard, but not after `idle_us`, so that counts.
 
         Of a window it counts no more when no charge of that moment does, however late the hub looks.
         """
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
-        held = self.line + self.overdraft if counts else 0
+        held = self.allowance + self.overdraft if counts else 0
         if rule.slots:
-            self.current = self.line = 0
+            self.current = self.allowance = 0
         elif rule.bucket:
             # What it had reported may have drained by then, and been used anew, to the last thousandth. Since then its
-            # line has drained it; vouchers drain nothing.
-            drained = rule.drained_milli(rule.refilled_us(idle_us, hub_us), self.line - self.vouchers, self.capacity)
+            # allowance has drained it; vouchers drain nothing.
+            drained = rule.drained_milli(
+                rule.refilled_us(idle_us, hub_us), self.allowance - self.vouchers, self.capacity
+            )
             self.previous = max(0, max(self.previous, 1000 * held) - floor(drained))
-            self.line = ceil(self.previous / 1000)
+            self.allowance = ceil(self.previous / 1000)
         else:
             used = ceil(self.used(rule, cell, hub_us))
             if rule.dated and held > 0:
                 # The charges that it had reported may have expired before the lease did, and then it may have used
-                # the same line once more.
+                # the same allowance once more.
                 self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
             self.current += max(0, held - used)
-            self.line = max(used, held)
+            self.allowance = max(used, held)
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
     def fold(self, other: Entry, rule: LimitRule) -> None:
         """Take over the counts of a departed node."""
         self.current += 0 if rule.bucket else other.current
         self.previous += other.previous
-        self.line += other.line
+        self.allowance += other.allowance
         self.window_demand += other.window_demand
         self.current_until_us = max(self.current_until_us, other.current_until_us)
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
@@ -334,21 +337,23 @@ class Entry:
     def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
         """Let go of what the departed nodes' counts do not need any more."""
         if rule.bucket:
-            self.line = ceil(self.previous / 1000)  # it has drained when the merge began, by `LedgerCell.drain_pool`
+            self.allowance = ceil(
+                self.previous / 1000
+            )  # it has drained when the merge began, by `LedgerCell.drain_pool`
         elif rule.dated:
             if self.previous == 0:
                 # So that what departs from now on does not make it count for longer, again and again.
                 self.previous, self.previous_until_us = self.current, self.current_until_us
                 self.current = self.current_until_us = 0
-            self.line = self.current + self.previous
+            self.allowance = self.current + self.previous
         elif not rule.fixed:
-            self.line = ceil(self.used(rule, cell, hub_us))
+            self.allowance = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: LimitRule) -> bool:
         """Whether this entry tells no more than that of an unknown node."""
-        lines = self.line or self.base or self.overdraft or self.debt
+        allowances = self.allowance or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
-        return not (lines or counts or self.need_milli or self.ask or self.window_demand)
+        return not (allowances or counts or self.need_milli or self.ask or self.window_demand)
 
 
 @dataclass(slots=True)
@@ -374,7 +379,7 @@ class LedgerCell:
     restless: bool = False
     """When the entries were counted last, there was something that time changes, or a node that waits for its ask."""
     silent: int = 0
-    lines: int = 0
+    allowances: int = 0
     bases: int = 0
     overdrafts: int = 0
     debts: int = 0
@@ -407,7 +412,7 @@ class LedgerCell:
         A key that begins without a part of its capacity would begin so again. A reset is remembered while charges from
         before it may yet be reported, and the end of a window that began with a hit until the next one may begin.
         """
-        if self.lines or self.current or self.previous or self.needs_milli:
+        if self.allowances or self.current or self.previous or self.needs_milli:
             return False
         if rule.withheld > 0 or hub_us < self.learn_until_us:
             return False
@@ -432,7 +437,7 @@ class LedgerCell:
         self.window_demand = 0
         self.scanned_us = 0
         if rule.fixed:
-            self.lines, self.debts, self.current, self.silent = self.bases, 0, 0, 0
+            self.allowances, self.debts, self.current, self.silent = self.bases, 0, 0, 0
             self.first, self.reserved = "", 0
         elif rule.sliding:
             self.previous = self.current if follows else 0
@@ -448,19 +453,19 @@ class LedgerCell:
         return DEPARTED in self.entries and not rule.bucket
 
     @property
-    def lines_of_nodes(self) -> int:
-        """The lines with which nodes drain a bucket: neither the hub's own bucket nor grants to asks."""
+    def allowances_of_nodes(self) -> int:
+        """The allowances with which nodes drain a bucket: neither the hub's own bucket nor grants to asks."""
         pool = self.entries.get(DEPARTED)
-        return self.lines - (0 if pool is None else pool.line) - max(0, self.vouchers)
+        return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
 
     def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
-        """Let the hub's own bucket drain, by what has been no node's line since the last merge.
+        """Let the hub's own bucket drain, by what has been no node's allowance since the last merge.
 
         Called before anything of the cell changes. The rule is that of the report at hand, which may be of a smaller
         capacity.
         """
         pool = self.entries.get(DEPARTED)
-        share = max(0, min(self.capacity, rule.own) - self.lines_of_nodes)
+        share = max(0, min(self.capacity, rule.own) - self.allowances_of_nodes)
         drained = self.carry_milli + rule.drained_by_hub_milli(rule.refilled_us(self.filled_us, hub_us), share)
         self.spare_milli, self.carry_milli, self.spare_share = floor(drained), 0.0, share
         if pool is None:
@@ -478,7 +483,7 @@ class LedgerCell:
         spent_milli = min(self.spare_milli, floor(drained), entry.previous)
         entry.previous -= spent_milli
         self.spare_milli -= spent_milli
-        entry.line = ceil(entry.previous / 1000)
+        entry.allowance = ceil(entry.previous / 1000)
 
     @property
     def pooled_milli(self) -> int:
@@ -506,9 +511,9 @@ class LedgerCell:
     def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
         """Keep the hub's own bucket, which is not in the sums, as full as that; without it if it is empty."""
         pool.previous = max(0, milli)
-        pool.line = ceil(pool.previous / 1000)
+        pool.allowance = ceil(pool.previous / 1000)
         pool.seen_us = hub_us
-        if pool.line > 0 or pool.window_demand > 0:
+        if pool.allowance > 0 or pool.window_demand > 0:
             self.entries[DEPARTED] = pool
             self.count(pool)
         else:
@@ -517,13 +522,13 @@ class LedgerCell:
 
     def withhold(self, amount: int, hub_us: int) -> None:
         """Count as used what a new key has to begin without; it drains as the use of departed nodes does."""
-        entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, line=amount)
+        entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry
         self.fill_milli = 1000.0 * amount
         self.count(entry)
 
     def forget(self, rule: LimitRule, reset_us: int) -> None:
-        """Start to count from zero; the lines stay where they are."""
+        """Start to count from zero; the allowances stay where they are."""
         self.reset_us = reset_us
         self.previous = self.debts = 0
         self.fill_milli = 0.0
@@ -543,12 +548,12 @@ class LedgerCell:
 
     def clear(self) -> None:
         """Set every sum to zero, to count the entries anew."""
-        self.silent = self.lines = self.bases = self.overdrafts = self.debts = self.vouchers = 0
+        self.silent = self.allowances = self.bases = self.overdrafts = self.debts = self.vouchers = 0
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
         """Add an entry to the sums, or take it out again with `sign` -1."""
-        self.lines += sign * entry.line
+        self.allowances += sign * entry.allowance
         self.bases += sign * entry.base
         self.overdrafts += sign * entry.overdraft
         self.debts += sign * entry.debt
@@ -571,11 +576,11 @@ class LedgerCell:
             overdraft = _within(overdraft, self.overdrafts, floor(float(self.capacity) * rule.overshoot_milli / 1000))
         return CellAnswer(
             epoch=self.epoch,
-            line=_within(entry.line, self.lines, capacity),
+            allowance=_within(entry.allowance, self.allowances, capacity),
             base=_within(entry.base, self.bases, self.capacity),
             overdraft=overdraft,
             capacity=capacity,
-            free=max(0, capacity - self.lines - self.debts),
+            free=max(0, capacity - self.allowances - self.debts),
             reserved=0 if self.first == node else self.reserved,
             current=min(ceil(self.fill_milli), WHOLE_MAX) if rule.bucket else self.current + self.previous * rule.dated,
             previous=self.previous,
@@ -594,7 +599,7 @@ class Floating:
     """The sums of the entries that float; see `Entry.floats`."""
 
     held: int = 0
-    """Their lines and debts, as the sums of the cell have them."""
+    """Their allowances and debts, as the sums of the cell have them."""
     current: int = 0
     """Charged in this window, and vouchers."""
     previous: int = 0
@@ -602,7 +607,7 @@ class Floating:
 
     def add(self, entry: Entry) -> None:
         """Count an entry, which is of the cell's window."""
-        self.held += entry.line + entry.debt
+        self.held += entry.allowance + entry.debt
         self.current += entry.current + entry.vouchers
         self.previous += entry.previous
         self.vouchers += entry.vouchers

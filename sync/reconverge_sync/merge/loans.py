@@ -6,11 +6,11 @@
 # Theory of operation.
 #
 # A region's hub deals out its own part of a capacity, and what it was lent beyond that. A loan can be lowered at any
-# moment, but counts as held until nodes have let go: the ledger keeps the higher lines, answers tell the nodes of lower
-# ones, and `lend` says what is held: the loan, or the lines and debts beyond the region's own part less what other
-# lenders have lent, if that is more. Loans go into lines alone: with a base the next window would begin with what may
-# have gone back by then. They are kept by lender, so two bridges need no election: what each lends is added up. A
-# message that is late brings a sequence number or an end that has passed.
+# moment, but counts as held until nodes have let go: the ledger keeps the higher allowances, answers tell the nodes of
+# lower ones, and `lend` says what is held: the loan, or the allowances and debts beyond the region's own part less what
+# other lenders have lent, if that is more. Loans go into allowances alone: with a base the next window would begin with
+# what may have gone back by then. They are kept by lender, so two bridges need no election: what each lends is added
+# up. A message that is late brings a sequence number or an end that has passed.
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Lending:
                 self.credits[identity] = lasting
             own = lasting[lender].amount if lender in lasting else 0
             others = sum(credit.amount for credit in lasting.values()) - own
-            held.append(max(own, cell.lines + cell.debts - cell.capacity - others))
+            held.append(max(own, cell.allowances + cell.debts - cell.capacity - others))
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:

@@ -99,8 +99,8 @@ def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
     used = _used(cell, rule, hub_us)
     return KeyReading(
         used=ceil(used),
-        lines=sum(_unused(entry, cell, rule, hub_us) for entry in nodes.values()),
-        free=max(0, capacity - cell.lines - cell.debts),
+        allowances=sum(_unused(entry, cell, rule, hub_us) for entry in nodes.values()),
+        free=max(0, capacity - cell.allowances - cell.debts),
         capacity=capacity,
         nodes=len(nodes),
         free_us=hub_us if ceil(used) < capacity else _free_us(cell, rule, limit, hub_us, room=capacity - 1, used=used),
@@ -117,12 +117,12 @@ def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
 
 
 def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int:
-    """Returns the rest of a node's line."""
+    """Returns the rest of a node's allowance."""
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
         passed_us = rule.refilled_us(entry.seen_us, hub_us)
-        used = max(0.0, entry.previous - rule.drained_milli(passed_us, entry.line, entry.capacity)) / 1000
-    return max(0, entry.line - floor(used))
+        used = max(0.0, entry.previous - rule.drained_milli(passed_us, entry.allowance, entry.capacity)) / 1000
+    return max(0, entry.allowance - floor(used))
 
 
 def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:

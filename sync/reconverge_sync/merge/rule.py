@@ -1,4 +1,4 @@
-"""The merge rule: how a hub turns the reports of all nodes into lines that never sum to more than the capacity.
+"""The merge rule: how a hub turns the reports of all nodes into allowances that never sum to more than the capacity.
 
 This is the definition; `exchange.lua` does the same in Redis, and a test feeds both the same batches. It does no I/O
 and reads no clock.
@@ -15,31 +15,32 @@ and reads no clock.
 # node that hands capacity to another one directly needs an answer to know that it has arrived, and loses or doubles it
 # when the answer is lost.
 #
-# How it works. For each key of a limit (a cell) the hub keeps one entry per node: what the node has used, and its line,
-# the use up to which it may go alone. Two rules of order hold the sum of all lines to the capacity, at every moment and
-# on both sides of the network:
+# How it works. For each key of a limit (a cell) the hub keeps one entry per node: what the node has used, and its
+# allowance, the use up to which it may go alone. Two rules of order hold the sum of all allowances to the capacity, at
+# every moment and on both sides of the network:
 #
 #       node                                           hub
-#     1 lowers its line
-#     2 reports use, line, need    --------------->  3 replaces the node's entry (never adds to it)
-#                                                    4 free = capacity - lines of all nodes - their debts
-#                                                    5 raises the node's line towards its share of what is free
-#     6 installs the line          <---------------    and answers with absolute numbers
+#     1 lowers its allowance
+#     2 reports use, allowance, need    --------------->  3 replaces the node's entry (never adds to it)
+#                                                    4 free = capacity - allowances of all nodes - their debts
+#                                                    5 raises the node's allowance towards its share of what is free
+#     6 installs the allowance          <---------------    and answers with absolute numbers
 #
-#     lines that nodes know of  <=  lines in the ledger  <=  capacity
+#     allowances that nodes know of  <=  allowances in the ledger  <=  capacity
 #
-# If a report is lost, the ledger has the higher line, which is too careful. If an answer is lost, likewise: the node
-# goes on below the line that the ledger has for it. A batch that arrives twice, or after a newer one, has a sequence
-# number that is not higher than the last and changes nothing.
+# If a report is lost, the ledger has the higher allowance, which is too careful. If an answer is lost, likewise: the
+# node goes on below the allowance that the ledger has for it. A batch that arrives twice, or after a newer one, has a
+# sequence number that is not higher than the last and changes nothing.
 #
-# A line comes back to the hub in two ways only: its node says so, or the node's lease is over. A node counts its lease
-# from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a node that fell silent
-# is dead or cut off, nothing can tell; so what it held counts as used until that would have faded (`Entry.depart`).
-# Before that, what a node that misses SILENT_INTERVALS exchanges may be using counts as used, and no need of it counts.
+# An allowance comes back to the hub in two ways only: its node says so, or the node's lease is over. A node counts its
+# lease from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a node that fell
+# silent is dead or cut off, nothing can tell; so what it held counts as used until that would have faded
+# (`Entry.depart`). Before that, what a node that misses SILENT_INTERVALS exchanges may be using counts as used, and no
+# need of it counts.
 #
-# A hub that has lost its data believes what nodes say of their lines, and grants nothing until all nodes that hold some
-# can have spoken (`_learning`). A node may also forget a key whose use still counts: it says so, and the hub keeps that
-# use as it keeps that of a node that has left (`_take_over`).
+# A hub that has lost its data believes what nodes say of their allowances, and grants nothing until all nodes that hold
+# some can have spoken (`_learning`). A node may also forget a key whose use still counts: it says so, and the hub keeps
+# that use as it keeps that of a node that has left (`_take_over`).
 #
 # What a merge may cost. A hub runs one batch at a time, and every node waits for it. So a merge works on sums that are
 # kept as entries change, and reads all entries of a cell only when a sum may have become wrong by time alone: `_due`
@@ -83,7 +84,7 @@ from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""A node that misses so many of its own exchanges may be using all of its lines: they count as used."""
+"""A node that misses so many of its own exchanges may be using all of its allowances: they count as used."""
 SPEAK_UP_US = 1_000_000
 """The nodes' longest back-off and their longest silence: once the hub is back, all that can have spoken within an
 interval and this."""
@@ -125,9 +126,9 @@ class LedgerShard:
 
     generation: str = ""
     born_us: int = 0
-    """When these data began; 0 when it is certain that no node can hold lines from before."""
+    """When these data began; 0 when it is certain that no node can hold allowances from before."""
     lost: bool = False
-    """A node has reported lines from before these data began."""
+    """A node has reported allowances from before these data began."""
     adopted: int = 0
     """How often an operator has ordered to go on without the lost data."""
     grace_us: int = 0
@@ -171,7 +172,7 @@ class LedgerShard:
         if record is not None and batch.sequence <= record.sequence:
             yield Answer(hub_us, self.generation, Status.STALE, ())
             return
-        # The node has seen other data than these: there may be lines that these do not know of.
+        # The node has seen other data than these: there may be allowances that these do not know of.
         if batch.generation not in ("", self.generation):
             self.lost = True
             self.born_us = self.born_us or hub_us
@@ -322,11 +323,11 @@ class LedgerShard:
         forgotten = report.forgotten
         # A node that leaves, or forgets the key, would take a grant along.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
-            small_lines = rule.small_lines(rule.lease_of_us(batch))
+            small_allowances = rule.small_allowances(rule.lease_of_us(batch))
             if asked is not None:
-                asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_lines=small_lines)
+                asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
             else:
-                grant(cell, batch.node, entry, report, rule, hub_us, lent, small_lines=small_lines)
+                grant(cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small_allowances)
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if asked is not None:
@@ -364,23 +365,23 @@ class LedgerShard:
     def _welcome(
         self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
-        """Take a node's own word for its lines: it has none, or the data in which they were granted are lost."""
-        entry.line, entry.base, entry.overdraft = report.line, report.base, report.overdraft
+        """Take a node's own word for its allowances: it has none, or the data in which they were granted are lost."""
+        entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
         if rule.fixed and report.epoch == cell.epoch - 1:
-            entry.line = report.base  # the node has yet to open this window, and will start from there
+            entry.allowance = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
             cell.pour(rule, 0, hub_us, fill, least=1000 * cell.capacity)
             entry.current = report.current
         elif rule.bucket:
             entry.current = report.current - ceil(report.previous / 1000)
-        # Other nodes may hold lines here too that these data do not know of: all can have spoken before
+        # Other nodes may hold allowances here too that these data do not know of: all can have spoken before
         # anything new is granted.
-        if report.line > 0 or report.base > 0 or report.overdraft > 0:
+        if report.allowance > 0 or report.base > 0 or report.overdraft > 0:
             until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether there may be lines that have yet to be reported, so that nothing may be granted."""
+        """Whether there may be allowances that have yet to be reported, so that nothing may be granted."""
         if hub_us < cell.learn_until_us:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
@@ -402,7 +403,7 @@ class LedgerShard:
     def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
         """Count everything anew: departed nodes leave, silent ones count as using all they hold.
 
-        All but the entry of the node itself, which has yet to be granted its lines. Returns what floats.
+        All but the entry of the node itself, which has yet to be granted its allowances. Returns what floats.
         """
         floating = Floating()
         cell.scanned_us = hub_us
@@ -429,8 +430,9 @@ class LedgerShard:
             lives_us = max(rule.lives_us(batch), rule.time_to_live_us(lease_us, interval_us))
             outlived = hub_us - seen_us > lease_us or hub_us - entry.seen_us > lives_us
             if outlived or (left and not rule.slots):
-                # A departed node may have used its line until its lease expired; one without a line has used nothing.
-                held = entry.line > 0 or entry.overdraft > 0
+                # A departed node may have used its allowance until its lease expired; one without an allowance has used
+                # nothing.
+                held = entry.allowance > 0 or entry.overdraft > 0
                 idle_us = seen_us + lease_us if held else entry.seen_us
                 entry.depart(rule, cell, hub_us, idle_us)
                 cell.drain_by_spare(entry, rule, hub_us, idle_us)
@@ -439,7 +441,7 @@ class LedgerShard:
                 continue
             if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
-                cell.silent += max(0, entry.line - floor(entry.used(rule, cell, hub_us)))
+                cell.silent += max(0, entry.allowance - floor(entry.used(rule, cell, hub_us)))
             lingers = lingers or left  # what it has in progress may go on
             # In a rolling deployment nodes differ. The smallest capacity is one that none of them
             # exceeds.
@@ -488,7 +490,7 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
     """
     kept = cell.entries.pop(DEPARTED, None)
     if kept is not None:
-        departed.seen_us = hub_us if departed.line > 0 else kept.seen_us
+        departed.seen_us = hub_us if departed.allowance > 0 else kept.seen_us
         departed.fold(kept, rule)
     if not departed.empty(rule):
         cell.entries[DEPARTED] = departed
@@ -498,8 +500,8 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
     """For how long nothing new is granted after data were lost, or may have been.
 
-    A node that stays away may use its lines until its lease is over, and what it uses then counts for a while; slots
-    do not count any more then.
+    A node that stays away may use its allowances until its lease is over, and what it uses then counts for a while;
+    slots do not count any more then.
     """
     if lost and rule.strict and rule.slots:
         return max(rule.lease_of_us(batch), learning_us(batch, rule, lost=False))
@@ -510,4 +512,4 @@ def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
 
 def _shortfall(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> int:
     """Returns the part of a node's ask that it lacks at once."""
-    return max(0, ceil(entry.ask - (entry.line - entry.used(rule, cell, hub_us))))
+    return max(0, ceil(entry.ask - (entry.allowance - entry.used(rule, cell, hub_us))))

@@ -16,10 +16,10 @@ window that they are in; and from the first hit, in which case the number of a w
 #   in and when that opens and closes. The hub believes that if its own clock is in that window; else it takes the
 #   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves none on.
 # - A window that begins with the first hit has the microsecond of its beginning for its number, and between two windows
-#   the cell has the negative of the moment at which the next may begin. Between windows all lines are bases, so any
-#   node may open one without asking; the first that the hub hears of is the window for all. The next must not begin
-#   within a window's length of the last beginning: lines are dealt out once for each window, and two that overlap would
-#   be one window with twice the capacity.
+#   the cell has the negative of the moment at which the next may begin. Between windows all allowances are bases, so
+#   any node may open one without asking; the first that the hub hears of is the window for all. The next must not begin
+#   within a window's length of the last beginning: allowances are dealt out once for each window, and two that overlap
+#   would be one window with twice the capacity.
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def first_hit_epoch(limit: LimitReport, hub_us: int, told: int, known: int, *, a
 
     A window that is open stays; the next is the first that a node tells of, or begins now with the first request that
     a node could not admit from its base. No two of a cell begin within one window's length of each other: only so is
-    each of them a window of its own, in which the lines are dealt out once.
+    each of them a window of its own, in which the allowances are dealt out once.
     """
     window_us = limit.window_us
     open_at_node = told >= 0 and abs(hub_us - told) < window_us

@@ -38,7 +38,7 @@
 # - A member is one connection. After a loss of the connection a higher claim may have gone by unheard, so the member
 #   starts anew as a follower, under a new name (`join`).
 # - A retained claim is heard by every new member, and may be from long ago. One such claim says nothing about the
-#   present; two different claims that say `answers` do (`succeeds`): then there are lines from before, and the new
+#   present; two different claims that say `answers` do (`succeeds`): then there are allowances from before, and the new
 #   ledger is one that has lost data.
 # - A claim with the highest term there is would block the election for good, if terms had no end or a claim never aged.
 #   A claim that is silent for a tenure does not stand in the way of a lower one, and at TERM_MAX names decide.

@@ -10,8 +10,8 @@ along. The hub's clock goes on from what the new leader knew of it.
 # The ledger is the merge rule's `LedgerShard`, unchanged. What is added here is when it is void:
 #
 # - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
-#   the learning of the merge rule keeps it from granting lines twice. `Shard(lost=True)` makes it learn from the start
-#   if any member has answered before, so that a node that comes first is not taken for the first there ever was.
+#   the learning of the merge rule keeps it from granting allowances twice. `Shard(lost=True)` makes it learn from the
+#   start if any member has answered before, so that a node that comes first is not taken for the first there ever was.
 # - A ledger of an earlier term of the same member is void: another member may have answered in between.
 # - A ledger that was handed over goes on, because its owner has stopped to answer before.
 #
@@ -165,7 +165,7 @@ class Candidate:
     def _begin(self) -> None:
         """This member's term begins, by the clock that the one before went by, as far as this member heard of it."""
         self._term_led = self.election.terms_led
-        # If another leader has answered before, there are lines that may not have been reported yet.
+        # If another leader has answered before, there are allowances that may not have been reported yet.
         self._ledger = self._inherited if self.election.inherited else LedgerShard(lost=self.election.succeeds)
         self._usage = self._usage_of(self._inherited_usage if self.election.inherited else None)
         self._inherited = self._inherited_usage = None

@@ -24,15 +24,15 @@
 -- What is at hand: a cell, one of its entries, a report, and the rule of the limit, field by field. As variables,
 -- not in tables, because they are looked up some two hundred times for each cell.
 local cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand
-local cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli
+local cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli
 local cell_current, cell_previous, cell_window_demand, cell_active
 local cell_bases, cell_filled_us, cell_fill_milli
 local cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless
-local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft
+local entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft
 local entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base
 local entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us
 local entry_lease_us
-local report_epoch, report_current, report_previous, report_line, report_base, report_overdraft
+local report_epoch, report_current, report_previous, report_allowance, report_base, report_overdraft
 local report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand, report_reset_us
 local rule, fixed, sliding, bucket, dated, window_us
 local lent = 0
@@ -131,9 +131,9 @@ local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
 -- `spare` is what more could have drained of it since the last merge than was in it; `rule.spare_share`, by what part.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
 local cell_unit = 1 -- what a request costs that asks, by the mean of late
-local pool, pool_previous, pool_line, pool_window_demand, pool_changed = false, 0, 0, 0, false
+local pool, pool_previous, pool_allowance, pool_window_demand, pool_changed = false, 0, 0, 0, false
 local fill_most_milli
-local held = 0 -- the line of a bucket from before it was kept at the hub
+local held = 0 -- the allowance of a bucket from before it was kept at the hub
 -- What the entries that float have together, as far as they were looked at.
 local float_held, float_current, float_previous, float_vouchers
 -- What one exchange is about: set once.
@@ -143,7 +143,7 @@ local scans_left = SCANNED_MAX
 local cramped = false -- the server has reached its maxmemory: what is there is served on, and nothing is begun
 -- Fields of the rule at hand that each cell needs: variables, because they are looked up faster than fields of a table.
 -- The capacity is what can be granted without a loan.
-local rule_capacity, rule_small_lines, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
+local rule_capacity, rule_small_allowances, rule_apart, rule_epoch, rule_lives_us, rule_learns_until_us
 local rule_overdrafts, rule_elsewhere
 
 -- ------------------------------------------------------------------ limits, and what follows from them
@@ -162,13 +162,13 @@ local function learning_us(of, lost)
   return heard_us
 end
 
--- Until when there may be lines in any cell of this limit that have yet to be reported.
+-- Until when there may be allowances in any cell of this limit that have yet to be reported.
 local function learns_until(of)
   if not meta.lost and (meta.born_us == 0 or of.overshoot_milli ~= 0) then return 0 end
   return meta.born_us + learning_us(of, meta.lost)
 end
 
-local function has_small_lines(of)
+local function has_small_allowances(of)
   local runs_out_us = of.window_us
   if of.kind == BUCKET then
     local drains_us = of.window_us * of.capacity / of.quota
@@ -205,7 +205,7 @@ local function rule_of(limit)
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
-  made.small_lines = has_small_lines(made)
+  made.small_allowances = has_small_allowances(made)
   made.kept_us = made.lives_us + floor(made.lives_us / 4)
   made.learns_until_us = learns_until(made)
   made.epoch = made.slots and 0 or floor(hub_us / made.window_us)
@@ -219,7 +219,7 @@ local function use_rule(of)
   rule, window_us = of, of.window_us
   fixed, sliding, bucket, dated = kind == FIXED or of.slots, kind == SLIDING, kind == BUCKET, kind == DATED
   rule_capacity, rule_epoch, rule_lives_us, rule_elsewhere = of.own, of.epoch, of.lives_us, of.elsewhere
-  rule_apart, rule_small_lines = of.apart > 0, of.small_lines
+  rule_apart, rule_small_allowances = of.apart > 0, of.small_allowances
   -- A node that leaves is granted nothing.
   rule_overdrafts, rule_learns_until_us = of.overdrafts, batch.leaving and WHOLE_MAX or of.learns_until_us
 end
@@ -261,7 +261,7 @@ end
 -- What is seldom other than zero comes last, and is left out when it is.
 local function read_cell(packed)
   cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active,
     cell_bases, cell_filled_us, cell_fill_milli,
     cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
@@ -279,7 +279,7 @@ local function written_cell()
   if cell_unit ~= 1 then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
@@ -288,7 +288,7 @@ local function written_cell()
   if bucket and (pool or cell_vouchers ~= 0) then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless,
@@ -300,7 +300,7 @@ local function written_cell()
   then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless)
@@ -308,25 +308,25 @@ local function written_cell()
   if bucket then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases, cell_filled_us, cell_fill_milli)
   end
   if cell_bases ~= 0 then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-      cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+      cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
       cell_current, cell_previous, cell_window_demand, cell_active,
       cell_bases)
   end
   return pack(
     cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
-    cell_lines, cell_overdrafts, cell_needs_milli, cell_demand_milli,
+    cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
     cell_current, cell_previous, cell_window_demand, cell_active)
 end
 
 local function read_entry(packed)
-  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
     entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers = unpack_(packed)
@@ -341,44 +341,44 @@ end
 local function written_entry()
   if entry_vouchers ~= 0 then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
       entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
       entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers)
   end
   if entry_lease_us ~= 0 then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
       entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
       entry_current_until_us, entry_previous_until_us, entry_lease_us)
   end
   if dated then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
       entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
       entry_current_until_us, entry_previous_until_us)
   end
   if entry_debt ~= 0 or entry_ask ~= 0 or entry_reset_us ~= 0 then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
       entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
       entry_debt, entry_ask, entry_ask_since_us, entry_reset_us)
   end
   if entry_base ~= 0 then
     return pack(
-      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
       entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base)
   end
   return pack(
-    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_overdraft,
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity)
 end
 
 local function new_entry()
   entry_epoch, entry_reset_us = cell_epoch, cell_reset_us
-  entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
+  entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
   entry_lease_us, entry_vouchers = 0, 0
@@ -407,7 +407,7 @@ local function catch_up()
     if fixed then
       local keeps = rule.first_hit and entry_epoch < 0 and abs(cell_epoch) - entry_seen_us < window_us
       entry_current = keeps and entry_current or 0
-      entry_line, entry_debt, entry_ask = max(entry_base, entry_current), 0, 0
+      entry_allowance, entry_debt, entry_ask = max(entry_base, entry_current), 0, 0
     elseif sliding then
       entry_previous = steps == 1 and entry_current or 0
       entry_current = 0
@@ -434,27 +434,27 @@ local function refilled(since_us, until_us)
   return (floor(until_us / window_us) - floor(since_us / window_us)) * window_us
 end
 
-local function drained_milli(passed_us, line, declared)
-  local part = line * rule_capacity / rule.capacity / max(rule_capacity, declared, 1)
+local function drained_milli(passed_us, allowance, declared)
+  local part = allowance * rule_capacity / rule.capacity / max(rule_capacity, declared, 1)
   return max(0, passed_us) * rule.quota * part / window_us * 1000
 end
 
 local function depart(idle_us)
   local counts = rule.overshoot_milli >= 0 and (bucket or hub_us - idle_us <= rule.counts_for_us)
-  local held = counts and entry_line + entry_overdraft or 0
+  local held = counts and entry_allowance + entry_overdraft or 0
   if rule.slots then
-    entry_current, entry_line = 0, 0
+    entry_current, entry_allowance = 0, 0
   elseif bucket then
-    local drained = drained_milli(refilled(idle_us, hub_us), entry_line - entry_vouchers, entry_capacity)
+    local drained = drained_milli(refilled(idle_us, hub_us), entry_allowance - entry_vouchers, entry_capacity)
     entry_previous = max(0, max(entry_previous, 1000 * held) - floor(drained))
-    entry_line = ceil(entry_previous / 1000)
+    entry_allowance = ceil(entry_previous / 1000)
   else
     local used = ceil(used_of(entry_current, entry_previous))
     if dated and held > 0 then
       entry_current_until_us = max(entry_current_until_us, idle_us + window_us)
     end
     entry_current = entry_current + max(0, held - used)
-    entry_line = max(used, held)
+    entry_allowance = max(used, held)
   end
   entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
   entry_vouchers = 0
@@ -462,36 +462,36 @@ end
 
 local function fade()
   if bucket then
-    entry_line = ceil(entry_previous / 1000)
+    entry_allowance = ceil(entry_previous / 1000)
   elseif dated then
     if entry_previous == 0 then
       entry_previous, entry_previous_until_us = entry_current, entry_current_until_us
       entry_current, entry_current_until_us = 0, 0
     end
-    entry_line = entry_current + entry_previous
+    entry_allowance = entry_current + entry_previous
   elseif sliding then
-    entry_line = ceil(used_of(entry_current, entry_previous))
+    entry_allowance = ceil(used_of(entry_current, entry_previous))
   end
 end
 
 local function empty()
-  return entry_line == 0 and entry_need_milli == 0 and entry_previous == 0 and (entry_current == 0 or bucket)
+  return entry_allowance == 0 and entry_need_milli == 0 and entry_previous == 0 and (entry_current == 0 or bucket)
     and entry_base == 0 and entry_overdraft == 0 and entry_debt == 0 and entry_ask == 0 and entry_window_demand == 0
 end
 
 local function floats()
-  return sliding and (entry_line == 0 or entry_vouchers > 0)
+  return sliding and (entry_allowance == 0 or entry_vouchers > 0)
 end
 
 local function add_floating()
-  float_held = float_held + entry_line + entry_debt
+  float_held = float_held + entry_allowance + entry_debt
   float_current = float_current + entry_current + entry_vouchers
   float_previous = float_previous + entry_previous
   float_vouchers = float_vouchers + entry_vouchers
 end
 
 local function count()
-  cell_lines = cell_lines + entry_line
+  cell_allowances = cell_allowances + entry_allowance
   cell_bases = cell_bases + entry_base
   cell_overdrafts = cell_overdrafts + entry_overdraft
   cell_debts = cell_debts + entry_debt
@@ -505,7 +505,7 @@ local function count()
 end
 
 local function discount()
-  cell_lines = cell_lines - entry_line
+  cell_allowances = cell_allowances - entry_allowance
   cell_bases = cell_bases - entry_base
   cell_overdrafts = cell_overdrafts - entry_overdraft
   cell_debts = cell_debts - entry_debt
@@ -519,7 +519,7 @@ local function discount()
 end
 
 local function discount_pool()
-  cell_lines = cell_lines - pool_line
+  cell_allowances = cell_allowances - pool_allowance
   cell_previous = cell_previous - pool_previous
   cell_window_demand = cell_window_demand - pool_window_demand
 end
@@ -527,10 +527,10 @@ end
 -- The hub's own bucket is as full as that.
 local function fill_pool(milli)
   pool_previous = max(0, milli)
-  pool_line = ceil(pool_previous / 1000)
-  pool, pool_changed = pool_line > 0 or pool_window_demand > 0, true
+  pool_allowance = ceil(pool_previous / 1000)
+  pool, pool_changed = pool_allowance > 0 or pool_window_demand > 0, true
   if pool then
-    cell_lines = cell_lines + pool_line
+    cell_allowances = cell_allowances + pool_allowance
     cell_previous = cell_previous + pool_previous
     cell_window_demand = cell_window_demand + pool_window_demand
   else
@@ -540,11 +540,11 @@ end
 
 -- The entry of the departed, taken out of the sums. Returns whether there is one.
 local function read_pool(key)
-  pool, pool_previous, pool_line, pool_window_demand = false, 0, 0, 0
+  pool, pool_previous, pool_allowance, pool_window_demand = false, 0, 0, 0
   local kept = call('HGET', key, DEPARTED_FIELD)
   if not kept then return false end
-  local epoch, _, _, previous, line, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
-  pool, pool_line = true, line
+  local epoch, _, _, previous, allowance, _, _, _, demanded, _, _, _, _, _, reset_us = unpack_(kept)
+  pool, pool_allowance = true, allowance
   pool_previous = (reset_us or 0) < cell_reset_us and 0 or previous
   pool_window_demand = epoch == cell_epoch and demanded or 0
   discount_pool()
@@ -554,11 +554,11 @@ end
 -- Before anything of the cell changes.
 local function drain_pool(key)
   report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS
-  pool, pool_changed, pool_previous, pool_line, pool_window_demand = false, false, 0, 0, 0
-  local lines = cell_lines - max(0, cell_vouchers)
+  pool, pool_changed, pool_previous, pool_allowance, pool_window_demand = false, false, 0, 0, 0
+  local allowances = cell_allowances - max(0, cell_vouchers)
   local pooled = cell_pooled ~= 0 and read_pool(key)
-  if pooled then lines = lines - pool_line end
-  local share = max(0, min(cell_capacity, rule_capacity) - lines)
+  if pooled then allowances = allowances - pool_allowance end
+  local share = max(0, min(cell_capacity, rule_capacity) - allowances)
   local passed_us = max(0, refilled(cell_filled_us, hub_us))
   local drained = cell_carry_milli + passed_us * rule.quota * share / rule.capacity / window_us * 1000
   spare_milli, cell_carry_milli, rule.spare_share = floor(drained), 0, share
@@ -579,7 +579,7 @@ local function keep_pool(key)
   if not pool_changed then return end
   pool_changed = false
   if pool then
-    call('HSET', key, DEPARTED_FIELD, pack(cell_epoch, hub_us, 0, pool_previous, pool_line, 0, 0, 0, pool_window_demand, 0, 0,
+    call('HSET', key, DEPARTED_FIELD, pack(cell_epoch, hub_us, 0, pool_previous, pool_allowance, 0, 0, 0, pool_window_demand, 0, 0,
       0, 0, 0, cell_reset_us))
   else
     call('HDEL', key, DEPARTED_FIELD)
@@ -587,7 +587,7 @@ local function keep_pool(key)
 end
 
 local function clear()
-  cell_silent, cell_lines, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
+  cell_silent, cell_allowances, cell_bases, cell_overdrafts, cell_debts, cell_needs_milli = 0, 0, 0, 0, 0, 0
   cell_demand_milli, cell_current, cell_previous, cell_window_demand, cell_active, cell_vouchers = 0, 0, 0, 0, 0, 0
 end
 
@@ -604,7 +604,7 @@ local function roll(epoch)
   if not (follows and resting()) then cell_last_demand = follows and cell_window_demand or 0 end
   cell_window_demand, cell_scanned_us = 0, 0
   if fixed then
-    cell_lines, cell_debts, cell_current, cell_silent = cell_bases, 0, 0, 0
+    cell_allowances, cell_debts, cell_current, cell_silent = cell_bases, 0, 0, 0
     cell_first, cell_reserved = '', 0
   elseif sliding then
     cell_previous = follows and cell_current or 0
@@ -640,13 +640,13 @@ local function within(amount, sum, room)
 end
 
 local function cell_answer()
-  local line, base, overdraft, capacity = entry_line, entry_base, entry_overdraft, cell_capacity + lent
-  local free, reserved = capacity - cell_lines - cell_debts, cell_reserved
+  local allowance, base, overdraft, capacity = entry_allowance, entry_base, entry_overdraft, cell_capacity + lent
+  local free, reserved = capacity - cell_allowances - cell_debts, cell_reserved
   local current, previous, silent = cell_current, cell_previous, cell_silent
   local needs_milli, demand_milli, last_demand = cell_needs_milli, cell_demand_milli, cell_last_demand
   local window_demand = cell_window_demand
   if free < 0 then free = 0 end
-  if cell_lines > capacity then line = within(line, cell_lines, capacity) end
+  if cell_allowances > capacity then allowance = within(allowance, cell_allowances, capacity) end
   if cell_bases > cell_capacity then base = within(base, cell_bases, cell_capacity) end
   if rule.overshoot_milli >= 0 then
     overdraft = within(overdraft, cell_overdrafts, floor(cell_capacity * rule.overshoot_milli / 1000))
@@ -655,7 +655,7 @@ local function cell_answer()
   local nodes = forgotten and FORGOTTEN or cell_active
   if at_hub then
     nodes = cell_active + AT_HUB
-    if sliding then line = min(entry_current + granted, capacity) elseif bucket then line = min(granted, line) end
+    if sliding then allowance = min(entry_current + granted, capacity) elseif bucket then allowance = min(granted, allowance) end
     if small then base = 0 end
     if float_held then current = current + float_vouchers end
   end
@@ -665,11 +665,11 @@ local function cell_answer()
     current = current + previous
   end
   if not wide then
-    local all = line + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
+    local all = allowance + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
       + demand_milli + last_demand + window_demand
     if all > NARROW_MAX or current < 0 then widen() end
   end
-  pieces[place] = to_bytes(row_format, cell_epoch, line, base, overdraft, capacity, free, reserved, current, previous,
+  pieces[place] = to_bytes(row_format, cell_epoch, allowance, base, overdraft, capacity, free, reserved, current, previous,
     silent, needs_milli, demand_milli, nodes, last_demand, window_demand, cell_reset_us)
 end
 
@@ -684,15 +684,15 @@ end
 
 local function welcome(key)
   if bucket then keep_fill_within_bounds() end
-  entry_line, entry_base, entry_overdraft = report_line, report_base, report_overdraft
-  if fixed and report_epoch == cell_epoch - 1 then entry_line = report_base end
+  entry_allowance, entry_base, entry_overdraft = report_allowance, report_base, report_overdraft
+  if fixed and report_epoch == cell_epoch - 1 then entry_allowance = report_base end
   if bucket and report_floats then
     pour(0, 0, 1000 * cell_capacity)
     entry_current = report_current
   elseif bucket then
     entry_current = report_current - ceil(report_previous / 1000)
   end
-  if report_line > 0 or report_base > 0 or report_overdraft > 0 then
+  if report_allowance > 0 or report_base > 0 or report_overdraft > 0 then
     -- 1 is ADOPTED_US in merge/rule.py.
     cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, meta.born_us ~= 1))
   end
@@ -700,7 +700,7 @@ end
 
 local function lower()
   if bucket then keep_fill_within_bounds() end
-  if report_line < entry_line and (not fixed or report_epoch == cell_epoch) then entry_line = report_line end
+  if report_allowance < entry_allowance and (not fixed or report_epoch == cell_epoch) then entry_allowance = report_allowance end
   entry_vouchers = 0
   if report_base < entry_base then entry_base = report_base end
   if report_overdraft < entry_overdraft then entry_overdraft = report_overdraft end
@@ -732,10 +732,10 @@ local function take_counts(key)
     entry_previous = report_current
   end
   local used = used_of(entry_current, entry_previous)
-  entry_debt = used > entry_line and ceil(used) - entry_line or 0
+  entry_debt = used > entry_allowance and ceil(used) - entry_allowance or 0
   entry_need_milli, entry_demand_milli = report_need_milli, report_demand_milli
   entry_window_demand = same_epoch and report_window_demand or 0
-  if report_ask > 0 and entry_line - used < report_ask then
+  if report_ask > 0 and entry_allowance - used < report_ask then
     if entry_ask == 0 then entry_ask_since_us = hub_us end
     entry_ask = report_ask
   else
@@ -747,7 +747,7 @@ local function take_counts(key)
 end
 
 local function raise(target, pool, used, free)
-  local head = entry_line - used
+  local head = entry_allowance - used
   if entry_ask <= 0 or entry_ask > pool then
     if free <= 0 or target <= head then return 0 end
     local wanted = ceil(target - head)
@@ -776,7 +776,7 @@ local function raise_base()
   local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
   if report_asked > 0 or own * share >= 1 then
     local start = own * share
-    if rule_small_lines then
+    if rule_small_allowances then
       local headroom = headroom_max(need, own)
       if start > headroom then start = headroom end
     end
@@ -790,8 +790,8 @@ local function grant(used)
   local TAKEN_AT_ONCE -- from merge/granting.py
   local capacity, own = cell_capacity + lent, cell_capacity
   if bucket then
-    entry_line = entry_line + max(0, min(entry_debt, capacity - cell_lines - entry_line))
-    entry_debt = max(0, ceil(used) - entry_line)
+    entry_allowance = entry_allowance + max(0, min(entry_debt, capacity - cell_allowances - entry_allowance))
+    entry_debt = max(0, ceil(used) - entry_allowance)
   end
   if entry_need_milli == 0 then return end
   local need, needs = entry_need_milli / 1000, (cell_needs_milli + entry_need_milli) / 1000
@@ -799,9 +799,9 @@ local function grant(used)
   local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
   if pool < 0 then pool = 0 end
   if not fixed or (report_epoch == cell_epoch and not resting()) then
-    local free, target = capacity - cell_lines - cell_debts - entry_line - cell_reserved, pool * share
+    local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
     if pool >= needs then
-      local most = entry_line - used + ceil(TAKEN_AT_ONCE * free)
+      local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
       local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED -- from hub/headroom.py
       local slack = SLACK_KEPT
       local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
@@ -809,25 +809,25 @@ local function grant(used)
       elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
       target = need + slack * (pool - needs) * share
       if target > most then target = most > need and most or need end
-      if rule_small_lines then
+      if rule_small_allowances then
         local headroom = headroom_max(need, pool)
         if target > headroom then target = headroom end
       end
     end
     local left = rule.slots and capacity or pool
     if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
-      entry_line = entry_line + raise(target, left, used, free)
-      entry_debt = used > entry_line and ceil(used) - entry_line or 0
+      entry_allowance = entry_allowance + raise(target, left, used, free)
+      entry_debt = used > entry_allowance and ceil(used) - entry_allowance or 0
     end
   end
   if fixed then raise_base() end
   if rule_overdrafts > 0 then
     local overdrafts, nodes = rule_overdrafts, cell_active + 1
     if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
-    local beyond = cell_lines + entry_line - capacity
+    local beyond = cell_allowances + entry_allowance - capacity
     if beyond > 0 then overdrafts = overdrafts - beyond end
     local part = overdrafts / nodes
-    if rule_small_lines then
+    if rule_small_allowances then
       local OVERDRAFT_FRACTION -- from hub/headroom.py
       local most = OVERDRAFT_FRACTION * own
       if most < 1 then most = 1 end
@@ -877,10 +877,10 @@ local function hear_ask(key, used)
     if not rule.slots then entry_ask = 0 end
     return used
   end
-  held = entry_line
+  held = entry_allowance
   pour(entry_previous, entry_previous)
   entry_previous, entry_debt = 0, 0
-  if cell_lines - pool_line - max(0, cell_vouchers) == 0 then entry_ask = 0 end
+  if cell_allowances - pool_allowance - max(0, cell_vouchers) == 0 then entry_ask = 0 end
   return 0
 end
 
@@ -888,17 +888,17 @@ end
 local function needs_all(used)
   if waiting == 0 or not sliding then return false end
   local capacity = cell_capacity + lent
-  if capacity - cell_lines - cell_debts - cell_reserved - max(entry_line, ceil(used)) >= waiting then return false end
+  if capacity - cell_allowances - cell_debts - cell_reserved - max(entry_allowance, ceil(used)) >= waiting then return false end
   return capacity - used_of(cell_current, cell_previous) - used >= 1
 end
 
 local function grant_asked(used)
   if not small then raise_base() end
   if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
-  local others = cell_lines + cell_debts
+  local others = cell_allowances + cell_debts
   if float_held then others = others - float_held + used_of(float_current, float_previous) end
-  if bucket and pool then others = others - pool_line + pool_previous / 1000 end
-  local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_line, used))
+  if bucket and pool then others = others - pool_allowance + pool_previous / 1000 end
+  local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_allowance, used))
   granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
   if granted == 0 then
     if entry_ask > 0 and cell_first == '' then cell_first, cell_reserved = node, entry_ask end
@@ -906,7 +906,7 @@ local function grant_asked(used)
   end
   entry_ask = 0
   entry_vouchers = (floats() or bucket and held == 0) and granted or 0
-  entry_line = max(entry_line, ceil(used)) + granted
+  entry_allowance = max(entry_allowance, ceil(used)) + granted
   entry_debt = 0
 end
 
@@ -924,11 +924,11 @@ end
 local departed
 local function fold()
   if not departed then
-    departed = { current = 0, previous = 0, line = 0, window_demand = 0, current_us = 0, previous_us = 0 }
+    departed = { current = 0, previous = 0, allowance = 0, window_demand = 0, current_us = 0, previous_us = 0 }
   end
   if not bucket then departed.current = departed.current + entry_current end
   departed.previous = departed.previous + entry_previous
-  departed.line = departed.line + entry_line
+  departed.allowance = departed.allowance + entry_allowance
   departed.window_demand = departed.window_demand + entry_window_demand
   departed.current_us = max(departed.current_us, entry_current_until_us)
   departed.previous_us = max(departed.previous_us, entry_previous_until_us)
@@ -942,19 +942,19 @@ local function bury(key, kept)
     catch_up()
     if dated then expire() end
     fade()
-    if not departed or departed.line == 0 then seen_us = entry_seen_us end
+    if not departed or departed.allowance == 0 then seen_us = entry_seen_us end
     fold()
   end
   new_entry()
   entry_seen_us = seen_us
-  entry_current, entry_previous, entry_line = departed.current, departed.previous, departed.line
+  entry_current, entry_previous, entry_allowance = departed.current, departed.previous, departed.allowance
   entry_window_demand = departed.window_demand
   entry_current_until_us, entry_previous_until_us = departed.current_us, departed.previous_us
   departed, pool = nil, false
   if empty() then return false end
   call('HSET', key, DEPARTED_FIELD, written_entry())
   count()
-  pool, pool_previous, pool_line, pool_window_demand = true, entry_previous, entry_line, entry_window_demand
+  pool, pool_previous, pool_allowance, pool_window_demand = true, entry_previous, entry_allowance, entry_window_demand
   return true
 end
 
@@ -976,7 +976,7 @@ local function take_over(key)
   end
 end
 
--- Counts everything anew but the entry of the node itself, which has yet to be granted its lines. Others are at hand
+-- Counts everything anew but the entry of the node itself, which has yet to be granted its allowances. Others are at hand
 -- meanwhile, one after the other.
 local function scan_others(key, fields)
   local capacity, first, first_since_us, shortfall = rule_capacity, '', 0, 0
@@ -991,11 +991,11 @@ local function scan_others(key, fields)
       local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
       if changed then catch_up() end
       if dated and expire() then changed = true end
-      if sliding then -- what has faded of a line that floats, and of a debt, is given back
-        local used, line, debt = ceil(used_of(entry_current, entry_previous)), entry_line, entry_debt
-        if entry_vouchers > 0 then entry_line = min(line, used + entry_vouchers) end
-        entry_debt = min(debt, max(0, used - entry_line))
-        if entry_line < line or entry_debt < debt then changed = true end
+      if sliding then -- what has faded of an allowance that floats, and of a debt, is given back
+        local used, allowance, debt = ceil(used_of(entry_current, entry_previous)), entry_allowance, entry_debt
+        if entry_vouchers > 0 then entry_allowance = min(allowance, used + entry_vouchers) end
+        entry_debt = min(debt, max(0, used - entry_allowance))
+        if entry_allowance < allowance or entry_debt < debt then changed = true end
       end
       local record = records[name]
       local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
@@ -1007,7 +1007,7 @@ local function scan_others(key, fields)
       local unheard_us = hub_us - entry_seen_us
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
-        local held = entry_line > 0 or entry_overdraft > 0
+        local held = entry_allowance > 0 or entry_overdraft > 0
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
         if bucket then
@@ -1015,7 +1015,7 @@ local function scan_others(key, fields)
           local drained = passed_us * rule.quota * rule.spare_share / rule.capacity / window_us * 1000
           local spent_milli = min(spare_milli, floor(drained), entry_previous)
           entry_previous, spare_milli = entry_previous - spent_milli, spare_milli - spent_milli
-          entry_line = ceil(entry_previous / 1000)
+          entry_allowance = ceil(entry_previous / 1000)
         end
         fold()
         gone[#gone + 1] = name
@@ -1023,7 +1023,7 @@ local function scan_others(key, fields)
         if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.own_interval_us) then
           changed = true
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
-          cell_silent = cell_silent + max(0, entry_line - floor(used_of(entry_current, entry_previous)))
+          cell_silent = cell_silent + max(0, entry_allowance - floor(used_of(entry_current, entry_previous)))
         end
         lingers = lingers or left -- what it has in progress may go on
         if entry_capacity < capacity then capacity = entry_capacity end
@@ -1031,7 +1031,7 @@ local function scan_others(key, fields)
         local earlier = first == '' or since_us < first_since_us or (since_us == first_since_us and name < first)
         if entry_ask > 0 and earlier then
           first, first_since_us = name, since_us
-          shortfall = max(0, ceil(entry_ask - (entry_line - used_of(entry_current, entry_previous))))
+          shortfall = max(0, ceil(entry_ask - (entry_allowance - used_of(entry_current, entry_previous))))
         end
         count()
         if floats() then add_floating() end
@@ -1061,16 +1061,16 @@ local function scan(key, own)
     cell_capacity, cell_first, cell_reserved, cell_restless = rule_capacity, asks and node or '', 0, asks and 1 or 0
     return
   end
-  local epoch, seen_us, current, previous, line, base, overdraft =
-    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft
+  local epoch, seen_us, current, previous, allowance, base, overdraft =
+    entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
   local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers =
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
     entry_lease_us, entry_vouchers
   scan_others(key, fields)
-  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_line, entry_base, entry_overdraft =
-    epoch, seen_us, current, previous, line, base, overdraft
+  entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft =
+    epoch, seen_us, current, previous, allowance, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
     need_milli, demand_milli, window_demand, capacity
   entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
@@ -1095,7 +1095,7 @@ end
 
 local function withhold(key)
   new_entry()
-  entry_seen_us, entry_previous, entry_line = hub_us, 1000 * rule.withheld, rule.withheld
+  entry_seen_us, entry_previous, entry_allowance = hub_us, 1000 * rule.withheld, rule.withheld
   call('HSET', key, DEPARTED_FIELD, written_entry())
   cell_fill_milli, cell_pooled = 1000 * rule.withheld, 1
   count()
@@ -1163,7 +1163,7 @@ end
 
 -- Whether nothing would be lost with the cell, as far as is known without its entries.
 local function forgettable()
-  if cell_lines ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
+  if cell_allowances ~= 0 or cell_current ~= 0 or cell_previous ~= 0 or cell_needs_milli ~= 0 then return false end
   if rule.withheld > 0 or hub_us < cell_learn_until_us or cell_fill_milli > 0 then return false end
   if rule.first_hit then
     if abs(cell_epoch) > hub_us - (cell_epoch >= 0 and window_us or 0) then return false end
@@ -1200,7 +1200,7 @@ local function keep_within_bounds()
     report_current = bucket and max(-SAID_MAX, report_current) or 0
   end
   if report_previous > SAID_MAX and not (bucket or dated) then report_previous = SAID_MAX end
-  if report_line > capacity then report_line = capacity end
+  if report_allowance > capacity then report_allowance = capacity end
   if report_base > capacity then report_base = capacity end
   if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end
   if report_need_milli > rule.need_max_milli then report_need_milli = rule.need_max_milli end
@@ -1211,14 +1211,14 @@ end
 
 -- Whether nothing in this report contradicts that the node forgets the key with it, see hub/report.py.
 local function is_farewell()
-  return report_line == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
+  return report_allowance == 0 and report_base == 0 and report_overdraft == 0 and report_need_milli == 0
     and report_demand_milli == 0
 end
 
 -- Writes what is at hand; returns whether the cell is still there.
 local function write(key, known, heard, loans, lasting)
   if bucket then keep_pool(key) end
-  local leaves = forgotten or (entry_line == 0 and empty() and not (at_hub and bucket))
+  local leaves = forgotten or (entry_allowance == 0 and empty() and not (at_hub and bucket))
   if leaves then discount() end
   if leaves and heard then call('HDEL', key, node) end
   if forgotten then take_over(key) end
@@ -1483,7 +1483,7 @@ local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
 for turn = 0, cells - 1 do
   local position = (first + turn) % cells + 1
   place = position + 1
-  report_epoch, report_reset_us, limit, report_current, report_previous, report_line, report_base, report_overdraft,
+  report_epoch, report_reset_us, limit, report_current, report_previous, report_allowance, report_base, report_overdraft,
     report_need_milli, report_ask, report_asked, report_demand_milli, report_window_demand =
     from_bytes(report_format, rows, (position - 1) * report_bytes + 1)
   if limit ~= used_limit then

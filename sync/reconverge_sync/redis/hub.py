@@ -115,7 +115,7 @@ class RedisHub:
         shards: into how many independent parts to divide the keys; all nodes must agree.
         clock: for tests; the time comes from there instead of from the server.
         new_name: names a generation of the server's data, if they begin with the batch at hand.
-        certainly_new: whether it is certain then that no node can hold lines from before.
+        certainly_new: whether it is certain then that no node can hold allowances from before.
 
     Raises:
         InvalidSetting: the URL cannot be used.

@@ -14,14 +14,14 @@ SUMS: Final = b"g"
 DEPARTED_FIELD: Final = b"-"
 LOANS: Final = b"l"
 CELL: Final = (
-    "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "lines", "overdrafts", "needs_milli",
+    "epoch", "capacity", "scanned_us", "expires_us", "last_demand", "allowances", "overdrafts", "needs_milli",
     "demand_milli", "current", "previous", "window_demand", "active", "bases", "filled_us", "fill_milli", "debts",
     "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
     "unit",
 )  # fmt: skip
 """The sums of a cell, in the order in which they are packed; those at the end may be missing."""
 ENTRY: Final = (
-    "epoch", "seen_us", "current", "previous", "line", "overdraft", "need_milli", "demand_milli", "window_demand",
+    "epoch", "seen_us", "current", "previous", "allowance", "overdraft", "need_milli", "demand_milli", "window_demand",
     "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
     "vouchers",
 )  # fmt: skip

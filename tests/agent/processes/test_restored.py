@@ -117,14 +117,14 @@ def _accounts(agent: Agent) -> set[str]:
 
 
 def test_two_copies_of_one_memory_end_up_with_two_names_and_all_is_counted(own_redis: RedisServer) -> None:
-    """Both use one line, which is all that they admit too much; each sees a clock that has gone forward."""
+    """Both use one allowance, which is all that they admit too much; each sees a clock that has gone forward."""
     with Process("is_copied", own_redis.url) as process:
         before, shared_name = process.says().split()
         copy, original = process.says().split(), process.says().split()
         status, lines = process.ends()
 
     assert (0, []) == (status, lines), process.stderr
-    assert int(copy[0]) == int(original[0]) > 0, "the same line"
+    assert int(copy[0]) == int(original[0]) > 0, "the same allowance"
     assert ("1", "1") == (copy[3], original[3])
     assert 3 == len({name.partition(".")[0] for name in (shared_name, copy[2], original[2])})
     assert net_at(own_redis.url) == int(before) + sum(int(told) for told in (*copy[:2], *original[:2]))
@@ -174,10 +174,10 @@ def shim(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kernel", ["native", "pure"])
-def test_a_machine_that_slept_beyond_its_lease_uses_no_line(
+def test_a_machine_that_slept_beyond_its_lease_uses_no_allowance(
     kernel: str, shim: Path, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lease goes on while the machine sleeps, as it does at the hub, which may have dealt the line to others.
+    """The lease goes on while the machine sleeps, as it does at the hub, which may have dealt the allowance to others.
 
     From the first decision on, whether an exchange has begun since or not: the hub does not answer.
     """

@@ -30,7 +30,7 @@ def tell(server: RedisServer, of: LimitReport, *, lost: bool = False) -> str:
         scene = Scene(hub, SystemClock(), join=lambda known: known)
         voice = [scene.voice(), scene.voice()][lost]
         voice.generation = "other data" if lost else ""
-        await voice.reports(of=of, current=3, line=3)
+        await voice.reports(of=of, current=3, allowance=3)
         await scene.close()
         return voice.generation
 

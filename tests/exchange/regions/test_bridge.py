@@ -38,7 +38,7 @@ class Region:
         self.wishes: tuple[Wish, ...] = (WISH,)
         self.generation = "i1"
         self.held = 0
-        """The lines of nodes there, however little is lent."""
+        """The allowances of nodes there, however little is lent."""
         self.lent = 0
         self.until_us = 0
         self.batches: list[Batch] = []
@@ -81,8 +81,8 @@ class Region:
 
     @property
     def told(self) -> int:
-        """The line of which it has told the wide hub last."""
-        return next(batch.cells[0].line for batch in reversed(self.batches) if batch.cells)
+        """The allowance of which it has told the wide hub last."""
+        return next(batch.cells[0].allowance for batch in reversed(self.batches) if batch.cells)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_all_regions_together_borrow_what_there_is(clock: ManualClock, wide: Mem
     assert min(region.lent for region in regions) >= MOVABLE // 3 - 3
 
 
-def test_a_lower_line_is_told_when_the_region_has_let_go(region: Region) -> None:
+def test_a_lower_allowance_is_told_when_the_region_has_let_go(region: Region) -> None:
     """Not when it was asked to, nor when its hub does not answer."""
     region.goes_round(2)
     region.held, region.wishes = 50, ()
@@ -151,7 +151,7 @@ def test_a_lower_line_is_told_when_the_region_has_let_go(region: Region) -> None
 
 
 def test_what_may_have_been_given_back_is_not_lent_again(region: Region) -> None:
-    """A lower line was told, and no answer came; the wide hub may have granted the rest to others."""
+    """A lower allowance was told, and no answer came; the wide hub may have granted the rest to others."""
     region.goes_round(3)
     before, region.wishes = region.lent, (WISH._replace(needs_milli=10_000),)
     region.goes_round(5, heard=False)

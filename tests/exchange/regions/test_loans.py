@@ -68,11 +68,11 @@ class Home:
         asyncio.run(play())
 
     async def report(
-        self, *, line: int | None = None, used: int = 0, need: int = 0, per_s: int | None = None, node: str = "n1"
+        self, *, allowance: int | None = None, used: int = 0, need: int = 0, per_s: int | None = None, node: str = "n1"
     ) -> CellAnswer:
-        """Reports a node's line, by default the one that it was told, and hears the answer."""
+        """Reports a node's allowance, by default the one that it was told, and hears the answer."""
         self._sequence += 1
-        held = (self.answer.line if self.answer is not None else 0) if line is None else line
+        held = (self.answer.allowance if self.answer is not None else 0) if allowance is None else allowance
         window = self.clock.wall_ns() // 1000 // LIMIT.window_us
         cell = CellReport(
             0,
@@ -132,9 +132,9 @@ def test_without_a_loan_only_the_regions_own_part_is_granted(home: Home) -> None
         await home.become_short()
         home.pass_s(1)
         answer = await home.report(used=OWN, need=80)
-        other = await home.report(node="n2", line=0, need=80)
+        other = await home.report(node="n2", allowance=0, need=80)
 
-        assert OWN == answer.line + other.line
+        assert OWN == answer.allowance + other.allowance
         assert OWN == answer.capacity
 
     home.run(scene)
@@ -157,7 +157,7 @@ def test_who_needs_more_than_there_is_is_on_the_list(home: Home) -> None:
 
         for node in ("n2", "n3"):  # what one held that was not heard of again counts as used at first
             home.pass_s(200)
-            await home.report(line=0, node=node)
+            await home.report(allowance=0, node=node)
 
         assert await home.wish() is None
 
@@ -175,7 +175,7 @@ def test_a_loan_is_granted_to_nodes_at_once(home: Home) -> None:
         home.pass_s(1)
         answer = await home.report(used=OWN, need=80)
 
-        assert OWN + 40 == answer.line
+        assert OWN + 40 == answer.allowance
         assert OWN + 40 == answer.capacity
 
     home.run(scene)
@@ -194,7 +194,7 @@ def test_what_nodes_hold_is_held_until_they_let_go(home: Home) -> None:
 
         answer = await home.report(used=OWN)
 
-        assert OWN + 10 == answer.line
+        assert OWN + 10 == answer.allowance
         assert (Status.MERGED, 40) == await home.lend(10, sequence=3)
 
         await home.report(used=OWN)
@@ -205,7 +205,7 @@ def test_what_nodes_hold_is_held_until_they_let_go(home: Home) -> None:
 
 
 def test_what_was_used_of_a_loan_is_held_while_it_counts(home: Home) -> None:
-    """A line can be taken back, but not what was admitted on it."""
+    """An allowance can be taken back, but not what was admitted on it."""
 
     async def scene() -> None:
         await home.become_short()
@@ -229,12 +229,12 @@ def test_a_loan_ends_by_itself(home: Home) -> None:
         await home.lend(40, sequence=1, for_s=5.0)
         home.pass_s(4.9)
 
-        assert OWN + 40 == (await home.report(used=OWN, need=80)).line
+        assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
 
         home.pass_s(0.2)
         answer = await home.report(used=OWN, need=80)
 
-        assert (OWN, OWN) == (answer.line, answer.capacity)
+        assert (OWN, OWN) == (answer.allowance, answer.capacity)
 
     home.run(scene)
 
@@ -278,7 +278,7 @@ def test_what_two_lenders_lend_is_added_up(home: Home) -> None:
 
         home.pass_s(1)
 
-        assert OWN + 40 == (await home.report(used=OWN, need=80)).line
+        assert OWN + 40 == (await home.report(used=OWN, need=80)).allowance
         assert (Status.MERGED, 15) == await home.lend(0, sequence=2, lender="b1")
         assert (Status.MERGED, 40) == await home.lend(0, sequence=2, lender="b2")
 

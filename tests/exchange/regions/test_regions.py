@@ -179,7 +179,7 @@ def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world
 
 
 def test_a_regions_hub_that_is_back_empty_is_lent_anew(world: World) -> None:
-    """Its nodes' lines are reported to it again; they go on, and so do loans."""
+    """Its nodes' allowances are reported to it again; they go on, and so do loans."""
     world.eu.start_bridge()
     eventually(lambda: world.eu.asks(1) > OWN + 20, "something was lent")
     world.eu.server.kill()

@@ -204,7 +204,7 @@ def test_a_customer_sees_what_it_has_used_and_nothing_of_others(public: Browser,
     assert 0 < calls["wait_s"] <= 2 * 86_400  # a sliding day that was used early frees something late in the next one
     assert said["sentence"].startswith("acme may send 3 requests a day and has sent 3")
     assert {"identity", "expires", "sentence", "limits", "left_out"} == set(said)
-    assert {"plan", "by", "switch", "lines", "in_force"}.isdisjoint(calls)
+    assert {"plan", "by", "switch", "allowances", "in_force"}.isdisjoint(calls)
     assert 200 == page.status_code
     for text in (page.text, str(said)):
         assert not re.search(r"\b(bob|pro|shop|grace|login)\b", text)

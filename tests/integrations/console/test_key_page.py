@@ -15,7 +15,7 @@ def usage(**changes: Any) -> FleetUsage:
     said: dict[str, Any] = {
         "used": 5,
         "left": 5,
-        "lines": 0,
+        "allowances": 0,
         "limit": 10,
         "nodes": 2,
         "next_free": 0.0,
@@ -26,14 +26,14 @@ def usage(**changes: Any) -> FleetUsage:
 
 
 REFUSED = "Requests are refused: {}, if nothing more is used."
-LOST = "The hub has lost data and grants nothing more of this key for {}: nodes have the lines that they had."
+LOST = "The hub has lost data and grants nothing more of this key for {}: nodes have the allowances that they had."
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({}, "5 of 10 are left; none of them is granted yet."),
-        ({"lines": 3}, "5 of 10 are left; 3 of them lie on lines of 2 nodes."),
+        ({"allowances": 3}, "5 of 10 are left; 3 of them lie on allowances of 2 nodes."),
         ({"used": 10, "left": 0, "next_free": 7.25}, REFUSED.format("10 of 10 are used; one fits in 7.2 s")),
         (
             {"used": 12, "left": 0, "next_free": 7200.0},

@@ -129,7 +129,7 @@ class Run:
             if self.limit.count_refused and expected_use > self.limit.capacity:  # by how much is not remembered
                 expected_use = usage.own
                 assert self.limit.capacity < usage.own
-            assert (expected_use, expected_use, self.limit.capacity) == (usage.own, usage.total, usage.line)
+            assert (expected_use, expected_use, self.limit.capacity) == (usage.own, usage.total, usage.allowance)
         elif way == "stranger":
             self.strangers += 1
             limiter.allow(f"stranger {self.strangers}", cost)

@@ -144,7 +144,7 @@ def test_what_is_charged_while_the_edge_may_have_passed_does_not_drain_with_it(t
 
 
 class Distant(World):
-    """A node that holds all of the line, has used it up, and knows the hub's clock by long round trips only."""
+    """A node that holds all of the allowance, has used it up, and knows the hub's clock by long round trips only."""
 
     def __init__(self) -> None:
         super().__init__(STEPS, STRICT, lease_ns=600 * SECOND_NS)
@@ -154,7 +154,7 @@ class Distant(World):
             self.node.admitted_of(200)
         self.cell = self.node.table.cells["ada"]
         self.epoch, self.full = self.cell.epoch, self.cell.level
-        assert self.full == self.cell.line * self.node.table.window_ns > 0
+        assert self.full == self.cell.allowance * self.node.table.window_ns > 0
         self.to_edge(-1)
 
     def to_edge(self, seconds: float) -> None:
@@ -180,8 +180,8 @@ def test_a_node_that_knows_the_hubs_clock_badly_is_refilled_late() -> None:
     assert (world.epoch + 1, 0) == world.place()
 
 
-def test_a_line_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_again() -> None:
-    """The hub's answer beyond an edge is beyond it for every node: the line from before drains, and no other."""
+def test_an_allowance_that_comes_from_a_node_that_has_been_refilled_is_not_refilled_again() -> None:
+    """The hub's answer beyond an edge is beyond it for every node: the allowance from before drains, and no other."""
     world = Distant()
     world.to_edge(-0.3)
     world.node.table.allow("ada")

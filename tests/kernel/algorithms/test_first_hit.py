@@ -136,7 +136,7 @@ def test_a_window_that_a_node_had_to_itself_counts_in_the_hubs_if_they_overlap()
 
 
 def test_both_together_never_exceed_the_limit_when_they_open_windows_apart() -> None:
-    """Bases sum to the capacity at most, and lines from then on."""
+    """Bases sum to the capacity at most, and allowances from then on."""
     fleet = Fleet()
     admitted = fleet.ada.admitted_of(150)
     fleet.passes(1)
@@ -196,7 +196,7 @@ def test_a_hub_that_has_lost_its_data_hears_of_the_window_again() -> None:
 
 
 def test_a_reset_leaves_the_window_where_it_is_and_empties_it() -> None:
-    """On all nodes: lines were dealt out for that window."""
+    """On all nodes: allowances were dealt out for that window."""
     fleet = Fleet()
     fleet.ada.admitted_of(7)
     fleet.all_speak(3)

@@ -64,7 +64,7 @@ class Guava:
             self.next_free_ns = Fraction(at_ns)
 
     def _stored_price_ns(self, taken: Fraction) -> Fraction:
-        """Nothing; or the area below a line, which climbs from one interval to three above the threshold."""
+        """Nothing; or the area below an allowance, which climbs from one interval to three above the threshold."""
         if not self.warmup_ns:
             return Fraction(0)
         threshold = self.most / 2
@@ -156,7 +156,7 @@ def test_credit_ends_at_a_hundred_windows(limit: Limit) -> None:
 
 
 def test_no_cost_is_larger_than_the_largest_quota() -> None:
-    """In the parts of a request that lines are counted in; a quota of that size goes on credit once."""
+    """In the parts of a request that allowances are counted in; a quota of that size goes on credit once."""
     assert QUOTA_MAX == Limit(QUOTA_MAX, 1, algorithm="smooth-bursty").cost_max
     assert 10**9 == Limit(10**9, 1, algorithm="smooth-bursty").cost_max
     assert 10**9 == Limit(10**8, 1, algorithm="smooth-bursty").cost_max

@@ -189,7 +189,7 @@ def test_a_bucket_may_need_longer_than_clocks_can_tell(algorithm: str) -> None:
     node.talks(20)
 
     assert (True, True) == (admitted, decision.allowed)
-    # 2.2 seconds have passed, in which the part of the bucket drains that goes with the line.
+    # 2.2 seconds have passed, in which the part of the bucket drains that goes with the allowance.
     assert 0 < 86_400.0 * 365 * 10**6 - decision.reset_after < 2.3
 
 

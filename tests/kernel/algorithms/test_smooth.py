@@ -255,16 +255,16 @@ def test_every_wait_follows_from_the_integral(limit: Limit, steps: list[tuple[st
     stored=st.integers(0, 4000),
     cost=st.integers(1, 9),
     quota=st.sampled_from([3, 7, 11]),
-    line=st.integers(1000, 12_000),
+    allowance=st.integers(1000, 12_000),
 )
-def test_the_price_is_the_area_rounded_up(stored: int, cost: int, quota: int, line: int) -> None:
+def test_the_price_is_the_area_rounded_up(stored: int, cost: int, quota: int, allowance: int) -> None:
     """To the smallest unit in which anything is counted, whatever part of the rate the node has."""
     limit = Limit(quota, 1, algorithm="smooth-warming-up", warmup=1.3)
     node = Lone(limit)
     node.admits()
     (cell,) = node.limiter.table.all_cells()
     pacer = SmoothWarmingUp(limit, merged_only=False)
-    cell.line = line
+    cell.allowance = allowance
     most = pacer._stored_most(cell)
     cell.stored = before = min(most, stored * most // 4000)
     amount = cost * limit.unit * limit.window_ns

@@ -195,7 +195,7 @@ def test_a_refusal_names_the_moment_at_which_a_quota_has_room_that_counted_it() 
 
 
 def test_what_no_quota_that_is_used_up_refuses_is_no_attempt_to_count() -> None:
-    """A node without a line has to refuse while the quotas have room: no caller can be blamed for that."""
+    """A node without an allowance has to refuse while the quotas have room: no caller can be blamed for that."""
     clock = ManualClock(START_S)
     hub, node, other = MemoryHub(clock=clock), Node(clock), Node(clock)
     quotas = {"api": Limit(6, 60), "api#2": EVERY_ATTEMPT}
@@ -343,7 +343,7 @@ def said_by(node: Node) -> dict[str, CellReport]:
 
 
 def test_a_quota_that_had_room_is_reported_all_the_same() -> None:
-    """It was asked about: a cell that is never reported would never be granted a line, nor ever leave."""
+    """It was asked about: a cell that is never reported would never be granted an allowance, nor ever leave."""
     node = Node(ManualClock(START_S))
     api = node.kernel.composites.all_of("api", {"api": Limit(4, 60), "api#2": Limit(100, 60)}, BALANCED)
     api.tables[0].allow("ada", 4)

@@ -119,7 +119,7 @@ def test_a_share_of_a_bucket_has_a_part_of_its_burst() -> None:
     parent = agent.limit("api", "10/minute burst 30")
     share = agent.limit("search", "3/minute burst 20", parent=parent)
 
-    assert (30, 10) == (sum(share.allow("ada") for _ in range(50)), parent.usage("ada").line)
+    assert (30, 10) == (sum(share.allow("ada") for _ in range(50)), parent.usage("ada").allowance)
 
 
 # ---------------------------------------------------------------- mistakes

@@ -223,7 +223,7 @@ class Fleet:
         return totals["limit"].charged if "limit" in totals else 0
 
 
-def test_an_idle_key_leaves_when_the_hub_has_taken_its_line_back(limit: Limit) -> None:
+def test_an_idle_key_leaves_when_the_hub_has_taken_its_allowance_back(limit: Limit) -> None:
     """Two windows after the last request nothing is left of it on the node, and all of it has been told."""
     fleet = Fleet(limit)
     admitted = sum(fleet.table.allow("ada") for _ in range(7))
@@ -289,7 +289,7 @@ def test_beyond_the_cap_the_shared_count_is_told_to_the_hub(limit: Limit) -> Non
     assert (8, 8, 6) == (admitted, fleet.charged(), fleet.table.overflowed)
 
 
-def test_in_strict_the_shared_count_begins_without_a_line(limit: Limit) -> None:
+def test_in_strict_the_shared_count_begins_without_an_allowance(limit: Limit) -> None:
     """Keys beyond the cap get no allowance for being new."""
     fleet = Fleet(limit, keys_max=1)
     strict = fleet.node.limit(limit, STRICT, name="strict")

@@ -269,7 +269,7 @@ def test_what_owes_more_than_a_window_is_not_forgotten_for_room(cost: int, stays
     """Credit is known to the node alone: a key that had left could go on credit once more."""
     fleet = Crowded(Limit(10, WINDOW_S, algorithm="smooth-bursty"), STRICT, keys_max=2)
     while not fleet.table.allow("ada", cost):
-        fleet.goes_on(0.1)  # until there is a line
+        fleet.goes_on(0.1)  # until there is an allowance
     for _ in range(15):
         fleet.table.allow("bob", 0)
         fleet.exchanges()

@@ -151,7 +151,7 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
     node.kernel.keys_max = 2
     now_ns = clock.monotonic_ns()
     cell = table.cells["ada"]
-    cell.line = cell.base = cell.overdraft = 0  # all of its line is given back
+    cell.allowance = cell.base = cell.overdraft = 0  # all of its allowance is given back
     cell.held = False
     cell.touched_ns = now_ns - ago_s * SECOND_NS
 
@@ -177,7 +177,9 @@ def test_a_key_whose_report_waits_for_its_answer_stays_on_a_full_node(*, answere
     now_ns = clock.monotonic_ns()
     for key in ("ada", "bob"):
         cell = table.cells[key]
-        cell.line = cell.base = cell.overdraft = 0  # all of its line is given back, in the report that is under way
+        cell.allowance = cell.base = cell.overdraft = (
+            0  # all of its allowance is given back, in the report that is under way
+        )
         cell.held = False
         cell.touched_ns, cell.reported_ns = now_ns - 3 * SECOND_NS, now_ns - INTERVAL_NS
     if not answered:

@@ -184,7 +184,7 @@ def test_who_leaves_says_all_there_is_to_say() -> None:
 
 
 def test_a_hub_that_has_lost_its_data_is_told_of_known_keys_first() -> None:
-    """The lease runs again once all lines are confirmed; keys that were never answered have none to confirm."""
+    """The lease runs again once all allowances are confirmed; keys that were never answered have none to confirm."""
     fleet = Flooded()
     fleet.other.allow("ada")
     fleet.goes_on(2)

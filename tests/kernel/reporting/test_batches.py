@@ -80,12 +80,12 @@ def test_an_answer_that_does_not_belong_to_the_batch_changes_nothing(status: Sta
     pair = Pair()
     pair.node.admitted_of(5)
     pair.passes(0.1)
-    before = (pair.node.line(), pair.node.kernel.shards[0].lease_until_ns)
+    before = (pair.node.allowance(), pair.node.kernel.shards[0].lease_until_ns)
     pair.node.says()
 
     pair.hears(status)
     pair.clock.advance_ns(pair.node.due_in_ns)
 
-    assert before == (pair.node.line(), pair.node.kernel.shards[0].lease_until_ns)
+    assert before == (pair.node.allowance(), pair.node.kernel.shards[0].lease_until_ns)
     assert {"stale": 1} == pair.node.syncer.stats(0).failures
     assert 15 == reported(pair.node.says()).current

@@ -63,22 +63,22 @@ def test_demand_counts_what_was_refused_too() -> None:
     """Demand decides which node needs how much; the largest cost refused is asked for by name."""
     world = busy(MINUTE)
     (node,) = world.nodes
-    line = node.line()
+    allowance = node.allowance()
     used = node.table.usage("ada").own
     admitted = node.admitted_of(200)
     node.table.allow("ada", 7)
 
     report = next_report(world, node)
 
-    assert (line - used, admitted + used) == (admitted, report.current)
+    assert (allowance - used, admitted + used) == (admitted, report.current)
     assert (207, 7) == (report.asked, report.ask)
 
 
-def test_a_node_lowers_its_line_before_it_says_so() -> None:
+def test_a_node_lowers_its_allowance_before_it_says_so() -> None:
     """The returned part is not used while the message is on its way, nor when that is lost."""
     world = busy(MINUTE, nodes=2)
     node, other = world.nodes
-    granted = node.line()
+    granted = node.allowance()
     other.admitted_of(100)
     other.exchanges_with(world.hub)
     world.passes(0.1)
@@ -87,32 +87,32 @@ def test_a_node_lowers_its_line_before_it_says_so() -> None:
 
     report = next_report(world, node)
 
-    assert report.line < granted
-    assert report.line == node.line()
-    assert node.admitted_of(100) == report.line - report.current
+    assert report.allowance < granted
+    assert report.allowance == node.allowance()
+    assert node.admitted_of(100) == report.allowance - report.current
 
 
-def test_a_node_that_is_cut_off_keeps_its_line() -> None:
+def test_a_node_that_is_cut_off_keeps_its_allowance() -> None:
     """It may have to live on it for a while, and nobody hears of what it would give back."""
     world = busy(MINUTE)
     (node,) = world.nodes
     world.passes(0.1)
     node.admitted_of(1)
     node.fails()
-    line = node.line()
+    allowance = node.allowance()
 
     for _ in range(5):
         world.clock.advance_ns(node.due_in_ns)
         node.fails()
 
-    assert line == node.line() > 10
+    assert allowance == node.allowance() > 10
 
 
-def test_what_a_line_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> None:
+def test_what_an_allowance_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> None:
     """After a settlement for more than was there, others go on with what they have and no more."""
     world = busy(MINUTE, nodes=2)
     node, other = world.nodes
-    granted = other.line()
+    granted = other.allowance()
     decision = node.table.decide("ada", 1, world.clock.monotonic_ns())
     node.table.correct("ada", decision.epoch, 80)
     node.exchanges_with(world.hub)
@@ -129,7 +129,7 @@ def test_what_a_line_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> N
 
 
 @pytest.mark.parametrize("algorithm", METERED)
-def test_a_line_may_be_filled_from_the_moment_it_is_heard_of(algorithm: str) -> None:
+def test_an_allowance_may_be_filled_from_the_moment_it_is_heard_of(algorithm: str) -> None:
     """To the last unit, without another word."""
     world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
     (node,) = world.nodes
@@ -138,12 +138,12 @@ def test_a_line_may_be_filled_from_the_moment_it_is_heard_of(algorithm: str) -> 
     world.passes(0.1)
     node.exchanges_with(world.hub)
 
-    line = node.line()
+    allowance = node.allowance()
 
-    assert 0 == before < line == node.admitted_of(200)
+    assert 0 == before < allowance == node.admitted_of(200)
 
 
-def test_an_answer_from_before_the_edge_does_not_raise_the_line_behind_it() -> None:
+def test_an_answer_from_before_the_edge_does_not_raise_the_allowance_behind_it() -> None:
     """A fixed window that was opened while the answer was on its way starts from the base that was known then."""
     world = busy(MINUTE, nodes=2)
     node, _ = world.nodes
@@ -161,8 +161,8 @@ def test_an_answer_from_before_the_edge_does_not_raise_the_line_behind_it() -> N
     world.passes(0.002)
     node.hears()
 
-    assert (answered.epoch + 1, told.base) == (node.table.cells["ada"].epoch, node.line())
-    assert told.base < answered.line
+    assert (answered.epoch + 1, told.base) == (node.table.cells["ada"].epoch, node.allowance())
+    assert told.base < answered.allowance
 
 
 def test_the_lowest_capacity_of_all_nodes_holds_for_all() -> None:
@@ -179,7 +179,7 @@ def test_the_lowest_capacity_of_all_nodes_holds_for_all() -> None:
     uses = [node.table.usage("ada") for node in world.nodes]
 
     assert [40, 40] == [use.limit for use in uses]
-    assert sum(use.own for use in uses) <= 40 or old.line() <= uses[0].own
+    assert sum(use.own for use in uses) <= 40 or old.allowance() <= uses[0].own
 
 
 def test_what_others_used_is_known_from_the_answer() -> None:

@@ -35,19 +35,19 @@ def who_used_all(world: World) -> Talker:
 
 
 def granted(world: World, node: Talker, cost: int = 100) -> int:
-    """Returns a node's line after it has asked for so much."""
+    """Returns a node's allowance after it has asked for so much."""
     for _ in range(2):
         node.table.allow("ada", cost)
         node.exchanges_with(world.hub)
         world.passes(0.1)
-    return node.line()
+    return node.allowance()
 
 
 def granted_at_once(world: World, node: Talker) -> int:
     """The same without a moment passing, and with a lease that is over."""
     node.table.allow("ada", 100)
     node.exchanges_with(world.hub, rounds=3)
-    return node.line()
+    return node.allowance()
 
 
 # ---------------------------------------------------------------- what is reported
@@ -139,7 +139,7 @@ def test_a_debt_is_refused_on_every_node_until_its_node_has_paid_it_off(limit: L
     assert until_s - 10 <= admitted_after_s[0] <= until_s + 3
 
 
-@pytest.mark.parametrize("holds", [True, False], ids=["with a line", "without"])
+@pytest.mark.parametrize("holds", [True, False], ids=["with an allowance", "without"])
 def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_the_key(*, holds: bool) -> None:
     """A hub believes what is in use for two windows at most, so a node that owes more says so again before that."""
     world = World(SLICES, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
@@ -175,11 +175,11 @@ def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
     assert 350 <= usage.total
 
 
-# ---------------------------------------------------------------- how lines come back
+# ---------------------------------------------------------------- how allowances come back
 
 
 @each_limit
-def test_a_quiet_node_gives_its_line_back_when_its_use_expires(limit: Limit) -> None:
+def test_a_quiet_node_gives_its_allowance_back_when_its_use_expires(limit: Limit) -> None:
     """Before two intervals have passed another one is granted what it asks for, though nobody asks the first."""
     world = World(limit, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
     node = who_used_all(world)
@@ -210,8 +210,10 @@ def test_a_quiet_node_is_looked_at_when_something_expires_and_not_all_the_time(l
 
 
 @each_limit
-@pytest.mark.parametrize(("late_us", "line"), [(-1, 0), (0, 100)])
-def test_what_a_crashed_node_held_counts_until_a_window_after_its_lease(limit: Limit, late_us: int, line: int) -> None:
+@pytest.mark.parametrize(("late_us", "allowance"), [(-1, 0), (0, 100)])
+def test_what_a_crashed_node_held_counts_until_a_window_after_its_lease(
+    limit: Limit, late_us: int, allowance: int
+) -> None:
     """It may have used it until then; to the microsecond."""
     world = World(limit, STRICT, nodes=2)
     node, heir = world.nodes
@@ -222,11 +224,11 @@ def test_what_a_crashed_node_held_counts_until_a_window_after_its_lease(limit: L
 
     world.clock.advance_ns((free_us + late_us) * 1000 - world.clock.wall_ns())
 
-    assert line == granted_at_once(world, heir)
+    assert allowance == granted_at_once(world, heir)
 
 
-@pytest.mark.parametrize(("late_us", "line"), [(-1, 0), (0, 100)])
-def test_what_a_node_used_that_left_counts_until_its_own_date(late_us: int, line: int) -> None:
+@pytest.mark.parametrize(("late_us", "allowance"), [(-1, 0), (0, 100)])
+def test_what_a_node_used_that_left_counts_until_its_own_date(late_us: int, allowance: int) -> None:
     """It has said for how long."""
     world = World(LOG, STRICT, nodes=2)
     node, heir = world.nodes
@@ -243,7 +245,7 @@ def test_what_a_node_used_that_left_counts_until_its_own_date(late_us: int, line
 
     world.clock.advance_ns(free_ns + late_us * 1000 - world.clock.monotonic_ns())
 
-    assert line == granted_at_once(world, heir)
+    assert allowance == granted_at_once(world, heir)
 
 
 @each_limit
@@ -425,12 +427,12 @@ def test_a_request_refused_for_what_all_have_used_counts_on_all_nodes() -> None:
 
 
 def test_a_request_refused_because_the_others_hold_what_is_left_does_not_count() -> None:
-    """Nobody who asks can be blamed for where the lines are."""
+    """Nobody who asks can be blamed for where the allowances are."""
     world = World(REFUSED, STRICT, nodes=2)
     node, other = world.nodes
     other.exchanges_with(world.hub)
     granted(world, node)
-    assert 0 < node.line()
+    assert 0 < node.allowance()
 
     assert 0 == other.admitted_of(50)
     other.exchanges_with(world.hub)

@@ -106,9 +106,9 @@ def test_cells_that_were_reported_meanwhile_are_passed_by_little_by_little() -> 
 
 
 def _answer(cell: CellReport) -> CellAnswer:
-    """Whoever asks has a line of ten, and there is enough for all."""
+    """Whoever asks has an allowance of ten, and there is enough for all."""
     return CellAnswer(
-        epoch=cell.epoch, line=10, base=10, overdraft=0, capacity=1000, free=900, reserved=0, current=cell.current,
+        epoch=cell.epoch, allowance=10, base=10, overdraft=0, capacity=1000, free=900, reserved=0, current=cell.current,
         previous=0, silent=0, needs_milli=cell.need_milli, demand_milli=0, nodes=1, last_demand=0,
         window_demand=cell.window_demand, reset_us=0,
     )  # fmt: skip

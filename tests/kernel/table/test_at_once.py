@@ -100,7 +100,7 @@ AGES_NS = now_and_then(st.integers(0, 32).map(lambda part: part * INTERVAL_NS //
 STATES = st.fixed_dictionaries(
     {
         "used": now_and_then(st.integers(0, 20), 10**12),
-        "line": now_and_then(st.integers(0, 20), 1500),
+        "allowance": now_and_then(st.integers(0, 20), 1500),
         "overdraft": AMOUNTS,
         "capacity": st.sampled_from([1500, 1500, 60, 40, 30, 1]),
         "others_current": AMOUNTS,
@@ -138,7 +138,7 @@ def asked_about(
     limiter.table.edges.rebase(cell, clock.monotonic_ns())
     cell.heard_ns = clock.monotonic_ns() - age_ns
     for name, value in state.items():
-        setattr(cell, name, min(value, cell.capacity) if name in ("line", "overdraft") else value)
+        setattr(cell, name, min(value, cell.capacity) if name in ("allowance", "overdraft") else value)
     decisions = [limiter.hit("ada", each) for each in (cost, *HALVES)]
     return decisions, {
         name: getattr(cell, name)
@@ -181,4 +181,4 @@ def test_a_policy_reaches_as_far_whoever_works_it_out(
     known = asked_about(policy, limit, state, passed_ms * MILLISECOND_NS, age_ns, cost)
 
     assert asked_about(stranger(policy), limit, state, passed_ms * MILLISECOND_NS, age_ns, cost) == known
-    event(f"{known[0][0].allowed}, {'beyond' if known[1]['used'] > known[1]['line'] else 'within'} the line")
+    event(f"{known[0][0].allowed}, {'beyond' if known[1]['used'] > known[1]['allowance'] else 'within'} the allowance")

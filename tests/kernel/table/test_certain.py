@@ -102,27 +102,27 @@ def test_a_refusal_of_a_new_key_is_in_doubt_though_this_node_has_used_the_quota_
     assert [(True, False)] * QUOTA + [(False, False)] == [(each.allowed, each.certain) for each in answers]
 
 
-def test_what_is_admitted_past_the_line_is_in_doubt(algorithm: str) -> None:
+def test_what_is_admitted_past_the_allowance_is_in_doubt(algorithm: str) -> None:
     """The policy dares it on what the node believes of the others."""
     fleet = Fleet(algorithm, policy=AVAILABLE)
     fleet.meets()
     table = fleet.tables[0]
-    line = table.cells["ada"].line
+    allowance = table.cells["ada"].allowance
 
-    answers = [table.hit("ada") for _ in range(line + 1)]
+    answers = [table.hit("ada") for _ in range(allowance + 1)]
 
-    assert 0 < line < QUOTA
-    assert [True] * (line + 1) == [each.allowed for each in answers]
-    assert [True] * line + [False] == [each.certain for each in answers]
+    assert 0 < allowance < QUOTA
+    assert [True] * (allowance + 1) == [each.allowed for each in answers]
+    assert [True] * allowance + [False] == [each.certain for each in answers]
 
 
-def test_what_is_admitted_within_the_line_is_certain(algorithm: str) -> None:
+def test_what_is_admitted_within_the_allowance_is_certain(algorithm: str) -> None:
     """It is this node's own part of the limit."""
     fleet = Fleet(algorithm)
     fleet.meets()
 
     for table in fleet.tables:
-        assert table.cells["ada"].line > 0
+        assert table.cells["ada"].allowance > 0
         assert (True, True) == (table.test("ada").allowed, table.test("ada").certain)
         answer = table.hit("ada")
         assert (True, True) == (answer.allowed, answer.certain)

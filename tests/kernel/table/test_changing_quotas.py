@@ -1,4 +1,4 @@
-"""Goal: while nodes change a quota one after the other, their lines sum to all of it at most, also of paced limits.
+"""Goal: while nodes change a quota one after the other, allowances sum to all of it at most, also of paced limits.
 
 Method: a few real nodes and the real merge rule, with single exchanges before, during and after the change; both sides
 of the moment at which the next request may go.
@@ -33,18 +33,18 @@ def fleet_of(limit: Limit, *, nodes: int = 2) -> World:
 
 
 def parts(world: World) -> Fraction:
-    """Returns the sum of the nodes' lines, as parts of their capacities."""
-    return sum((Fraction(node.table.cells["ada"].line, node.table.capacity) for node in world.nodes), Fraction(0))
+    """Returns the sum of the nodes' allowances, as parts of their capacities."""
+    return sum((Fraction(node.table.cells["ada"].allowance, node.table.capacity) for node in world.nodes), Fraction(0))
 
 
 def rate(node: Talker) -> Fraction:
     """The rate of a node, in requests a second."""
-    line = Fraction(node.table.cells["ada"].line, node.table.capacity)
-    return line * node.table.limit.quota * SECOND_NS / node.table.window_ns
+    allowance = Fraction(node.table.cells["ada"].allowance, node.table.capacity)
+    return allowance * node.table.limit.quota * SECOND_NS / node.table.window_ns
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_lowered_quota_lowers_every_line_and_an_answer_on_the_way_does_not_raise_it(algorithm: str) -> None:
+def test_a_lowered_quota_lowers_every_allowance_and_an_answer_on_the_way_does_not_raise_it(algorithm: str) -> None:
     """The hub's grant of the larger quota counts as the same part of the smaller one; so does the overdraft."""
     world = fleet_of(Limit(100, 10, algorithm=algorithm))
     cells = [node.table.cells["ada"] for node in world.nodes]
@@ -52,22 +52,22 @@ def test_a_lowered_quota_lowers_every_line_and_an_answer_on_the_way_does_not_rai
         node.admitted_of(2)
         node.says()
         node.reaches(world.hub)
-    granted = [(cell.line, cell.overdraft) for cell in cells]
+    granted = [(cell.allowance, cell.overdraft) for cell in cells]
     for node in world.nodes:
         node.table.change(replace(world.limit, quota=10))
-    lowered = [(cell.line, cell.overdraft) for cell in cells]
+    lowered = [(cell.allowance, cell.overdraft) for cell in cells]
     for node in world.nodes:
         node.hears()
 
-    assert [(line // 10, overdraft // 10) for line, overdraft in granted] == lowered
-    assert sum(cell.line for cell in cells) > 0
+    assert [(allowance // 10, overdraft // 10) for allowance, overdraft in granted] == lowered
+    assert sum(cell.allowance for cell in cells) > 0
     assert parts(world) <= 1
     assert sum(cell.overdraft for cell in cells) <= world.nodes[0].table.capacity // 2
 
 
 @pytest.mark.parametrize("algorithm", [LEAKY_BUCKET, SMOOTH_BURSTY])
 def test_a_raised_quota_is_there_when_the_last_node_has_it(algorithm: str) -> None:
-    """Until then the rates of all nodes sum to the smaller one at most; then the hub raises their lines."""
+    """Until then the rates of all nodes sum to the smaller one at most; then the hub raises their allowances."""
     world = fleet_of(Limit(10, 1, algorithm=algorithm))
     first, second = world.nodes
     raised = replace(world.limit, quota=40)
@@ -95,10 +95,10 @@ def test_a_node_pays_for_a_large_request_at_its_part_of_the_rate() -> None:
     world = fleet_of(Limit(5, 1, algorithm=SMOOTH_BURSTY))
     node = world.nodes[0]
     cell = node.table.cells["ada"]
-    cell.line = node.table.capacity // 4
+    cell.allowance = node.table.capacity // 4
     world.passes(100.0)
     node.exchanges_with(world.hub)
-    cell.line, cell.stored, cell.share = node.table.capacity // 4, 0, node.table.capacity // 4
+    cell.allowance, cell.stored, cell.share = node.table.capacity // 4, 0, node.table.capacity // 4
 
     assert node.table.hit("ada", 8).allowed
     refused = node.table.hit("ada")
@@ -140,7 +140,7 @@ def test_what_a_node_owes_is_there_after_the_change_and_not_a_nanosecond_longer(
 
 
 def test_a_change_of_the_unit_is_refused_with_the_reason() -> None:
-    """Lines in thousandths mean nothing to a limit that counts in tenths."""
+    """Allowances in thousandths mean nothing to a limit that counts in tenths."""
     world = World(Limit(10**9, 1, algorithm=LEAKY_BUCKET), STRICT)
     table = world.nodes[0].table
 

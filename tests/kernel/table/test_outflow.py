@@ -19,7 +19,7 @@ from tests.support.node import LEASE_NS
 
 TICK_NS = MILLISECOND_NS
 MET_S = 4.0
-"""After so long the lines are where the waiters are."""
+"""After so long the allowances are where the waiters are."""
 
 
 class Outlet:
@@ -59,7 +59,7 @@ class Outlet:
     def part(self) -> Fraction:
         """The part of the rate that this node has."""
         cell = self.node.table.cells.get("ada")
-        return Fraction(0 if cell is None else cell.line, self.node.table.capacity)
+        return Fraction(0 if cell is None else cell.allowance, self.node.table.capacity)
 
 
 class Outflow:
@@ -209,7 +209,7 @@ def test_large_costs_go_on_credit() -> None:
     assert 300 - 4 * 7 <= len(moments) <= 300 + 4 * 7
 
 
-def test_without_a_line_a_refusal_names_the_next_exchange() -> None:
+def test_without_an_allowance_a_refusal_names_the_next_exchange() -> None:
     """Nothing is paid off until then, so nothing else can be said, however many wait already."""
     outflow = Outflow(LIMITS["10/s"], [3])
     (outlet,) = outflow.outlets
@@ -220,8 +220,8 @@ def test_without_a_line_a_refusal_names_the_next_exchange() -> None:
     assert (False, 0.1) == (refused.allowed, refused.retry_after)
 
 
-def test_an_answer_that_raises_the_line_wakes_the_first() -> None:
-    """Whoever waits for a line does not sleep on when it has come."""
+def test_an_answer_that_raises_the_allowance_wakes_the_first() -> None:
+    """Whoever waits for an allowance does not sleep on when it has come."""
     outflow = Outflow(LIMITS["10/s"], [1])
     (outlet,) = outflow.outlets
     outlet.tries()

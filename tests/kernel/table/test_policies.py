@@ -26,7 +26,7 @@ CALM = View(
     aligned=True,
     cost=1,
     own=20,
-    line=20,
+    allowance=20,
     overdraft=5,
     heard=40.0,
     others=40.0,
@@ -52,7 +52,7 @@ VIEWS = st.builds(
     aligned=st.booleans(),
     cost=st.integers(0, 30),
     own=AMOUNTS,
-    line=AMOUNTS,
+    allowance=AMOUNTS,
     overdraft=st.integers(0, 30),
     heard=st.floats(0, 300),
     others=st.floats(0, 300),
@@ -77,34 +77,34 @@ def calmed(view: View) -> View:
 
 
 @given(view=VIEWS)
-def test_strict_is_its_line(view: View) -> None:
+def test_strict_is_its_allowance(view: View) -> None:
     """No other fact matters."""
-    assert view.line == STRICT.reach(view)
+    assert view.allowance == STRICT.reach(view)
 
 
 # ---------------------------------------------------------------- balanced
 
 
 @given(view=VIEWS)
-def test_balanced_goes_past_its_line_by_its_overdraft_or_one_request(view: View) -> None:
+def test_balanced_goes_past_its_allowance_by_its_overdraft_or_one_request(view: View) -> None:
     """The bound that the sum of all overdrafts and one request per node add up to."""
-    assert BALANCED.reach(view) <= view.line + max(view.overdraft, view.cost)
+    assert BALANCED.reach(view) <= view.allowance + max(view.overdraft, view.cost)
 
 
 @given(view=VIEWS)
-def test_balanced_goes_past_its_line_only_while_the_fleet_is_inside(view: View) -> None:
+def test_balanced_goes_past_its_allowance_only_while_the_fleet_is_inside(view: View) -> None:
     """Its own use and what the others may have used by now stay within the capacity."""
     reach = BALANCED.reach(view)
 
-    assert reach <= view.line or reach + view.others <= view.capacity
+    assert reach <= view.allowance or reach + view.others <= view.capacity
 
 
 @given(view=VIEWS, over_ns=st.integers(1, WINDOW_NS))
-def test_balanced_is_its_line_once_answers_are_missing(view: View, over_ns: int) -> None:
+def test_balanced_is_its_allowance_once_answers_are_missing(view: View, over_ns: int) -> None:
     """More than three intervals old is too old to dare anything on."""
     view = view._replace(staleness_ns=FRESH_INTERVALS * view.interval_ns + over_ns)
 
-    assert view.line == BALANCED.reach(view)
+    assert view.allowance == BALANCED.reach(view)
 
 
 def test_balanced_dares_its_overdraft_on_a_calm_key_up_to_three_intervals() -> None:
@@ -115,13 +115,13 @@ def test_balanced_dares_its_overdraft_on_a_calm_key_up_to_three_intervals() -> N
 
 
 def test_balanced_dares_a_whole_request_on_a_calm_key() -> None:
-    """A cost above the overdraft would otherwise never fit past the line."""
+    """A cost above the overdraft would otherwise never fit past the allowance."""
     assert 28 == BALANCED.reach(CALM._replace(cost=8))
 
 
 def test_balanced_leaves_to_the_others_what_they_may_have_used() -> None:
     """When they are believed to leave three, three it is."""
-    assert 3 == BALANCED.reach(CALM._replace(line=0, own=0, others=96.5, demand=0.0))
+    assert 3 == BALANCED.reach(CALM._replace(allowance=0, own=0, others=96.5, demand=0.0))
 
 
 # ---------------------------------------------------------------- calm and hot
@@ -162,7 +162,7 @@ def test_a_hot_step_is_one_request_or_a_hundredth_of_the_share(view: View) -> No
     assert 0 <= hot_step(view) <= most
 
 
-def test_a_hot_step_makes_up_for_lines_being_whole_numbers() -> None:
+def test_a_hot_step_makes_up_for_allowances_being_whole_numbers() -> None:
     """One request, in a window of which an answer has come."""
     assert (1, 21) == (hot_step(HOT), BALANCED.reach(HOT))
 
@@ -175,13 +175,13 @@ def test_a_large_share_makes_a_larger_hot_step() -> None:
 
 
 @given(view=VIEWS)
-def test_nobody_steps_past_a_hot_line_without_windows(view: View) -> None:
+def test_nobody_steps_past_a_hot_allowance_without_windows(view: View) -> None:
     """A sliding window or a bucket gives what a step would bring a moment later anyway."""
     assert 0 == hot_step(view._replace(aligned=False))
 
 
 @pytest.mark.parametrize("staleness_ns", [0, INTERVAL_NS])
-def test_nobody_steps_past_a_hot_line_before_the_window_has_settled(staleness_ns: int) -> None:
+def test_nobody_steps_past_a_hot_allowance_before_the_window_has_settled(staleness_ns: int) -> None:
     """Only an answer from half an interval into the window, or later, knows of the crowd at its start."""
     view = HOT._replace(staleness_ns=staleness_ns, passed_ns=staleness_ns + INTERVAL_NS // 2)
 
@@ -199,16 +199,16 @@ def test_in_a_window_shorter_than_the_interval_half_the_window_is_waited_for() -
 
 
 @given(view=VIEWS)
-def test_available_is_never_below_its_line(view: View) -> None:
-    """A line is there to be filled, whatever the others do."""
-    assert view.line <= AVAILABLE.reach(view)
+def test_available_is_never_below_its_allowance(view: View) -> None:
+    """An allowance is there to be filled, whatever the others do."""
+    assert view.allowance <= AVAILABLE.reach(view)
 
 
 @given(view=VIEWS.map(calmed))
 def test_available_takes_what_is_left_of_a_calm_key(view: View) -> None:
     """However old the last answer is, and without any overdraft."""
     assert view.calm
-    assert max(view.line, floor(view.capacity - view.others)) == AVAILABLE.reach(view)
+    assert max(view.allowance, floor(view.capacity - view.others)) == AVAILABLE.reach(view)
 
 
 @given(view=VIEWS)
@@ -216,7 +216,7 @@ def test_available_dares_no_more_than_balanced_on_a_hot_key(view: View) -> None:
     """One step, within what the others leave."""
     assume(not view.calm)
 
-    assert AVAILABLE.reach(view) <= view.line + hot_step(view)
+    assert AVAILABLE.reach(view) <= view.allowance + hot_step(view)
 
 
 @given(view=VIEWS)

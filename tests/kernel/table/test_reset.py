@@ -64,13 +64,13 @@ def test_what_was_used_after_a_reset_is_not_taken_for_what_was_confirmed_before(
     assert (10, 10) == (used, node.table.usage("ada").own)
 
 
-def test_a_reset_does_not_take_lines_away() -> None:
-    """Every node goes on with the line that it has."""
+def test_a_reset_does_not_take_allowances_away() -> None:
+    """Every node goes on with the allowance that it has."""
     world = busy(MINUTE)
     (node,) = world.nodes
-    line = node.line()
+    allowance = node.allowance()
     node.admitted_of(100)
 
     node.table.reset("ada")
 
-    assert line == node.admitted_of(100)
+    assert allowance == node.admitted_of(100)

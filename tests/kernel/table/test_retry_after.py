@@ -26,7 +26,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "log": {"algorithm": "sliding-log"},
     "slices": {"algorithm": "sliding-slices", "slices": 6},
 }
-DRAINS_BY_LINES = {"bucket", "steps"}
+DRAINS_BY_ALLOWANCES = {"bucket", "steps"}
 """Nothing comes back before the hub has answered."""
 every_limit = pytest.mark.parametrize("kind", LIMITS)
 
@@ -57,7 +57,7 @@ def test_a_node_that_used_all_of_a_new_key_itself_knows_when_some_of_it_comes_ba
     node.clock.advance(refused.retry_after - 0.01)
     assert not table.allow("ada")
     node.clock.advance(0.02)
-    assert table.allow("ada") is (kind not in DRAINS_BY_LINES)
+    assert table.allow("ada") is (kind not in DRAINS_BY_ALLOWANCES)
 
 
 @every_limit

@@ -170,13 +170,13 @@ def test_lines_shrink_at_once_with_the_plan() -> None:
     pair = Pair()
     pair.ask(0, 3)
     large, small = pair.plans[0]
-    before = large.usage("ada").line
+    before = large.usage("ada").allowance
     small.allow("ada")
-    lowered = small.usage("ada").line
+    lowered = small.usage("ada").allowance
     large.allow("ada")
 
     assert before >= 5
-    assert [before * 40 // 100] * 2 == [lowered, large.usage("ada").line]
+    assert [before * 40 // 100] * 2 == [lowered, large.usage("ada").allowance]
 
 
 def test_the_hub_counts_both_plans_as_one_limit() -> None:

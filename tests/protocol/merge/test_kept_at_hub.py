@@ -120,18 +120,18 @@ def test_an_abundant_key_is_granted_in_advance(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_node_that_asks_about_an_abundant_key_keeps_its_line(algorithm: str) -> None:
-    """A returned line would be granted again with the same exchange, and the next, and the next."""
+def test_a_node_that_asks_about_an_abundant_key_keeps_its_allowance(algorithm: str) -> None:
+    """A returned allowance would be granted again with the same exchange, and the next, and the next."""
     quota = 8 * TIGHT
     world = world_of(algorithm, quota=quota)
     ada = world.nodes[0]
     assert 10 == asks(world, ada, *[1] * 10)
-    line = cell_of(ada).line
+    allowance = cell_of(ada).allowance
 
     waits(ada, quota)
     world.passes(ns=ada.due_in_ns)
 
-    assert 10 < reported(ada.says()).line <= line
+    assert 10 < reported(ada.says()).allowance <= allowance
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -163,7 +163,7 @@ def test_what_a_request_costs_is_the_mean_of_late(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("dear", [True, False])
-def test_a_key_that_would_be_asked_about_too_often_has_lines(algorithm: str, dear: bool) -> None:
+def test_a_key_that_would_be_asked_about_too_often_has_allowances(algorithm: str, dear: bool) -> None:
     """However few it has for each node: asks for all that it admits would be several in each interval."""
     nodes, window_s = 4, 1
     quota = CHEAP * nodes * window_s * SECOND_NS // INTERVAL_NS + dear
@@ -180,8 +180,8 @@ def test_a_key_that_would_be_asked_about_too_often_has_lines(algorithm: str, dea
     assert cell_of(bob).at_hub is not dear
 
 
-def test_a_paced_limit_has_lines_as_ever() -> None:
-    """A pace is a part of the rate, which goes with a line."""
+def test_a_paced_limit_has_allowances_as_ever() -> None:
+    """A pace is a part of the rate, which goes with an allowance."""
     world = world_of("leaky-bucket")
     node = world.nodes[0]
 
@@ -189,7 +189,7 @@ def test_a_paced_limit_has_lines_as_ever() -> None:
     assert not cell_of(node).at_hub
 
 
-def test_a_policy_that_goes_by_the_total_has_lines_as_ever() -> None:
+def test_a_policy_that_goes_by_the_total_has_allowances_as_ever() -> None:
     """It has no bound that rights would have to keep."""
     world = world_of(policy=AVAILABLE)
 
@@ -288,7 +288,7 @@ def test_a_request_that_is_refused_without_asking_calls_for_an_early_exchange(al
     assert ada.table.allow("ada")
 
 
-def test_a_line_goes_back_when_its_key_comes_to_be_kept_at_the_hub() -> None:
+def test_an_allowance_goes_back_when_its_key_comes_to_be_kept_at_the_hub() -> None:
     """Though its node is not asked any more: what fades of it is of use to those that are."""
     world = world_of(quota=8 * TIGHT)
     ada, bob, *_ = world.nodes
@@ -296,11 +296,11 @@ def test_a_line_goes_back_when_its_key_comes_to_be_kept_at_the_hub() -> None:
     while not cell_of(ada).at_hub:
         assert 2 == asks(world, bob, 1, 1)
         ada.speaks_when_due(world.hub, INTERVAL_NS / SECOND_NS)
-    assert entry_of(world, ada).line >= 40
+    assert entry_of(world, ada).allowance >= 40
 
     ada.speaks_when_due(world.hub, 2 * INTERVAL_NS / SECOND_NS)
 
-    assert 0 == entry_of(world, ada).line
+    assert 0 == entry_of(world, ada).allowance
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -334,7 +334,7 @@ def test_what_was_granted_for_a_window_is_void_in_the_next(crosses: str) -> None
         ada.reaches(world.hub)
     if crosses == "what was granted":
         ada.hears()
-        assert 2 == cell_of(ada).line
+        assert 2 == cell_of(ada).allowance
     world.passes(ns=WINDOW_S * SECOND_NS // 10)
     ada.reaches(world.hub)
     if crosses == "the question":  # the hub answers in the window after the report's, and the node hears in the next
@@ -388,7 +388,7 @@ def test_larger_costs_do_not_keep_smaller_ones_out(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_node_that_does_not_ask_is_granted_lines_beside_one_that_does(algorithm: str) -> None:
+def test_a_node_that_does_not_ask_is_granted_allowances_beside_one_that_does(algorithm: str) -> None:
     """Neither is cut off, and both together keep to the quota."""
     world = world_of(algorithm, nodes=2)
     ada, bob = world.nodes
@@ -405,7 +405,7 @@ def test_a_node_that_does_not_ask_is_granted_lines_beside_one_that_does(algorith
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_no_base_line_remains_of_a_small_quota(algorithm: str) -> None:
+def test_no_base_allowance_remains_of_a_small_quota(algorithm: str) -> None:
     """Or the next window would begin with requests on nodes that may not be asked."""
     world = world_of(algorithm)
     for node in world.nodes:
@@ -559,7 +559,7 @@ def test_what_a_dead_node_was_granted_of_a_bucket_drains_after_what_others_used(
     assert 5 == asks(world, bob, *[1] * 8)
 
 
-def test_nodes_that_ask_about_a_bucket_take_turns_beside_lines_that_are_used_up() -> None:
+def test_nodes_that_ask_about_a_bucket_take_turns_beside_allowances_that_are_used_up() -> None:
     """The drained part goes to the one that was refused first: no window ends, so the other would be late for ever."""
     world = World(Limit(40, 6.0, algorithm="token-bucket"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
     admitted = dict.fromkeys(world.nodes, 0)

@@ -34,7 +34,12 @@ def test_a_node_that_leaves_gives_back_what_it_holds_and_tells_what_it_used() ->
 
     (word,) = leaves(pair)
 
-    assert (True, 13, 0, 0) == (word.leaving, reported(word).current, reported(word).line, reported(word).need_milli)
+    assert (True, 13, 0, 0) == (
+        word.leaving,
+        reported(word).current,
+        reported(word).allowance,
+        reported(word).need_milli,
+    )
     assert (13, 13) == (pair.counted(), pair.totals().charged)
 
 
@@ -64,7 +69,7 @@ def test_a_node_with_much_to_say_leaves_with_the_last_of_it() -> None:
     assert [False, True] == [word.leaving for word in leaves(pair)]
 
 
-def test_a_node_that_has_left_does_not_use_its_lines_any_more() -> None:
+def test_a_node_that_has_left_does_not_use_its_allowances_any_more() -> None:
     """No later request changes that."""
     pair = Pair()
     leaves(pair)
@@ -117,7 +122,7 @@ def test_what_was_under_way_when_its_driver_went_is_said_again() -> None:
 # ---------------------------------------------------------------- fork
 
 
-def test_a_forked_child_has_neither_counts_nor_lines_nor_a_lease() -> None:
+def test_a_forked_child_has_neither_counts_nor_allowances_nor_a_lease() -> None:
     """All of them are the parent's, who goes on."""
     pair = Pair()
     pair.node.admitted_of(3)
@@ -157,7 +162,7 @@ def test_what_a_forked_child_counts_is_told_beside_what_the_parent_counts() -> N
 
 
 def test_balanced_ends_its_daring_with_its_lease() -> None:
-    """Neither line nor overdraft is used once the lease is over."""
+    """Neither allowance nor overdraft is used once the lease is over."""
     world = World(WINDOWS[0], BALANCED)
     (node,) = world.nodes
     node.exchanges_with(world.hub)

@@ -1,6 +1,6 @@
 """Goal: a hub that has lost its data grants nothing that somebody may be holding already.
 
-Method: nodes with lines, the real merge rule, and both sides of the moment from which it may grant again.
+Method: nodes with allowances, the real merge rule, and both sides of the moment from which it may grant again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BALANCED_WITHOUT_COLD = choose(cold_allowance=0.0)
 
 
 class Loss(World):
-    """One node that holds a line when the hub loses its data, and another that would like to have one."""
+    """One node that holds an allowance when the hub loses its data, and another that would like to have one."""
 
     def __init__(self, limit: Limit, policy: Policy) -> None:
         super().__init__(limit, policy, nodes=2)
@@ -42,7 +42,7 @@ class Loss(World):
         self.passes(0.5)
         self.holder.admitted_of(1)
         self.all_speak(2)
-        assert 0 < self.holder.line() < limit.capacity
+        assert 0 < self.holder.allowance() < limit.capacity
         self.hub.lose_data()
         self.passes(1.0)
         self.lost_us = self.clock.wall_ns() // 1000
@@ -58,10 +58,10 @@ class Loss(World):
             self.holder.exchanges_with(self.hub)
 
     def is_granted(self, key: str) -> bool:
-        """Whether the other node has a line after asking for one."""
+        """Whether the other node has an allowance after asking for one."""
         self.other.admitted_of(1, key=key)
         self.other.exchanges_with(self.hub, rounds=2)
-        return self.other.line(key) > 0
+        return self.other.allowance(key) > 0
 
 
 both_sides = pytest.mark.parametrize(("late_us", "granted"), [(-1, False), (0, True)])
@@ -72,7 +72,7 @@ both_sides = pytest.mark.parametrize(("late_us", "granted"), [(-1, False), (0, T
 def test_strict_grants_nothing_until_every_lease_is_over_and_nothing_counts_any_more(
     limit: Limit, counts_for_s: float, late_us: int, granted: bool
 ) -> None:
-    """Who has not spoken yet may use a line until its lease is over, and what was used then counts for a while."""
+    """A silent node may use an allowance until its lease is over, and what was used then counts for a while."""
     loss = Loss(limit, STRICT)
 
     loss.passes_until(loss.lost_us + round((LEASE_S + counts_for_s) * 1e6) + late_us)
@@ -100,7 +100,7 @@ def test_balanced_grants_nothing_until_everybody_can_have_spoken(
 def test_a_key_of_which_nobody_has_spoken_yet_is_learnt_about_too(
     policy: Policy, learning_s: float, late_us: int, granted: bool
 ) -> None:
-    """Nobody knows that nobody holds a line there."""
+    """Nobody knows that nobody holds an allowance there."""
     loss = Loss(LIMITS["sliding-window"][0], policy)
 
     loss.passes_until(loss.lost_us + round(learning_s * 1e6) + late_us)
@@ -109,7 +109,7 @@ def test_a_key_of_which_nobody_has_spoken_yet_is_learnt_about_too(
 
 
 @both_sides
-def test_a_line_that_is_reported_late_is_learnt_about_from_then_on(late_us: int, granted: bool) -> None:
+def test_an_allowance_that_is_reported_late_is_learnt_about_from_then_on(late_us: int, granted: bool) -> None:
     """There may be others who are as late, though the first have spoken long ago."""
     world = World(LIMITS["sliding-window"][0], STRICT, nodes=3)
     first, late, other = world.nodes
@@ -117,7 +117,7 @@ def test_a_line_that_is_reported_late_is_learnt_about_from_then_on(late_us: int,
         first.admitted_of(5)
         late.admitted_of(5)
         world.all_speak()
-    assert late.line() > 0
+    assert late.allowance() > 0
     world.hub.lose_data()
     world.passes(0.5)
     first.exchanges_with(world.hub, rounds=2)
@@ -128,17 +128,17 @@ def test_a_line_that_is_reported_late_is_learnt_about_from_then_on(late_us: int,
     other.admitted_of(1)
     other.exchanges_with(world.hub, rounds=3)
 
-    assert granted == (other.line() > 0)
+    assert granted == (other.allowance() > 0)
 
 
 @pytest.mark.parametrize("policy", [STRICT, BALANCED])
-def test_who_holds_a_line_goes_on_with_it(policy: Policy) -> None:
+def test_who_holds_an_allowance_goes_on_with_it(policy: Policy) -> None:
     """It is as good as before, once it has been reported; and the hub knows of no more than was."""
     loss = Loss(LIMITS["sliding-window"][0], policy)
     cells = loss.hub._shards[0].cells.values()
 
     assert loss.holder.in_lease
-    assert 0 < loss.holder.line() == sum(cell.lines for cell in cells)
+    assert 0 < loss.holder.allowance() == sum(cell.allowances for cell in cells)
 
 
 @each_limit
@@ -174,10 +174,10 @@ def test_nothing_is_admitted_twice_around_a_loss(limit: Limit, counts_for_s: flo
 def first_grant_us(world: World, node: Talker) -> int:
     """How long after its first word a node is granted something, in steps of a tenth of a second."""
     began_us = world.clock.wall_ns() // 1000
-    while not node.line():
+    while not node.allowance():
         node.admitted_of(1)
         node.exchanges_with(world.hub, rounds=2)
-        if not node.line():
+        if not node.allowance():
             world.passes(0.1)
     return world.clock.wall_ns() // 1000 - began_us
 
@@ -187,7 +187,7 @@ def first_grant_us(world: World, node: Talker) -> int:
     [(STRICT, True, 0.0), (STRICT, False, SPEAK_UP_S), (BALANCED_WITHOUT_COLD, False, 0.0)],
 )
 def test_the_birth_of_unknown_data(policy: Policy, certainly_new: bool, learning_s: float) -> None:
-    """Strict waits for whoever may hold lines from before, unless it is certain that nobody does; balanced does not."""
+    """Strict waits for nodes that may hold allowances from before, unless certainly none does; balanced does not."""
     world = World(Limit(100, WINDOW_S), policy)
     if not certainly_new:
         world.hub.lose_data()

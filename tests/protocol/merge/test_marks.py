@@ -59,7 +59,7 @@ def test_a_report_says_what_waits(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", PACED)
 def test_a_paced_limit_does_not_say_that_it_is_asked(algorithm: str) -> None:
-    """A line is a part of the rate, and cannot be kept at the hub."""
+    """An allowance is a part of the rate, and cannot be kept at the hub."""
     world = world_of(algorithm)
     waits(world.nodes[0])
 
@@ -79,7 +79,7 @@ def test_a_limit_that_is_not_asked_says_nothing_of_asking() -> None:
 
 
 def test_a_key_without_asks_for_two_windows_is_reported_as_any_other() -> None:
-    """So a key that is only hit is granted lines ahead, on a limit of which other keys are asked about."""
+    """So a key that is only hit is granted allowances ahead, on a limit of which other keys are asked about."""
     world = world_of()
     node = world.nodes[0]
     gate_of(node.table).step_out(waits(node), node.table.costs_of(1))

@@ -19,7 +19,7 @@ from tests.support.node import LEASE_NS, START_S, Node
 # ---------------------------------------------------------------- the lease
 
 
-def test_a_line_may_be_used_until_the_last_nanosecond_of_the_lease() -> None:
+def test_an_allowance_may_be_used_until_the_last_nanosecond_of_the_lease() -> None:
     """And not at its end."""
     pair = Pair()
     shard = pair.node.kernel.shards[0]
@@ -38,25 +38,25 @@ def test_the_fast_path_ends_with_the_lease() -> None:
 
     pair.lease_ends()
 
-    assert (0, 0) == (pair.node.admitted_of(5), pair.node.table.usage("ada").line)
+    assert (0, 0) == (pair.node.admitted_of(5), pair.node.table.usage("ada").allowance)
 
 
 def test_the_fast_path_ends_with_the_first_lease() -> None:
-    """Which a node has with the answer that brought the line, and not before; nothing was exchanged since."""
+    """Which a node has with the answer that brought the allowance, and not before; nothing was exchanged since."""
     clock = ManualClock(START_S)
     node = Node(clock)
     table = node.limit(Limit(100, 60.0, algorithm="fixed-window"), STRICT)
     assert not table.allow("ada")
     node.exchanges_with(MemoryHub(clock=clock))
-    assert table.allow("ada", 0)  # leaves room on the fast path for all of the line but the low-water mark
+    assert table.allow("ada", 0)  # leaves room on the fast path for all of the allowance but the low-water mark
 
     clock.advance_ns(LEASE_NS)
 
     assert not table.allow("ada")
-    assert 0 == table.usage("ada").line
+    assert 0 == table.usage("ada").allowance
 
 
-def test_available_keeps_its_lines() -> None:
+def test_available_keeps_its_allowances() -> None:
     """It would rather exceed the limit than refuse for want of a hub."""
     world = World(WINDOWS[0], AVAILABLE)
     (node,) = world.nodes
@@ -89,7 +89,7 @@ def test_after_its_lease_a_node_says_hello_under_a_new_name(by_hub: bool) -> Non
     assert old != hello.node
 
 
-def test_a_node_that_was_told_stops_to_use_its_lines_at_once() -> None:
+def test_a_node_that_was_told_stops_to_use_its_allowances_at_once() -> None:
     """The hub may have dealt them to others already."""
     pair = Pair()
     pair.node.admitted_of(1)
@@ -141,14 +141,14 @@ def test_a_lease_counts_from_when_the_batch_was_sent() -> None:
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=str)
 def test_what_the_hub_had_confirmed_is_not_counted_twice(limit: Limit) -> None:
-    """It stays under the old name, and the new one begins without it; the line there counts as used."""
+    """It stays under the old name, and the new one begins without it; the allowance there counts as used."""
     pair = Pair(limit)
-    line = pair.node.line()
+    allowance = pair.node.allowance()
     pair.lease_ends()
 
     pair.node.exchanges_with(pair.hub, rounds=3)
 
-    assert (line, 10) == (pair.counted(), pair.totals().charged)
+    assert (allowance, 10) == (pair.counted(), pair.totals().charged)
 
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=str)
@@ -161,7 +161,7 @@ def test_what_the_hub_had_not_confirmed_is_reported_under_the_new_name(limit: Li
 
     report = reported(pair.node.says())
 
-    assert (7, 0, 0, 0) == (report.current, report.line, report.base, report.overdraft)
+    assert (7, 0, 0, 0) == (report.current, report.allowance, report.base, report.overdraft)
 
 
 def test_what_was_used_before_the_edge_is_found_again_behind_it() -> None:
@@ -192,9 +192,9 @@ def test_lifetime_numbers_go_on_under_the_same_account() -> None:
 
 
 def test_the_fleet_refuses_nothing_for_ever_after_a_lapse() -> None:
-    """The node is granted a line anew, of what is left."""
+    """The node is granted an allowance anew, of what is left."""
     pair = Pair()
-    used_up = pair.node.line()
+    used_up = pair.node.allowance()
     pair.lease_ends()
     pair.node.exchanges_with(pair.hub, rounds=2)
     admitted = 0
@@ -225,7 +225,7 @@ def test_a_bucket_keeps_its_fill() -> None:
 
 
 def test_a_node_that_was_told_stops_in_the_middle_of_a_series_of_admissions() -> None:
-    """Those that came while the batch was under way have looked up until when the line lasts, which is true no more."""
+    """Those that came while the batch was under way have looked up until when the allowance lasts; that has changed."""
     pair = Pair()
     pair.node.admitted_of(1)
     pair.passes(0.1)
@@ -238,7 +238,7 @@ def test_a_node_that_was_told_stops_in_the_middle_of_a_series_of_admissions() ->
 
 
 def test_a_node_that_renounces_goes_on_as_another() -> None:
-    """Name and account are new, and the lines are void."""
+    """Name and account are new, and the allowances are void."""
     pair = Pair()
     old = pair.node.syncer.node
     pair.node.admitted_of(1)
@@ -246,7 +246,7 @@ def test_a_node_that_renounces_goes_on_as_another() -> None:
     pair.node.says()
 
     pair.node.gives_up()
-    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_allowances(pair.clock.monotonic_ns())
     admitted = pair.node.admitted_of(1)
     pair.clock.advance_ns(pair.node.due_in_ns)
     hello = pair.node.says()
@@ -258,21 +258,21 @@ def test_a_node_that_renounces_goes_on_as_another() -> None:
 
 
 def test_what_a_copy_had_not_confirmed_is_said_under_its_new_account() -> None:
-    """And nothing else, so that the hub's totals are those of all copies; the line counts as used, as after a lapse."""
+    """And nothing else, so the hub's totals are those of all copies; the allowance counts as used, as after a lapse."""
     pair = Pair()
-    line = pair.node.line()
+    allowance = pair.node.allowance()
     assert 5 == pair.node.admitted_of(5)
     pair.passes(0.1)
     pair.node.says()
     pair.node.gives_up()
-    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_allowances(pair.clock.monotonic_ns())
 
     pair.node.says_everything_to(pair.hub)
 
-    assert (line + 5, 15) == (pair.counted(), pair.totals().charged)
+    assert (allowance + 5, 15) == (pair.counted(), pair.totals().charged)
 
 
-def test_a_name_that_is_given_up_while_a_batch_is_under_way_holds_no_lines() -> None:
+def test_a_name_that_is_given_up_while_a_batch_is_under_way_holds_no_allowances() -> None:
     """The answer brings a lease for the old name, which a copy of this process may use as well."""
     pair = Pair()
     pair.node.admitted_of(1)
@@ -280,7 +280,7 @@ def test_a_name_that_is_given_up_while_a_batch_is_under_way_holds_no_lines() -> 
     pair.node.says()
     pair.node.reaches(pair.hub)
 
-    pair.node.syncer.give_up_lines(pair.clock.monotonic_ns())
+    pair.node.syncer.give_up_allowances(pair.clock.monotonic_ns())
     pair.node.hears()
 
     assert (False, 0, 0) == (pair.node.in_lease, pair.node.admitted_of(1), pair.node.due_in_ns)

@@ -16,7 +16,7 @@ from tests.support.node import LEASE_NS
 
 
 def test_a_hub_that_has_lost_its_data_is_told_everything_again() -> None:
-    """Every key, with all its counts and lines, whatever had been confirmed before."""
+    """Every key, with all its counts and allowances, whatever had been confirmed before."""
     pair = Pair()
     pair.node.admitted_of(1, key="bob")
     pair.all_speak(2)
@@ -29,7 +29,7 @@ def test_a_hub_that_has_lost_its_data_is_told_everything_again() -> None:
     pair.node.hears()
 
     assert {"ada", "bob"} == {cell.key for cell in told.cells}
-    assert (10, True) == (reported(told).current, 10 <= reported(told).line == pair.node.line())
+    assert (10, True) == (reported(told).current, 10 <= reported(told).allowance == pair.node.allowance())
 
 
 @pytest.mark.parametrize("lapsed", [False, True])
@@ -48,7 +48,7 @@ def test_lifetime_numbers_are_told_again_too(lapsed: bool) -> None:
 
 
 def test_an_answer_of_a_hub_that_has_forgotten_does_not_renew_the_lease() -> None:
-    """It is worth nothing until every line has been reported: whoever is asked meanwhile could be granted them."""
+    """It is worth nothing until every allowance has been reported: whoever is asked meanwhile could be granted them."""
     pair = Pair()
     pair.hub.lose_data()
     pair.passes(1.0)
@@ -94,7 +94,7 @@ def test_rebirths_are_counted() -> None:
 
 @pytest.mark.parametrize("limit", WINDOWS, ids=str)
 def test_when_lease_and_data_are_gone_everything_is_said_again_under_the_new_name(limit: Limit) -> None:
-    """Nobody else knows what was confirmed; nothing is lost, and the lines are void."""
+    """Nobody else knows what was confirmed; nothing is lost, and the allowances are void."""
     pair = Pair(limit)
     pair.node.admitted_of(7)
     pair.hub.lose_data()
@@ -105,5 +105,5 @@ def test_when_lease_and_data_are_gone_everything_is_said_again_under_the_new_nam
     pair.node.reaches(pair.hub)
     pair.node.hears()
 
-    assert (17, 0) == (report.current, report.line)
+    assert (17, 0) == (report.current, report.allowance)
     assert Totals(17, 0) == pair.totals()

@@ -1,4 +1,4 @@
-"""Goal: lines go to where they are needed, whole where they are asked for whole, and to the last unit.
+"""Goal: allowances go to where they are needed, whole where they are asked for whole, and to the last unit.
 
 Method: a few nodes that ask as much as they can, round after round.
 """
@@ -100,7 +100,7 @@ def test_what_comes_free_goes_to_one_of_the_nodes_where_requests_wait(algorithm:
 
 
 class Idler(World):
-    """A node that sits on a large unused line, and another one that could use it; little is left for either."""
+    """A node that sits on a large unused allowance, and another one that could use it; little is left for either."""
 
     def __init__(self) -> None:
         super().__init__(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=2, lease_ns=600 * SECOND_NS)
@@ -110,21 +110,21 @@ class Idler(World):
             for node in self.nodes:
                 node.admitted_of(40)
         self.idler.exchanges_with(self.hub)
-        self.unused = self.idler.line() - self.idler.table.usage("ada").own
+        self.unused = self.idler.allowance() - self.idler.table.usage("ada").own
         assert self.unused > 30
 
 
-def test_a_line_that_nobody_fills_comes_back_with_the_next_regular_exchange() -> None:
+def test_an_allowance_that_nobody_fills_comes_back_with_the_next_regular_exchange() -> None:
     """A node that was asked for nothing since looks after an interval whether it holds too much."""
     world = Idler()
 
     (batch, *_) = world.idler.speaks_when_due(world.hub, 0.2)
 
-    assert reported(batch).line < reported(batch).current + world.unused
+    assert reported(batch).allowance < reported(batch).current + world.unused
 
 
 @pytest.mark.parametrize(("part", "goes_along"), [(0.3, False), (0.4, True)])
-def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes_along: bool) -> None:
+def test_a_large_unused_allowance_goes_along_with_an_early_exchange(part: float, goes_along: bool) -> None:
     """From a third of the interval on, whatever key it was that asked for it."""
     world = Idler()
     world.clock.advance_ns(int(part * INTERVAL_NS))
@@ -148,7 +148,7 @@ def test_a_large_unused_line_goes_along_with_an_early_exchange(part: float, goes
 def test_what_no_node_needs_lies_on_nodes_where_use_fades(
     algorithm: str, asks: bool, least: float, most: float
 ) -> None:
-    """A bucket drains by its lines, so what lies at the hub drains nothing; of a fixed window half stays free."""
+    """A bucket drains by its allowances, so what lies at the hub drains nothing; of a fixed window half stays free."""
     world = World(Limit(1000, 60, algorithm=algorithm), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
 
     for _ in range(20):
@@ -160,7 +160,7 @@ def test_what_no_node_needs_lies_on_nodes_where_use_fades(
             list(node.stops_asking(node.table))
         world.passes(0.1)
 
-    part = sum(node.line() for node in world.nodes) / 1000
+    part = sum(node.allowance() for node in world.nodes) / 1000
     assert least <= part <= most
 
 
@@ -178,11 +178,11 @@ def test_a_fixed_window_about_which_requests_ask_lies_on_no_node_that_does_not_n
             list(node.stops_asking(node.table))
         world.passes(0.1)
 
-    unused = sum(node.line() - node.table.usage("ada").own for node in world.nodes)
+    unused = sum(node.allowance() - node.table.usage("ada").own for node in world.nodes)
     assert (unused < 100) == asks
 
 
-def test_the_line_with_which_a_window_begins_goes_back_from_a_quiet_node_if_requests_ask() -> None:
+def test_the_allowance_with_which_a_window_begins_goes_back_from_a_quiet_node_if_requests_ask() -> None:
     """An interval after the window has begun, however long the node has been quiet."""
     world = World(Limit(1000, 60, algorithm="fixed-window"), STRICT, nodes=1, lease_ns=600 * SECOND_NS)
     (node,) = world.nodes
@@ -195,15 +195,15 @@ def test_the_line_with_which_a_window_begins_goes_back_from_a_quiet_node_if_requ
     begins_with = node.table.cells["ada"].base
     assert begins_with > 100
 
-    said = [reported(batch).line for batch in node.speaks_when_due(world.hub, 1.5) if batch.cells]
+    said = [reported(batch).allowance for batch in node.speaks_when_due(world.hub, 1.5) if batch.cells]
 
-    assert [True] == [line < begins_with / 2 for line in said][:1]
-    assert node.line() < begins_with / 2
+    assert [True] == [allowance < begins_with / 2 for allowance in said][:1]
+    assert node.allowance() < begins_with / 2
 
 
 @pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
-def test_a_key_that_was_warmed_has_a_line_to_begin_with(policy: Policy) -> None:
-    """A burst on a key that nobody has used yet finds more than nothing, and all nodes' lines sum to the limit."""
+def test_a_key_that_was_warmed_has_an_allowance_to_begin_with(policy: Policy) -> None:
+    """A burst on a key that nobody has used yet finds more than nothing, and all nodes' allowances sum to the limit."""
     clock = ManualClock(START_S)
     hub = MemoryHub(clock=clock)
     nodes = [Node(clock) for _ in range(4)]
@@ -215,8 +215,8 @@ def test_a_key_that_was_warmed_has_a_line_to_begin_with(policy: Policy) -> None:
             node.exchanges_with(hub)
         clock.advance(0.1)
 
-    lines = [table.cells["ada"].line for table in tables]
+    allowances = [table.cells["ada"].allowance for table in tables]
 
-    assert all(line >= 10 for line in lines)
-    assert sum(lines) <= 1000
-    assert all(tables[0].allow("ada") for _ in range(lines[0]))
+    assert all(allowance >= 10 for allowance in allowances)
+    assert sum(allowances) <= 1000
+    assert all(tables[0].allow("ada") for _ in range(allowances[0]))

@@ -72,10 +72,10 @@ def test_what_was_granted_beyond_what_was_asked_for_goes_back(algorithm: str) ->
     world.passes(0.02)
     node.exchanges_with(world.hub)
     assert node.table.allow("ada")
-    assert node.line() > 1
+    assert node.allowance() > 1
     settle(world, 0.15)
 
-    assert 1 == node.line()
+    assert 1 == node.allowance()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -88,7 +88,7 @@ def test_a_node_with_spare_rights_keeps_them(algorithm: str) -> None:
     assert asks(world, world.nodes[0])
     settle(world)
 
-    assert world.nodes[0].line() > 1
+    assert world.nodes[0].allowance() > 1
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -115,7 +115,7 @@ def test_what_has_faded_on_one_node_is_free_for_another(algorithm: str) -> None:
         ("sliding-log", NAIVE),
     ],
 )
-def test_what_the_hub_keeps_by_itself_or_does_not_live_by_its_line_is_left_as_it_is(
+def test_what_the_hub_keeps_by_itself_or_does_not_live_by_its_allowance_is_left_as_it_is(
     algorithm: str, policy: Policy
 ) -> None:
     """Windows and buckets are kept at the hub where requests ask, and some policies go by the total."""

@@ -104,7 +104,7 @@ class Generous(MemoryHub):
 
     async def exchange(self, batch: Batch) -> Answer:
         answer = await super().exchange(batch)
-        return answer._replace(cells=tuple(cell._replace(line=cell.line + 1) for cell in answer.cells))
+        return answer._replace(cells=tuple(cell._replace(allowance=cell.allowance + 1) for cell in answer.cells))
 
 
 class Trusting(MemoryHub):
@@ -169,7 +169,7 @@ class Promising(MemoryHub):
             entry = cell.entries.get(batch.node)
             if entry is not None and any(report.waiting for report in batch.cells):
                 cell.count(entry, -1)
-                entry.line = entry.vouchers = 0
+                entry.allowance = entry.vouchers = 0
                 cell.count(entry)
         return answer
 
@@ -224,11 +224,11 @@ class Curt(MemoryHub):
 
 
 class Unlearned(MemoryHub):
-    """Deals lines out again that were granted before its data were lost."""
+    """Deals allowances out again that were granted before its data were lost."""
 
     async def exchange(self, batch: Batch) -> Answer:
         if batch.generation not in ("", self._shards[0].generation):
-            batch = _cells(batch, lambda cell: cell._replace(line=0, base=0, overdraft=0))
+            batch = _cells(batch, lambda cell: cell._replace(allowance=0, base=0, overdraft=0))
         return await super().exchange(batch._replace(generation=""))
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of names and leases: a node that holds a line of which it has used a part, and its hub."""
+"""A vocabulary for tests of names and leases: a node with an allowance of which it has used a part, and its hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WINDOWS = [Limit(500, HOUR_S, algorithm="fixed-window"), Limit(500, HOUR_S, algo
 
 
 class Pair(World):
-    """A node that holds a line of which it has used a part, and its hub."""
+    """A node that holds an allowance of which it has used a part, and its hub."""
 
     def __init__(self, limit: Limit = WINDOWS[0]) -> None:
         super().__init__(limit, STRICT)

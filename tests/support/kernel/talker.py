@@ -57,16 +57,16 @@ class Talker(Node):
 
     @property
     def in_lease(self) -> bool:
-        """Whether this node may use its lines."""
+        """Whether this node may use its allowances."""
         return self.clock.monotonic_ns() < self.kernel.shards[0].lease_until_ns
 
     def admitted_of(self, attempts: int, cost: int = 1, key: str = "ada") -> int:
         """Ask so many times, and count how often the answer is yes."""
         return sum(self.table.allow(key, cost) for _ in range(attempts))
 
-    def line(self, key: str = "ada") -> int:
+    def allowance(self, key: str = "ada") -> int:
         """How far this node may go by itself."""
-        return self.table.cells[key].line // self.table.unit if key in self.table.cells else 0
+        return self.table.cells[key].allowance // self.table.unit if key in self.table.cells else 0
 
     def says(self) -> Batch:
         """Put a batch on its way; there must be something to say."""
@@ -144,7 +144,7 @@ def reported(batch: Batch, key: str = "ada") -> CellReport:
 
 
 def busy(limit: Limit, policy: Policy = STRICT, *, nodes: int = 1) -> World:
-    """Nodes that have all been asked for the key, and hold lines for a long time."""
+    """Nodes that have all been asked for the key, and hold allowances for a long time."""
     world = World(limit, policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     world.all_speak()
     for _ in range(3):

@@ -125,7 +125,7 @@ def has_a_line_and_sleeps(hub: str) -> None:
         "bob": lambda key: login.allow_many([key])[0],
     }
     for key, ask in asks.items():
-        eventually(partial(ask, key), "a line")
+        eventually(partial(ask, key), "an allowance")
     say(sum(ask(key) for key, ask in asks.items() for _ in range(10)))
     wait_for_a_line()
     say(sum(ask(key) for key, ask in asks.items() for _ in range(10)))
@@ -150,19 +150,19 @@ def is_copied(hub: str) -> None:
         asyncio.run(exchange())
         return not agent.stats().exchanges[0].pending and agent.ready
 
-    eventually(lambda: login.allow("ada") or (told() and False), "a line")
+    eventually(lambda: login.allow("ada") or (told() and False), "an allowance")
     eventually(told, "all that is said before")
     say(1, agent.stats().exchanges[0].node)
     copy = ctypes.PyDLL(None).fork()
     wall_ns = 2 * JUMP_NS
     if copy:
         os.waitpid(copy, 0)
-    on_the_line = admitted_of(login, 1000)
-    eventually(told, "all that was admitted on the line")
+    on_the_allowance = admitted_of(login, 1000)
+    eventually(told, "all that was admitted on the allowance")
     after = admitted_of(login, 3)
     eventually(told, "all that was admitted afterwards")
     stats = agent.stats()
-    say(on_the_line, after, stats.exchanges[0].node, stats.restorations)
+    say(on_the_allowance, after, stats.exchanges[0].node, stats.restorations)
     if not copy:
         os._exit(0)
 

@@ -41,7 +41,7 @@ async def _answer(hub: EmbeddedHub, voice: Voice, words: list[str]) -> str:
             return str((await voice.reports(current=int(current))).current)
         case ["strict", need]:
             strict = limit("strict", overshoot_milli=0)
-            return str((await voice.reports("eve", of=strict, need=int(need))).line)
+            return str((await voice.reports("eve", of=strict, need=int(need))).allowance)
         case ["close"]:
             await hub.close()
             return "closed"

@@ -66,8 +66,8 @@ async def saturate(hub: str, options: dict[str, int | dict[str, str | float | in
 
 
 def has_a_part(table: Table) -> bool:
-    """Whether this node has a line."""
-    return all(cell.line > 0 for cell in table.all_cells())
+    """Whether this node has an allowance."""
+    return all(cell.allowance > 0 for cell in table.all_cells())
 
 
 if __name__ == "__main__":

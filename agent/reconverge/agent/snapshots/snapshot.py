@@ -8,8 +8,8 @@
 # It travels through the hub, where each client could have written another one. So the reader takes nothing for granted:
 # each member has its type and its bound, one that does not fit makes all of it unreadable, and text is shown as text.
 #
-# A node that may go beyond its lines at this moment says so (`dares`), which is what the live exposure of a limit is
-# made of: a node that does not hear of its hub has its lines, and no more.
+# A node that may go beyond its allowances at this moment says so (`dares`), which is what the live exposure of a limit
+# is made of: a node that does not hear of its hub has its allowances, and no more.
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LimitSnapshot:
     cost_max: int
     """The largest cost of one request of a known kind."""
     dares: bool
-    """Whether the node may go beyond its line at this moment."""
+    """Whether the node may go beyond its allowance at this moment."""
     switch: str
     admitted: int
     refused: int

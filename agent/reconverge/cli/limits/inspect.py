@@ -61,7 +61,7 @@ class KeyStanding:
             "quota": usage.limit,
             "used": usage.used,
             "remaining": usage.left,
-            "lines": usage.lines,
+            "allowances": usage.allowances,
             "nodes": usage.nodes,
             "free_in_s": round(self.free_in_s, 3),
             "learning_s": round(usage.learning, 3),
@@ -71,7 +71,7 @@ class KeyStanding:
         """The same, as a table shows it."""
         free = "now" if self.allowed else _wait(self)
         usage = self.usage
-        return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.lines, usage.nodes)), free)
+        return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.allowances, usage.nodes)), free)
 
 
 HEADS: Row = ("limit", "declared", "used", "remaining", "lines", "nodes", "free")

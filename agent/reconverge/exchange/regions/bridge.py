@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# To the wide hub a region is one node: for each cell it has a line there, which is what may be lent to the region, and
-# a need. The order is that of every node: what is lent grows after the wide hub has granted it, and the wide hub hears
-# of a lower line when the region's hub has confirmed that no node there holds more. A loan ends by itself, some time
-# after the wide hub was last heard; and the wide hub keeps a silent region's line for so long that whatever was used of
-# it has ceased to count.
+# To the wide hub a region is one node: for each cell it has an allowance there, which is what may be lent to the
+# region, and a need. The order is that of every node: what is lent grows after the wide hub has granted it, and the
+# wide hub hears of a lower allowance when the region's hub has confirmed that no node there holds more. A loan ends by
+# itself, some time after the wide hub was last heard; and the wide hub keeps a silent region's allowance for so long
+# that whatever was used of it has ceased to count.
 #
 # `Bridge` is driven by `regions/driver.py`, which can wait, and by the simulation.
 
@@ -39,8 +39,8 @@ from reconverge.settings import MILLION
 CELLS_MAX: Final = 256
 """In one batch, and of one call to lend."""
 LEASES: Final = 3
-"""Within a lease a node of the region says that it goes down to a lower line, or has no lines any more; what was not
-heard of until then has two more, as its cells outlive it for so long."""
+"""Within a lease a node of the region says that it goes down to a lower allowance, or has no allowances any more; what
+was not heard of until then has two more, as its cells outlive it for so long."""
 HOLD_MIN_S: Final = 64
 HOLD_MAX_S: Final = 1 << 22
 """Seven weeks. A cell whose charges count for longer is never lent."""
@@ -201,8 +201,13 @@ class Bridge:
         lender.generation = answer.generation
         lender.left = batch.leaving
         for holding, report, cell in zip(told, batch.cells, answer.cells, strict=False):
-            holding.granted, holding.answer, holding.acked_ns, holding.told = cell.line, cell, sent_ns, report.line
-            if cell.line == 0 and holding.need == 0 and holding.maybe == holding.peak == holding.peak_before == 0:
+            holding.granted, holding.answer, holding.acked_ns, holding.told = (
+                cell.allowance,
+                cell,
+                sent_ns,
+                report.allowance,
+            )
+            if cell.allowance == 0 and holding.need == 0 and holding.maybe == holding.peak == holding.peak_before == 0:
                 lender.holdings.pop(holding.wish.cell, None)
 
     def failed(self, batch: Batch) -> None:
@@ -270,10 +275,10 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Lower the line to what the region keeps, but not below what it may hold, and say so."""
+        """Lower the allowance to what the region keeps, but not below what it may hold, and say so."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
-        line = max(holding.most(now_ns), min(holding.granted, holding.fair()))
-        holding.granted = min(holding.granted, line)
+        allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
+        holding.granted = min(holding.granted, allowance)
         limit = LimitReport(
             holding.wish.limit, SLIDING_LOG, HELD_US, holding.movable, holding.movable, 0, 0, 0, variant=VARIANT
         )
@@ -283,7 +288,7 @@ class Bridge:
             epoch=0,
             current=0,
             previous=0,
-            line=line,
+            allowance=allowance,
             base=0,
             overdraft=0,
             need_milli=holding.need * 1000,

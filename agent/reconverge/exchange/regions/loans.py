@@ -3,8 +3,9 @@
 # Theory of operation.
 #
 # The problem. A part of every capacity belongs to no region. The wide hub lends it to the regions that need it, and
-# wants it back when another region needs it more. But what is lent is in use: as lines of nodes that may be cut off
-# from the hub of their region, and as charges that count until their window is over. No message takes it back at once.
+# wants it back when another region needs it more. But what is lent is in use: as allowances of nodes that may be cut
+# off from the hub of their region, and as charges that count until their window is over. No message takes it back at
+# once.
 #
 # Why the naive way fails. A bridge that has asked the hub of its region for something back could tell the wide hub so
 # at once. The wide hub would lend it to another region, while nodes of this one still use it: both regions together
@@ -19,18 +20,18 @@
 # They rise in that order and fall in the opposite one. The wide hub is told `most`, never what was asked for:
 #
 #     more    the wide hub grants  ->  the region's hub lends  ->  nodes hold it
-#     less    nodes hold less  ->  the region's hub confirms it  ->  the wide hub hears of a lower line
+#     less    nodes hold less  ->  the region's hub confirms it  ->  the wide hub hears of a lower allowance
 #
 # If messages are lost, the end of a loan does the same. It is a moment on the clock of the region's hub. The wide hub
-# keeps the region's line until all that was used under it has ceased to count: within one lease after the end of the
-# loan a node has reported the cell, or its lines are void; within one more it has heard of its lower line; and what it
-# had used until then counts for as long as its limit says (`hold_ns`).
+# keeps the region's allowance until all that was used under it has ceased to count: within one lease after the end of
+# the loan a node has reported the cell, or its allowances are void; within one more it has heard of its lower
+# allowance; and what it had used until then counts for as long as its limit says (`hold_ns`).
 #
 # `most` falls CLOCKS_APART_NS late. The clocks of two regions' hubs may differ by that, so a window that is over here
 # may be open there, and what was used in it here could be used in it there once more (`peak`).
 #
-# A node's line is lowered even below what it has used. Under steady demand every charge that expires is followed by
-# another one, so a line that was kept as high as the use would never fall.
+# A node's allowance is lowered even below what it has used. Under steady demand every charge that expires is followed
+# by another one, so an allowance that was kept as high as the use would never fall.
 #
 # The other half is in `merge/loans.py` of the sync package.
 #
@@ -76,7 +77,7 @@ class Holding:
     lender: Lender
     need: int = 0
     granted: int = 0
-    """The line at the wide hub, as far as it may be lent."""
+    """The allowance at the wide hub, as far as it may be lent."""
     answer: CellAnswer | None = None
     """The wide hub's last answer."""
     acked_ns: int | None = None
@@ -96,7 +97,7 @@ class Holding:
     peak_before: int = 0
     rotated_ns: int = 0
     told: int = 0
-    """The line of which the wide hub has heard last."""
+    """The allowance of which the wide hub has heard last."""
 
     def most(self, now_ns: int) -> int:
         """The most that nodes at home may hold, or held so lately that it may be another region's window still."""

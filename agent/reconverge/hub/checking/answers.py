@@ -1,16 +1,17 @@
 """Checks what a hub has answered, before any of it is believed.
 
 A hub may be anything: a package of a third party, a server that others run, or a proxy that cuts messages. What
-it says moves a node's clock, its lines and its lease, so one absurd number could stop a node from ever exchanging
+it says moves a node's clock, its allowances and its lease, so one absurd number could stop a node from ever exchanging
 again. So every answer passes here first. It is refused as a whole, as a failed exchange of the class "protocol", unless
 
 * every value has its type (a whole number is an `int`, and neither a `bool` nor a `float`) and can travel,
 * the hub's clock shows a moment between 1970 and 2100,
 * a merged batch got one cell answer for each cell report, and
-* no line is larger than the capacity that it is a part of, as the hub and the batch itself say.
+* no allowance is larger than the capacity that it is a part of, as the hub and the batch itself say.
 
-Nothing has changed by then: neither the clock, nor a line, the lease or the name. What is in range and wrong all the
-same is held by the lines protocol: a line is never used beyond the lease, and a jump of the hub's clock is noticed.
+Nothing has changed by then: neither the clock, nor an allowance, the lease or the name. What is in range and wrong all
+the same is held by the allowances protocol: an allowance is never used beyond the lease, and a jump of the hub's clock
+is noticed.
 
 `first_odd_cell` is the definition of what a cell answer may say; the compiled kernel has a twin of it.
 """
@@ -106,12 +107,12 @@ def _is_plausible(answer: CellAnswer, bounds: CellBounds) -> bool:
         return False
     if any(type(value) is not int for value in answer):
         return False
-    epoch, line, base, overdraft, capacity, free, reserved, current, previous, *others = answer
-    if answer.nodes == NOT_TAKEN and not (line or base or overdraft or free):
+    epoch, allowance, base, overdraft, capacity, free, reserved, current, previous, *others = answer
+    if answer.nodes == NOT_TAKEN and not (allowance or base or overdraft or free):
         others[_NODES] = 0  # no room for the key, and nothing is granted
-    least = min(line, base, overdraft, free, reserved, *others)
+    least = min(allowance, base, overdraft, free, reserved, *others)
     most = max(epoch, -epoch, current, -current, previous, -previous, reserved, *others)
-    if least < 0 or most > WHOLE_MAX or max(line, base, free) > capacity:
+    if least < 0 or most > WHOLE_MAX or max(allowance, base, free) > capacity:
         return False
     return capacity <= bounds.capacity and base <= bounds.base and overdraft <= bounds.overdraft
 

@@ -48,7 +48,7 @@ class HubSession:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
         if batch.account != self._account:
             self._account, self._edition, self._confirmed, self._before = batch.account, 0, {}, {}
-        # Other nodes may still use lines that the hub before has granted; asking here would have them granted
+        # Other nodes may still use allowances that the hub before has granted; asking here would have them granted
         # once more.
         if now_ns < self._asks_from_ns and any(limit.overshoot_milli == 0 for limit in batch.limits):
             batch = batch._replace(cells=tuple(_modest(batch.limits, batch.cells)))

@@ -1,6 +1,6 @@
 """Which of two hubs a node exchanges with now: the one that it prefers, while that answers. Does no I/O."""
 
-# Moving costs a lease without strict lines and a time of refusals, so one failed exchange is no reason, nor is one
+# Moving costs a lease without strict allowances and a time of refusals, so one failed exchange is no reason, nor is one
 # answer. A primary that answers now and then would have the fleet come and go: after a return that did not last for
 # STEADY_SHARE pauses the pause doubles. Every node chooses for itself, at moments that are spread, so that a hub that
 # comes back meets its nodes one after the other.

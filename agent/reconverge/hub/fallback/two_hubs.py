@@ -18,8 +18,9 @@
 #                        3 failures in a row          every 5 s or so, 2 answers in a row
 #
 # The other hub has another generation, so the node says everything again. Counts are absolute for each node and
-# account; each hub's ledger holds them once, and nothing is ever added up across hubs. Lines are bounded within each
-# ledger, so all lines together sum to twice the capacity at most: that is the price, as `docs/operate/redis.md` says.
+# account; each hub's ledger holds them once, and nothing is ever added up across hubs. Allowances are bounded within
+# each ledger, so all allowances together sum to twice the capacity at most: that is the price, as
+# `docs/operate/redis.md` says.
 #
 # What it takes for each ledger to stay true:
 #
@@ -29,7 +30,8 @@
 #   numbers once more.
 # - After a move nothing strict is asked for until every lease is over that the other hub may have granted. That makes
 #   it rare that nodes that all move together exceed a strict limit; it is no promise.
-# - `Cell.answer` of the merge rule tells a node of no more lines than there is room for, whatever it brought along.
+# - `Cell.answer` of the merge rule tells a node of no more allowances than there is room for, whatever it brought
+#   along.
 #
 # A question is a real exchange without cells, so a hub that answers PING but cannot write, or refuses scripts, is not
 # taken for healthy. Each shard of a node moves by itself, by what it sees itself.

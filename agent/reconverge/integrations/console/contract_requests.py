@@ -27,7 +27,7 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 BODY_BYTES_MAX: Final = 65_536
-"""A plan has up to 100 limits, each of a line."""
+"""A plan has up to 100 limits, each of an allowance."""
 FIND_MAX: Final = 512
 
 

@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # Live exposure. A limit has a declared bound on what a window may admit beyond it, for one key and all nodes together.
-# How much of that is possible at this moment depends on which nodes may go beyond their lines now:
+# How much of that is possible at this moment depends on which nodes may go beyond their allowances now:
 #
 #     policy      declared bound      possible at this moment
 #     strict      0                   0

@@ -78,7 +78,7 @@ def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
         "said": str(limit),
         "used": usage.used,
         "left": usage.left,
-        "lines": usage.lines,
+        "allowances": usage.allowances,
         "limit": usage.limit,
         "nodes": usage.nodes,
         "next_free_s": usage.next_free,
@@ -93,14 +93,16 @@ def sentence_of(usage: FleetUsage) -> str:
     if usage.learning > 0:
         return (
             f"The hub has lost data and grants nothing more of this key for {_written(usage.learning)}: nodes have the"
-            " lines that they had."
+            " allowances that they had."
         )
     if usage.left <= 0:
         free = f"one fits in {_written(usage.next_free)}" if usage.next_free > 0 else "one fits again at any moment"
         beyond = f", {usage.used - usage.limit} more than the limit" if usage.used > usage.limit else ""
         return f"Requests are refused: {usage.used} of {usage.limit} are used{beyond}; {free}, if nothing more is used."
     where = (
-        f"{usage.lines} of them lie on lines of {usage.nodes} nodes" if usage.lines else "none of them is granted yet"
+        f"{usage.allowances} of them lie on allowances of {usage.nodes} nodes"
+        if usage.allowances
+        else "none of them is granted yet"
     )
     return f"{usage.left} of {usage.limit} are left; {where}."
 

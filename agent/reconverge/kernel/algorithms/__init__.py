@@ -1,1 +1,1 @@
-"""The arithmetic of each algorithm: how use is measured against a line."""
+"""The arithmetic of each algorithm: how use is measured against an allowance."""

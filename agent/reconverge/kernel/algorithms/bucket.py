@@ -32,9 +32,10 @@ class Bucket(CellMeter):
         self.idle_ns = min(max(limit.window_ns, -(-limit.window_ns * limit.capacity // limit.quota)), IDLE_MAX_NS)
 
     # A bucket that is kept at the hub (`Cell.at_hub`) has no level here: it is in the hub's own bucket. This node may
-    # charge `line` beyond what it had charged by the report that was answered, and nothing drains with that. `level` is
-    # what may have drained of what was given back since, which the hub must go on counting. What this node has charged
-    # and the hub cannot have drained yet, even if the whole rate went to that, is `stored`: so much can be given back.
+    # charge `allowance` beyond what it had charged by the report that was answered, and nothing drains with that.
+    # `level` is what may have drained of what was given back since, which the hub must go on counting. What this node
+    # has charged and the hub cannot have drained yet, even if the whole rate went to that, is `stored`: so much can be
+    # given back.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """A bucket knows no windows; only demand is counted by them."""
@@ -46,7 +47,7 @@ class Bucket(CellMeter):
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
         """Returns the amount that runs out since the cell was last marked; nothing does after the lease."""
-        # After the lease the hub may have granted the line to another node, and with the line the part of the
+        # After the lease the hub may have granted the allowance to another node, and with the allowance the part of the
         # rate that drains here.
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
@@ -84,18 +85,18 @@ class Bucket(CellMeter):
     def used(self, cell: Cell, now_ns: int) -> int:
         return -(-self._fill(cell, now_ns) // self._window_ns)
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        return (line * self._window_ns - cell.level) // self._window_ns - self._beside_level(cell)
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        return (allowance * self._window_ns - cell.level) // self._window_ns - self._beside_level(cell)
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        excess = cell.level + (cell.used + cost - line) * self._window_ns
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
+        excess = cell.level + (cell.used + cost - allowance) * self._window_ns
         rate = self._rate(cell)
         return max(1, -(-excess * self._capacity // rate)) if rate > 0 else NEVER_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
         if self._merged_only:
             return 0.0  # the cell's own level is the merged one
-        kept = float(self._quota) * float(self._capacity - (0 if cell.at_hub else cell.line))
+        kept = float(self._quota) * float(self._capacity - (0 if cell.at_hub else cell.allowance))
         others_drain = kept / float(self._capacity) / float(self._window_ns)
         drained = others_drain * refilled_ns(cell, cell.heard_ns, now_ns)
         return max(0.0, float(cell.others_current) / 1000 - drained)
@@ -167,7 +168,7 @@ class Bucket(CellMeter):
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the line that is in use, in cost times nanoseconds of the window."""
+        """Returns the part of the allowance that is in use, in cost times nanoseconds of the window."""
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
@@ -196,7 +197,7 @@ class Bucket(CellMeter):
             level = cell.level + self._beside_level(cell) * self._window_ns
             cell.at_hub = False
             cell.stored = 0
-            cell.line = 0
+            cell.allowance = 0
             cell.level = level
             cell.counted = 0
             cell.used = 0
@@ -221,15 +222,15 @@ class Bucket(CellMeter):
         """Returns the amount that drains per nanosecond, times the capacity."""
         if cell.at_hub:
             return 0
-        return self._quota * (self._capacity if self._merged_only else min(cell.line, self._capacity))
+        return self._quota * (self._capacity if self._merged_only else min(cell.allowance, self._capacity))
 
 
 class StepBucket(Bucket):
     """A bucket that drains by its quota at once at each edge of a window, and not in between.
 
-    A node's part of that goes with its line, as in a bucket that drains steadily; the edges are the hub's. The node
-    takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may have
-    passed does not drain with it: that is `previous`.
+    A node's part of that goes with its allowance, as in a bucket that drains steadily; the edges are the hub's. The
+    node takes an edge to have passed once it surely has, and what it charges from the moment on at which the edge may
+    have passed does not drain with it: that is `previous`.
     """
 
     leaves_in_use = False
@@ -279,8 +280,8 @@ class StepBucket(Bucket):
     def _edge_from_ns(self, cell: Cell) -> int:
         return cell.opened_ns + self._window_ns - 2 * cell.lag_ns
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        excess = cell.level + (cell.used + cost - line) * self._window_ns
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
+        excess = cell.level + (cell.used + cost - allowance) * self._window_ns
         return self._edges_ns(cell, excess * self._capacity, self._rate(cell), now_ns)
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:

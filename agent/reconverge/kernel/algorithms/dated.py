@@ -66,11 +66,11 @@ class Dated(CellMeter):
     def used(self, cell: Cell, now_ns: int) -> int:
         return cell.used
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        return line - cell.used
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        return allowance - cell.used
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        return self._freed_ns(cell, cell.used + cost - line, now_ns)
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
+        return self._freed_ns(cell, cell.used + cost - allowance, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
         """Returns the others' use when last heard of; for one window, as nothing counts for longer."""

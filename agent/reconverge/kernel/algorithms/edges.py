@@ -42,7 +42,7 @@ from reconverge.kernel.cell import (
     lease_until_ns,
     low_water,
     measure,
-    usable_line,
+    usable_allowance,
 )
 
 SOLO_REFRESH_NS = 1_000_000_000
@@ -103,7 +103,7 @@ class Edges:
         table = self._table
         until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
         leased_until_ns = lease_until_ns(cell)
-        if not table.policy.keeps_lines and now_ns < leased_until_ns:
+        if not table.policy.keeps_allowances and now_ns < leased_until_ns:
             until_ns = min(until_ns, leased_until_ns)
         if until_ns != self._until_ns:
             self._until_ns = until_ns
@@ -117,10 +117,10 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Follow the hub's word on where in time it is, before its lines are installed; returns the answer.
+        """Follow the hub's word on where in time it is, before its allowances are installed; returns the answer.
 
-        What comes back at an edge that the hub has passed comes back to the lines from before: the hub may have taken
-        what it grants now from a node that has had its part.
+        What comes back at an edge that the hub has passed comes back to the allowances from before: the hub may have
+        taken what it grants now from a node that has had its part.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
             self._step_to(cell, answer.epoch)
@@ -131,7 +131,7 @@ class Edges:
         """Carry the counts over to where the hub's clock is now known to be; returns whether any are to be reported."""
         measure(cell)
         if floats(cell):
-            cell.line = 0  # it was granted for a window that has another number now
+            cell.allowance = 0  # it was granted for a window that has another number now
         self._table.meter.rebase(cell, now_ns)
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
@@ -156,12 +156,12 @@ class Edges:
         cell.room = -1
         measure(cell)
         if floats(cell):
-            cell.line = 0  # it was granted beside what is forgotten now
+            cell.allowance = 0  # it was granted beside what is forgotten now
         cell.reset_us = reset_us
         meter.clear(cell)
         cell.confirmed = (-1, cell.charged if meter.bucket else 0, 0)
         self.set_until(cell, now_ns)
-        self.set_room(cell, meter.spare(cell, usable_line(cell, now_ns), now_ns))
+        self.set_room(cell, meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
 
     def _hub_ns(self, cell: Cell, now_ns: int) -> int:
         """The hub's time, as far as this node knows it; for what comes back at an edge, what it is at least."""
@@ -210,4 +210,4 @@ class Edges:
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
         cell.back_off_ns = 0
-        cell.low_water = low_water(table, cell.base if table.meter.aligned else 0 if floats(cell) else cell.line)
+        cell.low_water = low_water(table, cell.base if table.meter.aligned else 0 if floats(cell) else cell.allowance)

@@ -8,11 +8,11 @@
 # of its own, and a fleet of one would behave otherwise than a single process.
 #
 # A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then
-# the count is zero and the line is the base, as at the beginning of any fixed window, and the next charge opens one.
-# Nodes that open a window before they have heard of one another's do so from their bases, which sum to the capacity at
-# most; the hub takes the first that it hears of, and the others adopt that one with what they have used in their own as
-# far as both overlap. A request that does not fit into a base asks the hub to open its window; otherwise nodes that
-# need more than a base would wait for each other.
+# the count is zero and the allowance is the base, as at the beginning of any fixed window, and the next charge opens
+# one. Nodes that open a window before they have heard of one another's do so from their bases, which sum to the
+# capacity at most; the hub takes the first that it hears of, and the others adopt that one with what they have used in
+# their own as far as both overlap. A request that does not fit into a base asks the hub to open its window; otherwise
+# nodes that need more than a base would wait for each other.
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FirstHitEdges(Edges):
             epoch = cell.epoch
         elif answer.epoch < 0 and cell.epoch == NONE:
             epoch = NONE
-            answer = answer._replace(line=answer.base)
+            answer = answer._replace(allowance=answer.base)
         else:
             epoch = cell.epoch - ANOTHER
         counted = self._same(report.epoch, answer.epoch)

@@ -3,22 +3,22 @@
 # Theory of operation.
 #
 # Every algorithm is a number that grows with each charge and shrinks with time, and a request is admitted while that
-# number stays below the node's line. For lines to be added up, the number must be a sum over the nodes:
+# number stays below the node's allowance. For allowances to be added up, the number must be a sum over the nodes:
 #
 #     fixed window      charged in this window
 #     sliding window    charged in this window + charged in the last one * part of that still covered
-#     bucket            fill, which drains at the rate * line / capacity
+#     bucket            fill, which drains at the rate * allowance / capacity
 #     slices, log       charges whose date is not over
 #     slots             charges that have not been given back
 #
-# All are linear, so what the nodes use sums to what the fleet uses, and lines that sum to the capacity keep the fleet
-# below it. A bucket drains on each node by the part of the rate that goes with its line: a full rate on each of N nodes
-# would drain N times as fast.
+# All are linear, so what the nodes use sums to what the fleet uses, and allowances that sum to the capacity keep the
+# fleet below it. A bucket drains on each node by the part of the rate that goes with its allowance: a full rate on each
+# of N nodes would drain N times as fast.
 #
 # Whole numbers, and exact. A bucket's level is kept in cost times nanoseconds of the window, of which a nanosecond
-# drains `quota * line / capacity`: so a look at it rounds off less than a nanosecond's worth, and the same calls give
-# the same answer on every machine, in the compiled twin as well. Use is rounded up; what is spare and what drains are
-# rounded down.
+# drains `quota * allowance / capacity`: so a look at it rounds off less than a nanosecond's worth, and the same calls
+# give the same answer on every machine, in the compiled twin as well. Use is rounded up; what is spare and what drains
+# are rounded down.
 #
 # Two clocks. What fades by the hub's windows is judged as of `lag_ns` ago, which is twice the error of what is known of
 # the hub's clock: once because the hub grants by its own clock, once because another node's error may be the opposite.
@@ -65,7 +65,7 @@ class CellMeter:
     """
 
     aligned = False
-    """Whether the count starts at zero with every window, from the base line."""
+    """Whether the count starts at zero with every window, from the base allowance."""
     bucket = False
     """Whether charges drain."""
     slots = False
@@ -93,12 +93,12 @@ class CellMeter:
         """Returns this node's own use, rounded up."""
         raise NotImplementedError
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """The cost that fits below `line`; negative when more is used."""
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        """The cost that fits below `allowance`; negative when more is used."""
         raise NotImplementedError
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        """How long until `cost` fits below `line` if nothing is charged meanwhile."""
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
+        """How long until `cost` fits below `allowance` if nothing is charged meanwhile."""
         raise NotImplementedError
 
     def others(self, cell: Cell, now_ns: int) -> float:
@@ -147,7 +147,7 @@ class CellMeter:
         """The hub's clock is not where it was thought to be."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
-        """Returns the part of this node's line that is in use and cannot be given away; rounded up."""
+        """Returns the part of this node's allowance that is in use and cannot be given away; rounded up."""
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
@@ -155,11 +155,11 @@ class CellMeter:
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
-        """Returns the part of the line that is not in use."""
-        return self.spare(cell, cell.line, now_ns)
+        """Returns the part of the allowance that is not in use."""
+        return self.spare(cell, cell.allowance, now_ns)
 
     def owed(self, cell: Cell) -> float:
-        """Returns the debt that only a line can pay off."""
+        """Returns the debt that only an allowance can pay off."""
         return 0.0
 
     def look(self, cell: Cell) -> int:
@@ -208,7 +208,7 @@ class CellMeter:
         if epoch == cell.epoch - 1:
             current, previous = 0, current
         if cell.at_hub:
-            cell.line = 0  # it was granted beside what is no longer counted here
+            cell.allowance = 0  # it was granted beside what is no longer counted here
         current, previous = min(current, cell.used), min(previous, cell.previous)
         cell.used -= current
         cell.previous -= previous

@@ -4,30 +4,31 @@
 #
 # With N nodes the part of the rate that one of them has may be smaller than a single request, and a request cannot wait
 # until its part could hold it. So a request goes on credit, and the next one when that has been paid for, as in Guava's
-# RateLimiter. What is owed is paid off steadily, at the part of the rate that goes with the node's line, so that all
-# nodes together never go faster than the quota allows; and each of them may be ahead by one request at most, in
+# RateLimiter. What is owed is paid off steadily, at the part of the rate that goes with the node's allowance, so that
+# all nodes together never go faster than the quota allows; and each of them may be ahead by one request at most, in
 # `strict` as well. To wait for the price first would make the first request of an idle key late by one interval, and
 # gain nothing over any longer time.
 #
 # All amounts are in cost times nanoseconds of the window, as in a bucket: whole numbers, of which a nanosecond pays off
-# `quota * line / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it is
-# paid: no rounding lets anything through early. The price of warming up is the area under a straight line, so a
+# `quota * allowance / capacity`. What is paid off is rounded down, a price is rounded up, and so is the time until it
+# is paid: no rounding lets anything through early. The price of warming up is the area under a straight line, so a
 # rational number, and no root is needed.
 #
 # Timers are late. Without more, a queue would lose rate with every late wake-up. So a waiting request is taken to have
 # gone when it was its turn, up to CATCH_UP_NS back.
 #
-# Stored permits go with the line: a part of them when a part of the line is given away, and nothing comes with a line
-# that grows, so that nothing is stored twice. A key that was never used has been idle since its limit was declared, or
-# since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has stored nothing.
+# Stored permits go with the allowance: a part of them when a part of the allowance is given away, and nothing comes
+# with an allowance that grows, so that nothing is stored twice. A key that was never used has been idle since its limit
+# was declared, or since the fork; so forgetting an idle key changes nothing, and a limit that was just declared has
+# stored nothing.
 #
 # Another quota. As in Guava's `setRate`, a smooth limit that is changed keeps the time until the next request may go:
 # what is owed is the price of a request that has gone, at the rate that was in force then. So what is owed is rescaled
 # as the rate of the node is, and what is stored as that which can be stored. Guava ties the two together. Here a burst
 # may grow while the rate does not, and then nothing is stored anew: a burst that went back and forth would let out more
 # each time. A leaky bucket is as full as it was, like any bucket, and runs dry at the new rate: so what waits is let
-# out at the new pace, in the same order. In a fleet a larger quota is there when the hub has raised the line, as for
-# all limits.
+# out at the new pace, in the same order. In a fleet a larger quota is there when the hub has raised the allowance, as
+# for all limits.
 #
 # Units. All is counted in thousandths of a request (`Limit.unit`; of a quota above 10^9 in larger units, so nothing
 # exceeds 10^12). With whole requests four nodes with 10/s would get 3, 3, 2 and 2 at best, and with 10/s burst 1 one
@@ -46,7 +47,8 @@
 #
 # Measured: four processes, one Redis, `strict`, ten seconds of saturation (`tests/limiter/test_outflow.py`). 100/s let
 # out 100.1, by process 24.4 to 25.9; 10/s burst 1 with 8, 4, 2 and 2 waiting let out 10.0, by process 4.9, 2.6, 1.3 and
-# 1.2. Parts settle within about a tenth of where they should be. `usage().line` is in whole requests, and may show 0.
+# 1.2. Parts settle within about a tenth of where they should be. `usage().allowance` is in whole requests, and may show
+# 0.
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ class PacedTerms(NamedTuple):
     """By what a cell of a paced limit is paid off, and what can be stored, when its quota is about to change."""
 
     rate: int
-    """The amount that a nanosecond pays off at the node's line, times `capacity`; zero without a line."""
+    """The amount that a nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
     whole: int
     """The same at all of the limit."""
     capacity: int
@@ -77,8 +79,8 @@ class LeakyBucket(Bucket):
     """A bucket that can also be waited for: then as a queue, of which the next is let out when the bucket has run dry.
 
     So what is let out is spaced by its cost over the node's part of the rate, and a burst that would fit into the
-    bucket is spread out. `level` is how full it is, `credit` how much of that was let out of the queue: the line need
-    not cover that, as it is paid for before anything else is let out.
+    bucket is spread out. `level` is how full it is, `credit` how much of that was let out of the queue: the allowance
+    need not cover that, as it is paid for before anything else is let out.
     """
 
     leaves_in_use = False
@@ -117,14 +119,14 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the line in use; requests that were let out of the queue take up nothing."""
+        """Returns the part of the allowance in use; requests that were let out of the queue take up nothing."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         return -(-self.taken(cell) // self._window_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
-        return cell.line - self.bound(cell, now_ns)
+        return cell.allowance - self.bound(cell, now_ns)
 
     def owed(self, cell: Cell) -> float:
         return max(0, cell.level) / self._window_ns
@@ -134,12 +136,12 @@ class LeakyBucket(Bucket):
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Go on by this quota with a cell that was brought to this moment by the `former` one, and has its new line."""
+        """Go on by this quota with a cell that the `former` one brought to this moment, with its new allowance."""
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
         """No more than the node may fill alone, either: a short stall must not become a burst that never fitted in."""
-        return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.line * self._window_ns)
+        return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.allowance * self._window_ns)
 
     def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
         """How long until so much is paid off."""
@@ -155,8 +157,8 @@ class Smooth(LeakyBucket):
     """A bucket whose unused rate is stored as permits; the two smooth limits differ in the worth of a permit alone.
 
     After the RateLimiter of Guava, as its documentation explains it: what a request costs decides how long the next one
-    waits. `level` is what is owed, `stored` what is stored. Of a line that shrinks the same part of the permits goes;
-    one that grows brings none with it, so that nothing is stored twice.
+    waits. `level` is what is owed, `stored` what is stored. Of an allowance that shrinks the same part of the permits
+    goes; one that grows brings none with it, so that nothing is stored twice.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -165,7 +167,7 @@ class Smooth(LeakyBucket):
 
     def settle(self, cell: Cell, now_ns: int) -> None:
         """Pays off the debt first, and stores the rest."""
-        self._follow_line(cell, now_ns)
+        self._follow_allowance(cell, now_ns)
         drained = self._drained(cell, now_ns)
         surplus = max(0, drained - cell.level)
         level, marked_ns = max(0, cell.level - drained), max(cell.marked_ns, now_ns)
@@ -190,15 +192,15 @@ class Smooth(LeakyBucket):
         """Returns the debt, and the part of all permits that is missing."""
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns no bound while nothing is owed."""
-        return NEVER_NS if line > 0 and cell.level <= 0 else -1
+        return NEVER_NS if allowance > 0 and cell.level <= 0 else -1
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         return max(1, self._paid_off_ns(cell, cell.level, now_ns))
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """Returns 0: lines are parts of the rate, and no node can have used up another's."""
+        """Returns 0: allowances are parts of the rate, and no node can have used up another's."""
         return 0.0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
@@ -222,8 +224,9 @@ class Smooth(LeakyBucket):
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
         """Keeps the moment at which the next request may go, and the stored share of all permits.
 
-        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without a line
-        owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now on.
+        Of a burst that grows faster than the rate no more is stored than the rate brings. What a node without an
+        allowance owes goes by the rate of the whole limit. No cell comes to owe more than a request can cost from now
+        on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
@@ -236,7 +239,7 @@ class Smooth(LeakyBucket):
             cell.lows.note(level)
         cell.level = level
         cell.stored = stored
-        cell.share = cell.line
+        cell.share = cell.allowance
         super().take_over(cell, former)
 
     def _missing(self, cell: Cell) -> int:
@@ -251,22 +254,22 @@ class Smooth(LeakyBucket):
         cell.late += late
         return surplus - late
 
-    def _follow_line(self, cell: Cell, now_ns: int) -> None:
-        if cell.line == cell.share:
+    def _follow_allowance(self, cell: Cell, now_ns: int) -> None:
+        if cell.allowance == cell.share:
             return
         if cell.share == 0:
             cell.stored = self._stored_at_first(cell, now_ns)
-        elif cell.line < cell.share:
-            cell.stored = cell.stored * cell.line // cell.share
-            cell.late = cell.late * cell.line // cell.share
-        cell.share = cell.line
+        elif cell.allowance < cell.share:
+            cell.stored = cell.stored * cell.allowance // cell.share
+            cell.late = cell.late * cell.allowance // cell.share
+        cell.share = cell.allowance
 
     def _stored_most(self, cell: Cell) -> int:
-        """Returns the most that can be stored with the cell's line."""
+        """Returns the most that can be stored with the cell's allowance."""
         raise NotImplementedError
 
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
-        """Returns the permits that are stored when the cell comes to a line from none."""
+        """Returns the permits that are stored when the cell comes to an allowance from none."""
         raise NotImplementedError
 
     def _price(self, cell: Cell, amount: int) -> int:
@@ -277,11 +280,12 @@ class Smooth(LeakyBucket):
 class SmoothBursty(Smooth):
     """Permits that are stored go at once, for nothing; a request pays for the others only.
 
-    A lone key counts as idle since its limit was declared; a node of a fleet has stored nothing when it gets its line.
+    A lone key counts as idle since its limit was declared; a node of a fleet has stored nothing when it gets its
+    allowance.
     """
 
     def _stored_most(self, cell: Cell) -> int:
-        return cell.line * self._window_ns
+        return cell.allowance * self._window_ns
 
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
         if not cell.shard.alone:
@@ -305,8 +309,9 @@ class SmoothWarmingUp(Smooth):
     """Permits that are stored are a sign of having cooled down: the upper half of them go more slowly.
 
     The interval between two permits is the stable one up to half of what can be stored, and rises in a straight line to
-    three times that when all is stored. Taking permits costs the area under that line, which is a rational number, as
-    the square is and not the root: it is rounded up. From cold, a warm-up's length is what taking the upper half takes.
+    three times that when all is stored. Taking permits costs the area under that allowance, which is a rational number,
+    as the square is and not the root: it is rounded up. From cold, a warm-up's length is what taking the upper half
+    takes.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:

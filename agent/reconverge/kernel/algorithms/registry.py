@@ -3,7 +3,8 @@
 # To add an algorithm:
 #
 # 1. Its name, its group and its checks: `ALGORITHMS` in `limit/limit.py`.
-# 2. Its arithmetic: a meter in this folder (`meter.py` says what is asked of one), and its line in `meter_for` below.
+# 2. Its arithmetic: a meter in this folder (`meter.py` says what is asked of one), and its allowance in `meter_for`
+# below.
 #    Where its windows begin, if that is not by the hub's clock: `edges_for` below. How it is waited for, if not for
 #    room: `table/waiter.py`.
 # 3. Its number on the way to the hub: `CELL_KINDS` in `sync/reconverge_sync/codec.py`. JSON needs none.

@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # A limit on what is in progress ("20 in flight") is a count of slots in use. To begin takes one, to end gives it back.
-# As the counts of the nodes sum to that of the fleet, lines of slots work as lines of anything else do: each node fills
-# its own alone, all lines sum to the limit, and a slot in use is never given away, because a line is lowered to what is
-# in use at most.
+# As the counts of the nodes sum to that of the fleet, allowances of slots work as allowances of anything else do: each
+# node fills its own alone, all allowances sum to the limit, and a slot in use is never given away, because an allowance
+# is lowered to what is in use at most.
 #
 # What differs from all other limits:
 #
@@ -14,17 +14,17 @@
 #     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to
 #                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
 #     a node that is cut off starts nothing after its lease, which it counts from when it sent the batch that was
-#                            answered. What it has in progress by then goes on, and is told again, without a line, when
-#                            the hub answers: the hub then grants that much less until it ends
-#     a reset                is impossible: what is in progress does not end by being forgotten
-#     the need               is not the rate of requests. Short work takes and gives back one slot a hundred times in an
-#                            interval. What a node needs is what it had in progress at most lately
+#                            answered. What it has in progress by then goes on, and is told again, without an allowance,
+#   when                          the hub answers: the hub then grants that much less until it ends   a reset
+#   is impossible: what is in progress does not end by being forgotten   the need               is not the rate of
+#   requests. Short work takes and gives back one slot a hundred times in an                          interval. What a
+#   node needs is what it had in progress at most lately
 #
-#     in use  <=  line        on each node, while its lease lasts
-#     lines   <=  limit       of all nodes that the hub knows
+#     in use  <=  allowance        on each node, while its lease lasts
+#     allowances   <=  limit       of all nodes that the hub knows
 #
-# A slot that was given back is granted to another node only after the hub has heard of it, because the line comes down
-# with a report and no other way.
+# A slot that was given back is granted to another node only after the hub has heard of it, because the allowance comes
+# down with a report and no other way.
 #
 # The peak is noted when slots are given back, because the fast path, which takes them, notes nothing: what is in use
 # rises until something is given back. It is kept in `level`, and fades over PEAK_NS towards what is in use.
@@ -87,10 +87,10 @@ class Slots(CellMeter):
     def used(self, cell: Cell, now_ns: int) -> int:
         return cell.used
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        return line - cell.used
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        return allowance - cell.used
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         """Returns a guess, as nothing tells when work ends."""
         return RETRY_NS
 
@@ -139,7 +139,7 @@ class SlotEdges(Edges):
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """The fast path holds until the lease ends."""
         leased_until_ns = lease_until_ns(cell)
-        bounded = not self._table.policy.keeps_lines and now_ns < leased_until_ns
+        bounded = not self._table.policy.keeps_allowances and now_ns < leased_until_ns
         cell.until_ns = leased_until_ns if bounded else NEVER_NS
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
@@ -162,7 +162,7 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
     A key that the hub has never answered about has no lease, and none ends.
     """
-    if not cell.heard or cell.table.policy.keeps_lines:
+    if not cell.heard or cell.table.policy.keeps_allowances:
         return NEVER_NS
     return lease_until_ns(cell) - now_ns
 

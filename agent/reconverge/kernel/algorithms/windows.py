@@ -31,8 +31,8 @@ class FixedWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """The count starts at zero and the line at its base."""
-        cell.line = cell.base
+        """The count starts at zero and the allowance at its base."""
+        cell.allowance = cell.base
         cell.counted = 0
         cell.used = 0
         cell.epoch = epoch
@@ -53,10 +53,10 @@ class FixedWindow(CellMeter):
     def used(self, cell: Cell, now_ns: int) -> int:
         return cell.used
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        return line - cell.used
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        return allowance - cell.used
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         return max(1, closes_ns(cell) - now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
@@ -91,7 +91,9 @@ class SlidingWindow(CellMeter):
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Current becomes previous; the previous one is gone."""
         if cell.at_hub:
-            cell.line = 0  # what was granted for the window before is void: it would count for longer than at the hub
+            cell.allowance = (
+                0  # what was granted for the window before is void: it would count for longer than at the hub
+            )
         cell.previous = cell.used if steps == 1 else 0
         cell.epoch = epoch
         cell.counted = 0
@@ -114,14 +116,14 @@ class SlidingWindow(CellMeter):
     def used(self, cell: Cell, now_ns: int) -> int:
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
-    def spare(self, cell: Cell, line: int, now_ns: int) -> int:
-        """Returns the room below a line; at the hub, the line is about this window alone."""
+    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
+        """Returns the room below an allowance; at the hub, the allowance is about this window alone."""
         if cell.at_hub:
-            return line - cell.used
-        return line - cell.used - self._faded(cell.previous, cell, now_ns)
+            return allowance - cell.used
+        return allowance - cell.used - self._faded(cell.previous, cell, now_ns)
 
-    def wait_ns(self, cell: Cell, line: int, cost: int, now_ns: int) -> int:
-        return self._wait_ns(cell.used, cell.previous, line - cost, cell, now_ns)
+    def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
+        return self._wait_ns(cell.used, cell.previous, allowance - cost, cell, now_ns)
 
     def others(self, cell: Cell, now_ns: int) -> float:
         left = float(self._left_ns(cell, now_ns)) / float(self._window_ns)

@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# Each quota is a table of its own, with cells, lines and lifetime numbers of its own at the hub. All tables of one
+# Each quota is a table of its own, with cells, allowances and lifetime numbers of its own at the hub. All tables of one
 # limit share one lock, so a decision about all of them happens in a single moment, as any snapshot of their use does;
 # and since no thread ever holds two locks, nothing can deadlock. Locks of their own would need an order that decisions,
 # settlements, snapshots, exchanges and evictions all keep. All quotas are evaluated first and charged afterwards.
@@ -13,8 +13,8 @@
 # `count_refused` is there so that a client that goes on asking stays out. Beside a shorter quota it did nothing: of
 # `2/minute` and five attempts an hour, the minute refused, and the hour counted two. So an attempt that any quota
 # refuses is counted by every quota that counts attempts, but only if a refusing quota is used up as far as the node
-# knows: where the lines are is no fault of the client. The answer is worked out after that: the attempt may have used
-# up the quota that counts it, and the client must be told the longer wait. A request that waits in a queue and is
+# knows: where the allowances are is no fault of the client. The answer is worked out after that: the attempt may have
+# used up the quota that counts it, and the client must be told the longer wait. A request that waits in a queue and is
 # turned away has not been refused while it waited, and is counted no more than before.
 
 from __future__ import annotations

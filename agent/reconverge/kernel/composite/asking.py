@@ -8,9 +8,9 @@ How a request waits meanwhile: `limiter/asking.py`.
 # Memory settles a request if its cost fits into the node's own part of every quota, or if by what all nodes have said
 # there is no room in one of them. Else the request asks, and the answer may leave it with one of three:
 #
-#     it fits into the lines that the node has now       it is charged
+#     it fits into the allowances that the node has now       it is charged
 #     the hub has not granted all that was asked for     it is refused, if it was among that; what a policy dares beyond
-#                                                        the line is for when the hub does not answer
+#                                                        the allowance is for when the hub does not answer
 #     the hub has not answered in time                   memory decides, by the rule of the policy
 #
 # Nothing is charged before one of these is known, in one step under the lock, so a request that is cancelled while it
@@ -36,7 +36,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from reconverge.clock import NEVER_NS, SECOND_NS
-from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_line
+from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_allowance
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
@@ -55,7 +55,7 @@ SPEAK_UP_NS = SECOND_NS
 class DecidingRule(Enum):
     """By what a request is decided."""
 
-    LINE = auto()
+    ALLOWANCE = auto()
     """By the node's own part of the limit, as the hub has answered."""
     MEMORY = auto()
     """By the policy, as `hit` is."""
@@ -214,7 +214,7 @@ class Together:
 
     def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
         parts = [(table, look_up(table, key, now_ns), cost) for table, cost in zip(self.tables, costs, strict=True)]
-        return all(cell.heard and _within_line(table, cell, cost, now_ns)[1] for table, cell, cost in parts)
+        return all(cell.heard and _within_allowance(table, cell, cost, now_ns)[1] for table, cell, cost in parts)
 
     def in_doubt(self, key: str, costs: Costs, now_ns: int) -> bool:
         """Whether neither an admission nor a refusal would be certain."""
@@ -225,7 +225,7 @@ class Together:
         for table, cost in zip(self.tables, costs, strict=True):
             cell = look_up(table, key, now_ns)
             note_ask(cell, now_ns)
-            within = _within_line(table, cell, cost, now_ns)[1]
+            within = _within_allowance(table, cell, cost, now_ns)[1]
             if within and (cell.heard or cell.shard.alone):
                 continue
             admits = evaluate(table, cell, cost, now_ns)[1]
@@ -275,7 +275,7 @@ class Together:
 
         Meanwhile no charge passes without the lock.
         """
-        weigh = evaluate if rule is DecidingRule.MEMORY else _within_line
+        weigh = evaluate if rule is DecidingRule.MEMORY else _within_allowance
         cells = [look_up(table, key, now_ns) for table in self.tables]
         spares = []
         for table, cell, cost in zip(self.tables, cells, costs, strict=True):
@@ -331,16 +331,16 @@ class Weighed(NamedTuple):
                 cell.arrived = max(0, cell.arrived - cost)
 
 
-def _within_line(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
+def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
     """Returns the room within the node's own part of the limit, and whether a cost fits into it."""
     table.edges.advance(cell, now_ns)
-    spare = table.meter.spare(cell, usable_line(cell, now_ns), now_ns)
+    spare = table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns)
     return spare, cost <= spare
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
     """Whether asking would change nothing: the policy goes by totals alone, or it is the next one's turn soon."""
-    return table.policy.merged_only or (table.smooth and cell.heard and usable_line(cell, now_ns) > 0)
+    return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
 
 def _learns(shard: Shard, table: Table, now_ns: int) -> bool:

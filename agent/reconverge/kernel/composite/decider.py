@@ -48,7 +48,7 @@ class Decider(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """How far past its line a node may go."""
+        """How far past its allowance a node may go."""
         ...
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:

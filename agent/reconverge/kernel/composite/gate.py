@@ -14,8 +14,8 @@ A gate lets one request through or none, and tells when to try again. The queue 
 # room are not asked for more, but what waits is in the need of all, and is demand of each once. Only quotas that refuse
 # count a refusal.
 #
-# Where a node has a line of one quota and lacks the other, the line lies idle meanwhile. As a rule all that wait lack
-# the same one.
+# Where a node has an allowance of one quota and lacks the other, the allowance lies idle meanwhile. As a rule all that
+# wait lack the same one.
 
 from __future__ import annotations
 

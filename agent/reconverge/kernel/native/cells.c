@@ -40,7 +40,7 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
     cell->fleet_window = cell->window_demand = cell->silent = 0;
     cell->fleet_used = 0.0;
     cell->back_off_ns = 0;
-    cell->low_water = low_water_for(cell->line);
+    cell->low_water = low_water_for(cell->allowance);
 }
 
 static void
@@ -49,12 +49,12 @@ open_window(const Terms *terms, Cell *cell, i64 steps)
     switch (terms->kind) {
     case FIXED:
         cell->used = cell->counted = 0;
-        cell->line = cell->base;
+        cell->allowance = cell->base;
         cell->others_current = 0;
         break;
     case SLIDING:
         if (cell->at_hub) {
-            cell->line = 0; /* what was granted for the window before is void */
+            cell->allowance = 0; /* what was granted for the window before is void */
         }
         cell->previous = steps == 1 ? cell->used : 0;
         cell->used = cell->counted = 0;
@@ -124,7 +124,7 @@ set_until(const Store *store, Cell *cell, i64 now_ns)
     const Terms *terms = &store->terms;
     i64 until_ns = at_most(closes_ns(terms, cell), meter_until_ns(terms, cell));
     i64 leased_until_ns = lease_until_ns(terms, cell);
-    if (!terms->keeps_lines && now_ns < leased_until_ns) {
+    if (!terms->keeps_allowances && now_ns < leased_until_ns) {
         until_ns = at_most(until_ns, leased_until_ns);
     }
     cell->until_ns = until_ns;

@@ -31,9 +31,9 @@ fetch_cell(const Cell *cell)
 }
 
 static inline i64
-usable_line(const Terms *terms, const Cell *cell, i64 now_ns)
+usable_allowance(const Terms *terms, const Cell *cell, i64 now_ns)
 {
-    return now_ns < lease_until_ns(terms, cell) || terms->keeps_lines ? cell->line : 0;
+    return now_ns < lease_until_ns(terms, cell) || terms->keeps_allowances ? cell->allowance : 0;
 }
 
 static inline i64

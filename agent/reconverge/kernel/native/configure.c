@@ -18,11 +18,11 @@ term(PyObject *terms, const char *name, i64 *value)
 static int
 read_terms(PyObject *terms, Terms *t)
 {
-    i64 kind, keeps_lines, merged_only, policy, soft, small_lines;
+    i64 kind, keeps_allowances, merged_only, policy, soft, small_allowances;
     PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
-    if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_lines", &keeps_lines) ||
+    if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_allowances", &keeps_allowances) ||
         term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
-        term(terms, "small_lines", &small_lines) ||
+        term(terms, "small_allowances", &small_allowances) ||
         term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
         term(terms, "capacity", &t->capacity) || term(terms, "own_part", &t->own_part) || term(terms, "nominal", &t->nominal) ||
         term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
@@ -37,11 +37,11 @@ read_terms(PyObject *terms, Terms *t)
         return -1;
     }
     t->kind = (int)kind;
-    t->keeps_lines = keeps_lines;
+    t->keeps_allowances = keeps_allowances;
     t->merged_only = merged_only;
     t->policy = (int)policy;
     t->soft = soft;
-    t->small_lines = small_lines;
+    t->small_allowances = small_allowances;
     /* What drains in a nanosecond, and how full a bucket is, times its capacity, have to fit into 128 bits. */
     t->level_max = ((i128)1 << 110) / t->capacity;
     t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;

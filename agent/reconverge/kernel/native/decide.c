@@ -157,16 +157,16 @@ read_clock(Store *store, i64 *now_ns)
 
 /* ------------------------------------------------------------------ the slow path; the lock is held */
 
-/* The cost that this node may still admit: below its line, or as far past it as the policy dares. */
+/* The cost that this node may still admit: below its allowance, or as far past it as the policy dares. */
 static i64
 spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
     const Terms *terms = &store->terms;
-    i64 line = usable_line(terms, cell, now_ns), reach = line;
+    i64 allowance = usable_allowance(terms, cell, now_ns), reach = allowance;
     if (!cell->shard->alone) {
-        reach = is_heard(cell) ? policy_reach(terms, cell, line, cost, now_ns) : cold_reach(store, cell, now_ns);
+        reach = is_heard(cell) ? policy_reach(terms, cell, allowance, cost, now_ns) : cold_reach(store, cell, now_ns);
     }
-    return meter_spare(terms, cell, at_least(reach, line), now_ns);
+    return meter_spare(terms, cell, at_least(reach, allowance), now_ns);
 }
 
 static void
@@ -256,7 +256,7 @@ decide_cell(Store *store, Cell *cell, i64 cost, i64 now_ns, bool *allowed)
     if (advance(store, cell, now_ns) < 0) {
         return -1;
     }
-    i64 spare = meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns);
+    i64 spare = meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns);
     *allowed = cost <= spare;
     if (!*allowed && !cell->shard->alone) {
         *allowed = cost <= spare_beyond(store, cell, cost, now_ns);
@@ -333,7 +333,7 @@ settled(Store *store, const Asked *asked, i64 now_ns)
     if (cell->asking_ns > -NEVER_NS) {
         cell->asking_ns = now_ns; /* a request has come that asks in doubt, as one did before */
     }
-    if (asked->cost <= meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns)) {
+    if (asked->cost <= meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns)) {
         return is_heard(cell) || cell->shard->alone;
     }
     return asked->cost > spare_beyond(store, cell, asked->cost, now_ns) && is_certain(terms, cell, asked->cost, false, now_ns);
@@ -593,7 +593,7 @@ would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
     if (certain && cell->asking_ns > -NEVER_NS) {
         cell->asking_ns = now_ns; /* a request has come that asks in doubt, as one did before */
     }
-    if (asked->cost <= meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns)) {
+    if (asked->cost <= meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns)) {
         return is_heard(cell) || cell->shard->alone ? ADMITS : UNKNOWN;
     }
     if (asked->cost <= spare_beyond(store, cell, asked->cost, now_ns)) {

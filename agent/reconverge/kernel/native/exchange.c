@@ -96,8 +96,8 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     if (early) {
         need = larger(need, 2.0 * (double)cell->asked);
     }
-    if (terms->kind == BUCKET && !terms->small_lines) {
-        /* The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
+    if (terms->kind == BUCKET && !terms->small_allowances) {
+        /* The part of the drain that carries this demand goes with the same part of the capacity. Where allowances are kept
          * small it comes with use: what has not drained yet is held, and drains by as much. */
         double waiting = (double)cell->waiting * 1e9 / (double)(terms->interval_ns + cell->shard->round_trip_ns);
         double demand = cell->demand + waiting;
@@ -107,7 +107,7 @@ need_of(const Terms *terms, const Cell *cell, i64 used, bool early)
     return smaller(larger(larger(need, (double)cell->ask), (double)cell->head_cost), (double)at_least(cell->capacity, 0));
 }
 
-/* How much of what is left a node may hold unused where lines are kept small: see hub/headroom.py. */
+/* How much of what is left a node may hold unused where allowances are kept small: see hub/headroom.py. */
 static double
 headroom_max(double need, double left)
 {
@@ -141,27 +141,27 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
         return left * share;
     }
     double all = need + slack_kept(terms, cell) * (left - needs) * share;
-    return terms->small_lines ? smaller(all, headroom_max(need, left)) : all;
+    return terms->small_allowances ? smaller(all, headroom_max(need, left)) : all;
 }
 
 /* Give back what is beyond this node's fair part of what was left at the last answer. */
 static void
-lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
+lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
 {
     double needs = larger(cell->fleet_needs, need), share = needs > 0 ? need / needs : 0.0;
-    i64 headroom = cell->line - used;
+    i64 headroom = cell->allowance - used;
     if (cell->at_hub) {
-        cell->line = at_most(cell->line, used);
+        cell->allowance = at_most(cell->allowance, used);
     } else {
         i64 surplus = (i64)floor((double)headroom - kept(terms, cell, need, needs));
         if (cell->reserved > 0 && 0 < headroom && headroom < cell->ask) {
             /* Another node's ask is older, and what is held here is too little for this node's own. */
             surplus = at_least(surplus, at_most(headroom, cell->reserved));
         }
-        cell->line -= at_least(surplus, 0);
+        cell->allowance -= at_least(surplus, 0);
     }
     double start = (double)cell->capacity * share;
-    if (terms->small_lines) {
+    if (terms->small_allowances) {
         start = smaller(start, headroom_max(need, (double)cell->capacity));
     }
     if (terms->kind == FIXED && needs > 0 && start < BASE_SLACK * (double)cell->base) {
@@ -170,11 +170,11 @@ lower_lines(const Terms *terms, Cell *cell, i64 used, double need)
     if (cell->overdraft > 0) {
         i64 overdrafts = (i64)floor_div((i128)cell->capacity * terms->overshoot_milli, 1000);
         i64 part = (i64)floor_div(overdrafts, cell->nodes);
-        if (terms->small_lines) {
+        if (terms->small_allowances) {
             part = at_most(part, at_least((i64)floor(OVERDRAFT_FRACTION * (double)cell->capacity), 1));
         }
         /* What is in use stays, as the hub would grant it to another node. */
-        cell->overdraft = at_most(cell->overdraft, at_least(part, used - cell->line));
+        cell->overdraft = at_most(cell->overdraft, at_least(part, used - cell->allowance));
     }
 }
 
@@ -196,7 +196,7 @@ leave_hub(const Terms *terms, Cell *cell)
     cell->level += (i128)beside_level(cell) * terms->window_ns;
     cell->at_hub = false;
     cell->stored = 0;
-    cell->line = 0;
+    cell->allowance = 0;
     cell->used = cell->counted = 0;
 }
 
@@ -209,8 +209,8 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         return -1;
     }
     measure(store, cell);
-    if (!terms->keeps_lines && now_ns >= lease_until_ns(terms, cell)) {
-        cell->line = cell->base = cell->overdraft = 0;
+    if (!terms->keeps_allowances && now_ns >= lease_until_ns(terms, cell)) {
+        cell->allowance = cell->base = cell->overdraft = 0;
     }
     bool early = now_ns - cell->measured_ns < terms->interval_ns, hits_only = cell->asking_ns < cell->reported_ns;
     /* Before the first look at whether requests ask: all of a report goes by the same moment of the last request. */
@@ -224,22 +224,22 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     i64 used = meter_used(terms, cell, now_ns);
     double need = 0.0;
     if (used <= 0 && now_ns - cell->touched_ns >= 2 * terms->idle_ns) {
-        cell->line = cell->base = cell->overdraft = 0;
+        cell->allowance = cell->base = cell->overdraft = 0;
         if (!cell->held && !cell->unconfirmed) {
             return 0;
         }
     } else {
         need = need_of(terms, cell, used, early);
-        if (keeps_no_line(terms, cell)) { /* also when cut off: the hub goes by what was granted since */
-            cell->line = at_most(cell->line, terms->kind == BUCKET ? used : cell->used);
+        if (keeps_no_allowance(terms, cell)) { /* also when cut off: the hub goes by what was granted since */
+            cell->allowance = at_most(cell->allowance, terms->kind == BUCKET ? used : cell->used);
         }
         if (in_touch) {
-            lower_lines(terms, cell, used, need);
+            lower_allowances(terms, cell, used, need);
         }
     }
-    i64 line = keeps_no_line(terms, cell) ? 0 : cell->line;
+    i64 allowance = keeps_no_allowance(terms, cell) ? 0 : cell->allowance;
     cell->need_milli = (i64)ceil(need * 1000);
-    cell->held = cell->held || need > 0 || line > 0 || cell->base > 0;
+    cell->held = cell->held || need > 0 || allowance > 0 || cell->base > 0;
     cell->dirty = 0;
     cell->urgent = false;
     cell->early_ns = NEVER_NS;
@@ -254,7 +254,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
         .epoch = cell->epoch,
         .current = bucket ? cell->charged : cell->used,
         .previous = bucket ? (i64)ceil_div(1000 * cell->level, terms->window_ns) : cell->previous,
-        .line = line,
+        .allowance = allowance,
         .base = cell->base,
         .overdraft = cell->overdraft,
         .need_milli = cell->need_milli,
@@ -366,7 +366,7 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
         due_ns = now_ns + at_least(at_most(quiet_ns, leaves_ns - now_ns), interval_ns);
     }
     if (cell->base > 0 && asks(terms, cell)) {
-        /* The line with which the next window begins goes back if nothing has come, as others ask for it. */
+        /* The allowance with which the next window begins goes back if nothing has come, as others ask for it. */
         due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + interval_ns);
     }
     /* On a grid, so that cells share their exchanges. */
@@ -379,7 +379,7 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
 {
     measure(store, cell);
     if (floats(&store->terms, cell)) {
-        cell->line = 0; /* it was granted beside what is forgotten now */
+        cell->allowance = 0; /* it was granted beside what is forgotten now */
     }
     cell->reset_us = reset_us;
     cell->used = cell->counted = cell->previous = 0;
@@ -401,7 +401,7 @@ wait_for_room(const Store *store, Cell *cell, i64 now_ns)
     if (pooled(&store->terms, cell)) {
         leave_hub(&store->terms, cell);
     }
-    cell->line = cell->base = cell->overdraft = 0;
+    cell->allowance = cell->base = cell->overdraft = 0;
     cell->held = false;
     cell->confirmed_epoch = -1;
     cell->confirmed_current = cell->confirmed_previous = 0;
@@ -424,7 +424,7 @@ lower_answer(const Terms *terms, const Cell *cell, Answer *answer)
     if (capacity >= before) {
         return;
     }
-    answer->line = (i64)floor_div(answer->line * capacity, before);
+    answer->allowance = (i64)floor_div(answer->allowance * capacity, before);
     answer->base = (i64)floor_div(answer->base * capacity, before);
     answer->overdraft = (i64)floor_div(answer->overdraft * capacity, before);
 }
@@ -457,11 +457,11 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         told.nodes -= AT_HUB;
     }
     bool floating = floats(terms, cell), same_epoch = answer->epoch == cell->epoch;
-    i64 raised = answer->line - (floating ? report->current : report->line);
+    i64 raised = answer->allowance - (floating ? report->current : report->allowance);
     if (same_epoch || !(terms->kind == FIXED || floating)) {
-        cell->line = answer->line;
+        cell->allowance = answer->allowance;
     } else if (floating) {
-        cell->line = 0;
+        cell->allowance = 0;
         if (raised > 0 && request_early(store, cell, now_ns) < 0) {
             return -1; /* what was granted for a window that is over goes back, and what waits asks again */
         }
@@ -476,8 +476,8 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         cell->confirmed_current = report->current;
         cell->confirmed_previous = report->previous;
     }
-    bool goes_back = keeps_no_line(terms, cell) && report->line > 0;
-    cell->held = goes_back || (floating ? raised > 0 : answer->line != 0) || answer->base || answer->overdraft ||
+    bool goes_back = keeps_no_allowance(terms, cell) && report->allowance > 0;
+    cell->held = goes_back || (floating ? raised > 0 : answer->allowance != 0) || answer->base || answer->overdraft ||
                  report->need_milli;
     hear_of_others(terms, cell, report, answer, heard_ns, now_ns);
     hear_of_demand(cell, answer);
@@ -487,15 +487,15 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         cell->back_off_ns = at_most(at_least(2 * cell->back_off_ns, terms->interval_min_ns), terms->interval_ns);
     }
     set_until(store, cell, now_ns);
-    if (!terms->keeps_lines && now_ns >= lease_until_ns(terms, cell)) {
+    if (!terms->keeps_allowances && now_ns >= lease_until_ns(terms, cell)) {
         cell->until_ns = now_ns; /* the lease that begins with this answer is noted after it */
     }
-    i64 headroom = meter_spare(terms, cell, cell->line, now_ns);
+    i64 headroom = meter_spare(terms, cell, cell->allowance, now_ns);
     cell->denied = cell->charged + headroom < cell->wanted;
     cell->low_water = low_water_for(at_least(headroom, 0));
     cell->room = -1;
     if (goes_back) {
-        /* The hub keeps the line that this node has had until its next report. */
+        /* The hub keeps the allowance that this node has had until its next report. */
         return agenda_promise(cell->shard->agenda, cell, now_ns);
     }
     return promise_follow_up(terms, cell, headroom, now_ns);
@@ -520,7 +520,7 @@ has_surplus(Cell *cell, i64 now_ns)
     double recent = elapsed_s > 0 ? (double)cell->arrived / elapsed_s : cell->demand;
     double need = cell->demand > 0 ? expected(terms, cell) * smaller(1.0, recent / cell->demand) : 0.0;
     double keep = kept(terms, cell, need, larger(cell->fleet_needs, need));
-    return (double)(cell->line - meter_used(terms, cell, now_ns)) - keep >= surplus_min(cell);
+    return (double)(cell->allowance - meter_used(terms, cell, now_ns)) - keep >= surplus_min(cell);
 }
 
 int

@@ -8,22 +8,22 @@
 static i128
 retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
 {
-    i64 line = usable_line(terms, cell, now_ns);
+    i64 allowance = usable_allowance(terms, cell, now_ns);
     i128 wait_ns;
     if (cell->shard->alone) {
-        return meter_wait_ns(terms, cell, line, cost, now_ns);
+        return meter_wait_ns(terms, cell, allowance, cost, now_ns);
     }
     if (cost <= left) {
         wait_ns = terms->interval_ns;
     } else {
         wait_ns = meter_fleet_wait_ns(terms, cell, cost, now_ns);
-        if (!is_heard(cell)) { /* what this node has used itself is the least that was used; a bucket drains by lines */
+        if (!is_heard(cell)) { /* what this node has used itself is the least that was used; a bucket drains by allowances */
             i128 least_ns = terms->kind == BUCKET ? wait_ns + terms->interval_ns : terms->interval_ns;
             wait_ns = wait_ns < least_ns ? least_ns : wait_ns;
         }
     }
-    if (cost <= line && !cell->at_hub) {
-        i128 own_ns = meter_wait_ns(terms, cell, line, cost, now_ns);
+    if (cost <= allowance && !cell->at_hub) {
+        i128 own_ns = meter_wait_ns(terms, cell, allowance, cost, now_ns);
         return own_ns < wait_ns ? own_ns : wait_ns;
     }
     i64 relearned_ns = cell->shard->lost_ns + terms->relearns_ns - now_ns;
@@ -40,7 +40,7 @@ certainly(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_
         return false;
     }
     if (allowed) {
-        return meter_spare(terms, cell, usable_line(terms, cell, now_ns), now_ns) >= 0;
+        return meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns) >= 0;
     }
     if (now_ns < cell->shard->lost_ns + terms->relearns_ns || cell->capacity < terms->own_part) {
         return false;
@@ -90,7 +90,7 @@ lone_meter(const Store *store, const Place *place, Cell *cell)
 {
     const Terms *terms = &store->terms;
     cell->shard = store->lone_shard;
-    cell->line = cell->capacity = terms->capacity;
+    cell->allowance = cell->capacity = terms->capacity;
     cell->used = place->lone.used;
     cell->previous = (i64)place->lone.level;
     cell->level = place->lone.level;

@@ -63,7 +63,7 @@ look_at(Store *store, Place *place, i64 now_ns)
         return -1;
     }
     measure(store, cell);
-    if (meter_used(&store->terms, cell, now_ns) > 0 || cell->line || cell->base || cell->overdraft ||
+    if (meter_used(&store->terms, cell, now_ns) > 0 || cell->allowance || cell->base || cell->overdraft ||
         cell->reported_ns >= cell->shard->under_way_ns || !may_be_idle(cell, now_ns)) {
         if (quiet) {
             try_quiet(store, place);

@@ -14,11 +14,11 @@
  * compare strings, the string: three accesses to memory, one after the other. The third is as dear as the rest
  * together: 820 ns with it and 370 without, where an increment in a dictionary takes 840.
  *
- * Two keys with one hash share one line, under the name of the first: one of them is refused too early, and nothing is
+ * Two keys with one hash share one allowance, under the name of the first: one of them is refused too early, and nothing is
  * admitted too much. Among a million keys the odds of any such pair are 3 in 10^8. Python's hash (SipHash) is keyed
  * with a secret of the process, so a stranger cannot look for pairs. But Python hashes the bytes of a string as they
  * lie in memory: "ab" and "\u6261" have one hash whatever the secret, and a stranger could make a key that shares
- * another's line. Hence the width. Where the secret is known (PYTHONHASHSEED is set) strings are compared (`exact`).
+ * another's allowance. Hence the width. Where the secret is known (PYTHONHASHSEED is set) strings are compared (`exact`).
  *
  * A stranger that could foresee hashes could have many keys in one chain of entries. It pays for that itself: with
  * 100,000 keys under one hash, which is the default cap, a look-up of one of them takes 1.3 ms, of another key in that
@@ -126,7 +126,7 @@ store_fetch(Store *store, PyObject *const *keys, Py_ssize_t count)
         Py_hash_t hash = PyObject_Hash(keys[at]); /* the string remembers it */
         const Segment *segment = &store->segments[(uint64_t)hash >> 56];
         uint32_t tag = (uint32_t)hash, slot = segment->size > 0 ? home_of(segment, tag) : 0;
-        /* Only as far as the line that was fetched may reach; what is found is not certain, and need not be. */
+        /* Only as far as the allowance that was fetched may reach; what is found is not certain, and need not be. */
         for (int look = 0; segment->size > 0 && look < 8; look++) {
             uint64_t entry = segment->entries[slot];
             if (entry == 0) {

@@ -86,7 +86,7 @@ begin_whole(Store *store, PyObject *key, Py_hash_t hash, Shard *shard, const Beg
         cell->marked_ns = 0; /* nothing drains */
     }
     if (cell->shard->alone) {
-        cell->line = cell->base = terms->capacity;
+        cell->allowance = cell->base = terms->capacity;
         cell->level = begins->level;
         if (begins->window.epoch >= 0) {
             cell->epoch = begins->window.epoch;

@@ -1,4 +1,4 @@
-/* How use is measured against a line: `kernel/algorithms/windows.py` and `bucket.py` for those algorithms that are decided here.
+/* How use is measured against an allowance: `kernel/algorithms/windows.py` and `bucket.py` for those algorithms that are decided here.
  *
  * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
  * decided here (see `fits` in cells.c). Floating point is done in the order in which Python does it.
@@ -83,7 +83,7 @@ sliding_wait_ns(const Terms *terms, const Cell *cell, i64 current, i64 previous,
     return wait < 1 ? 1 : (i64)wait;
 }
 
-/* Until when lines may be used, if no batch is answered before. */
+/* Until when allowances may be used, if no batch is answered before. */
 static inline i64
 lease_until_ns(const Terms *terms, const Cell *cell)
 {
@@ -99,9 +99,9 @@ floats(const Terms *terms, const Cell *cell)
 
 /* ------------------------------------------------------------------ buckets */
 
-/* Whether what is free stays at the hub, and this node has no line of it that it could keep: bases are of fixed windows. */
+/* Whether what is free stays at the hub, and this node has no allowance of it that it could keep: bases are of fixed windows. */
 static inline bool
-keeps_no_line(const Terms *terms, const Cell *cell)
+keeps_no_allowance(const Terms *terms, const Cell *cell)
 {
     return cell->at_hub && terms->kind != FIXED;
 }
@@ -127,7 +127,7 @@ drain_rate(const Terms *terms, const Cell *cell)
     if (cell->at_hub) {
         return 0;
     }
-    return (i128)terms->quota * (terms->merged_only ? terms->capacity : at_most(cell->line, terms->capacity));
+    return (i128)terms->quota * (terms->merged_only ? terms->capacity : at_most(cell->allowance, terms->capacity));
 }
 
 /* How full the bucket is by then. */
@@ -173,15 +173,15 @@ meter_used(const Terms *terms, const Cell *cell, i64 now_ns)
 }
 
 static inline i64
-meter_spare(const Terms *terms, const Cell *cell, i64 line, i64 now_ns)
+meter_spare(const Terms *terms, const Cell *cell, i64 allowance, i64 now_ns)
 {
     switch (terms->kind) {
     case SLIDING:
-        return line - cell->used - (cell->at_hub ? 0 : faded(terms, cell, cell->previous, now_ns));
+        return allowance - cell->used - (cell->at_hub ? 0 : faded(terms, cell, cell->previous, now_ns));
     case BUCKET:
-        return (i64)floor_div((i128)line * terms->window_ns - cell->level, terms->window_ns) - beside_level(cell);
+        return (i64)floor_div((i128)allowance * terms->window_ns - cell->level, terms->window_ns) - beside_level(cell);
     default:
-        return line - cell->used;
+        return allowance - cell->used;
     }
 }
 
@@ -196,7 +196,7 @@ meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
         if (terms->merged_only) {
             return 0.0;
         } else {
-            i64 kept = terms->capacity - (cell->at_hub ? 0 : cell->line);
+            i64 kept = terms->capacity - (cell->at_hub ? 0 : cell->allowance);
             double drain = (double)terms->quota * (double)kept / (double)terms->capacity / (double)terms->window_ns;
             double others = (double)cell->others_current / 1000 - drain * (double)(now_ns - cell->heard_ns);
             return others > 0.0 ? others : 0.0;
@@ -208,13 +208,13 @@ meter_others(const Terms *terms, const Cell *cell, i64 now_ns)
 
 /* Buckets that are all but endless need longer than 64 bits of nanoseconds can tell. */
 static inline i128
-meter_wait_ns(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
+meter_wait_ns(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns)
 {
     switch (terms->kind) {
     case SLIDING:
-        return sliding_wait_ns(terms, cell, cell->used, cell->previous, line - cost, now_ns);
+        return sliding_wait_ns(terms, cell, cell->used, cell->previous, allowance - cost, now_ns);
     case BUCKET: {
-        i128 excess = cell->level + (i128)(cell->used + cost - line) * terms->window_ns;
+        i128 excess = cell->level + (i128)(cell->used + cost - allowance) * terms->window_ns;
         i128 rate = drain_rate(terms, cell);
         if (rate <= 0) {
             return NEVER_NS;

@@ -184,7 +184,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 /* Whole numbers of a cell, and what they are at first. */
 #define CELL_FIELDS(X)                                                                                               \
     X(used, 0) X(room, -1) X(until_ns, 0) X(place, -1) X(epoch, -1) X(opened_ns, 0) X(lag_ns, 0) X(previous, 0)      \
-    X(marked_ns, now_ns) X(before_ns, -NEVER_NS) X(free_us, 0) X(charged, 0) X(reset_us, 0) X(line, 0) X(base, 0)    \
+    X(marked_ns, now_ns) X(before_ns, -NEVER_NS) X(free_us, 0) X(charged, 0) X(reset_us, 0) X(allowance, 0) X(base, 0)    \
     X(overdraft, 0) X(capacity, 0) X(heard_ns, -NEVER_NS) X(others_current, 0) X(others_previous, 0) X(silent, 0)    \
     X(free, 0) X(reserved, 0) X(nodes, 1) X(fleet_window, 0) X(last_demand, 0) X(share, 0) X(waiters, 0)             \
     X(waiting, 0) X(head_cost, 0) X(wanted, 0) X(counted, 0) X(arrived, 0) X(asked, 0) X(ask, 0)                      \
@@ -251,7 +251,7 @@ enum { STRICT, BALANCED, AVAILABLE, NAIVE };
 /* What decides about a limit, if it is one that this kernel knows: the attributes of a Table. */
 typedef struct {
     bool plain; /* known here; the rest is meaningless if not */
-    bool keeps_lines, merged_only, soft, small_lines;
+    bool keeps_allowances, merged_only, soft, small_allowances;
     int kind, policy;
     i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
         lease_ns, relearns_ns, lowered_ns, lowered_from;
@@ -414,12 +414,12 @@ PyObject *hit_all(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* A CellReport and a CellAnswer without what is no number, in their order. */
 typedef struct {
-    i64 limit, epoch, current, previous, line, base, overdraft, need_milli, ask, asked, demand_milli, window_demand,
+    i64 limit, epoch, current, previous, allowance, base, overdraft, need_milli, ask, asked, demand_milli, window_demand,
         reset_us;
 } Report;
 
 typedef struct {
-    i64 epoch, line, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli,
+    i64 epoch, allowance, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli,
         nodes, last_demand, window_demand, reset_us;
 } Answer;
 

@@ -12,20 +12,20 @@ typedef struct {
 
 /* The number of nodes that an answer tells of; none of a key for which the hub has no room, if that is granted nothing. */
 static inline i64
-nodes_told(i64 nodes, i64 lines)
+nodes_told(i64 nodes, i64 allowances)
 {
-    return nodes == NOT_TAKEN && lines == 0 ? 0 : nodes;
+    return nodes == NOT_TAKEN && allowances == 0 ? 0 : nodes;
 }
 
 static bool
 is_plausible(const Answer *answer, const Bounds *bounds)
 {
     /* None is negative if the sign of none is set, and none is too large if no bit above the largest is. */
-    i64 nodes = nodes_told(answer->nodes, answer->line | answer->base | answer->overdraft | answer->free);
+    i64 nodes = nodes_told(answer->nodes, answer->allowance | answer->base | answer->overdraft | answer->free);
     i64 amounts = answer->free | answer->reserved | answer->silent | answer->needs_milli | answer->demand_milli | nodes |
                   answer->last_demand | answer->window_demand | answer->reset_us;
-    i64 lines = answer->line | answer->base | answer->overdraft | answer->capacity;
-    if ((amounts | lines) < 0) {
+    i64 allowances = answer->allowance | answer->base | answer->overdraft | answer->capacity;
+    if ((amounts | allowances) < 0) {
         return false;
     }
     if (amounts >= WHOLE_MAX) { /* two numbers in range have no larger bits than each of them, but for the largest */
@@ -39,14 +39,14 @@ is_plausible(const Answer *answer, const Bounds *bounds)
         answer->current < -WHOLE_MAX || answer->previous > WHOLE_MAX || answer->previous < -WHOLE_MAX) {
         return false;
     }
-    return answer->line <= answer->capacity && answer->base <= answer->capacity && answer->free <= answer->capacity &&
+    return answer->allowance <= answer->capacity && answer->base <= answer->capacity && answer->free <= answer->capacity &&
            answer->capacity <= bounds->capacity && answer->base <= bounds->base &&
            answer->overdraft <= bounds->overdraft;
 }
 
 /* A narrow row as it travels: the epoch, fourteen amounts, and the moment of the reset. None of the amounts is too large. */
 typedef struct {
-    int32_t line, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli, nodes,
+    int32_t allowance, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli, nodes,
         last_demand, window_demand;
 } Amounts;
 
@@ -58,11 +58,11 @@ is_narrow_plausible(const char *row, const Bounds *bounds)
     memcpy(&epoch, row, 8);
     memcpy(&told, row + 8, sizeof(told));
     memcpy(&reset_us, row + 8 + sizeof(told), 8);
-    int32_t nodes = (int32_t)nodes_told(told.nodes, told.line | told.base | told.overdraft | told.free);
-    int32_t signs = told.line | told.base | told.overdraft | told.free | told.reserved | told.silent | told.needs_milli |
+    int32_t nodes = (int32_t)nodes_told(told.nodes, told.allowance | told.base | told.overdraft | told.free);
+    int32_t signs = told.allowance | told.base | told.overdraft | told.free | told.reserved | told.silent | told.needs_milli |
                     told.demand_milli | nodes | told.last_demand | told.window_demand;
     return signs >= 0 && epoch <= WHOLE_MAX && epoch >= -WHOLE_MAX && reset_us >= 0 && reset_us <= WHOLE_MAX &&
-           told.line <= told.capacity && told.base <= told.capacity && told.free <= told.capacity &&
+           told.allowance <= told.capacity && told.base <= told.capacity && told.free <= told.capacity &&
            told.capacity <= bounds->capacity && told.base <= bounds->base && told.overdraft <= bounds->overdraft;
 }
 

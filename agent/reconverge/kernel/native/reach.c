@@ -1,7 +1,7 @@
 /* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `view_of` in
  * `kernel/table/slow_path.py`.
  *
- * A request that is refused has been looked at beyond the line, so this is as hot as a limit is over. The amounts are
+ * A request that is refused has been looked at beyond the allowance, so this is as hot as a limit is over. The amounts are
  * floating point in Python, too, and the operations come in the same order.
  */
 #include "reach.h"
@@ -12,12 +12,12 @@
 
 /* What a policy looks at: see `View`. */
 typedef struct {
-    i64 cost, line, passed_ns, staleness_ns;
+    i64 cost, allowance, passed_ns, staleness_ns;
     double heard, others;
 } View;
 
 static void
-look(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns, View *view)
+look(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns, View *view)
 {
     i64 passed_ns = at_most(at_least(now_ns - cell->opened_ns, 0), terms->window_ns);
     i64 staleness_ns = at_least(now_ns - cell->heard_ns, 0), horizon_ns = terms->interval_ns + cell->shard->round_trip_ns;
@@ -32,7 +32,7 @@ look(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns, View 
     }
     double meanwhile = (faster > 0.0 ? faster : 0.0) * (double)unheard_ns / 1e9;
     *view = (View){.cost = cost,
-                   .line = line,
+                   .allowance = allowance,
                    .passed_ns = passed_ns,
                    .staleness_ns = staleness_ns,
                    .heard = heard,
@@ -66,7 +66,7 @@ hot_step(const Terms *terms, const Cell *cell, const View *view)
 }
 
 /* What is left of the capacity, rounded down. The fleet's use may exceed it by any amount; all numbers below
- * zero are alike when they are compared with a line. */
+ * zero are alike when they are compared with an allowance. */
 static i64
 left_beside(const Cell *cell, double others)
 {
@@ -78,11 +78,11 @@ static i64
 balanced(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
 {
     if (view->staleness_ns > FRESH_INTERVALS * terms->interval_ns) {
-        return view->line;
+        return view->allowance;
     }
     bool calm = is_calm(terms, cell, view, now_ns);
     i64 step = calm ? at_least(cell->overdraft, view->cost) : hot_step(terms, cell, view);
-    return at_most(view->line + step, left_beside(cell, view->others));
+    return at_most(view->allowance + step, left_beside(cell, view->others));
 }
 
 static i64
@@ -90,9 +90,9 @@ available(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
 {
     i64 left = left_beside(cell, view->others);
     if (is_calm(terms, cell, view, now_ns)) {
-        return at_least(left, view->line);
+        return at_least(left, view->allowance);
     }
-    return at_least(at_most(view->line + hot_step(terms, cell, view), left), view->line);
+    return at_least(at_most(view->allowance + hot_step(terms, cell, view), left), view->allowance);
 }
 
 i64
@@ -109,13 +109,13 @@ cold_reach(const Store *store, Cell *cell, i64 now_ns)
 }
 
 i64
-policy_reach(const Terms *terms, const Cell *cell, i64 line, i64 cost, i64 now_ns)
+policy_reach(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns)
 {
     View view;
     if (cell->at_hub || terms->policy == STRICT) {
-        return line;
+        return allowance;
     }
-    look(terms, cell, line, cost, now_ns, &view);
+    look(terms, cell, allowance, cost, now_ns, &view);
     switch (terms->policy) {
     case BALANCED:
         return balanced(terms, cell, &view, now_ns);

@@ -187,13 +187,13 @@ put(char *to, const void *number, size_t size)
 
 /* The amounts of a row, which are all but the epoch, the moment of the reset and the limit. */
 #define AMOUNTS(X)                                                                                                   \
-    X(current) X(previous) X(line) X(base) X(overdraft) X(need_milli) X(ask) X(asked) X(demand_milli) X(window_demand)
+    X(current) X(previous) X(allowance) X(base) X(overdraft) X(need_milli) X(ask) X(asked) X(demand_milli) X(window_demand)
 
 static inline bool
 is_narrow(const Report *row)
 {
 #define IS_NARROW(name) &&row->name >= 0 && row->name <= UINT32_MAX
-    return row->current >= INT32_MIN && row->current <= INT32_MAX IS_NARROW(previous) IS_NARROW(line) IS_NARROW(base)
+    return row->current >= INT32_MIN && row->current <= INT32_MAX IS_NARROW(previous) IS_NARROW(allowance) IS_NARROW(base)
         IS_NARROW(overdraft) IS_NARROW(need_milli) IS_NARROW(ask) IS_NARROW(asked) IS_NARROW(demand_milli)
             IS_NARROW(window_demand);
 }
@@ -494,7 +494,7 @@ rebase(Store *store, Cell *cell, i64 now_ns)
 {
     measure(store, cell);
     if (floats(&store->terms, cell)) {
-        cell->line = 0; /* it was granted for a window that has another number now */
+        cell->allowance = 0; /* it was granted for a window that has another number now */
     }
     cell->epoch = (i64)floor_div(now_ns + cell->shard->offset_ns, store->terms.window_ns);
     if (enter_window(store, cell, now_ns) < 0) {
@@ -616,11 +616,11 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
 {
     Cell *cell = reports->cells[at];
     Answer answer;
-    i64 line = cell->line, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
+    i64 allowance = cell->allowance, overdraft = cell->overdraft, heard = cell->heard_ns, reset_us = cell->reset_us;
     if (answer_at(answers, at, &answer) < 0 || apply_answer(cell, &reports->rows[at], &answer, heard_ns, now_ns) < 0) {
         return -1;
     }
-    return cell->waiters > 0 && (cell->at_hub || line != cell->line || overdraft != cell->overdraft || reset_us != cell->reset_us ||
+    return cell->waiters > 0 && (cell->at_hub || allowance != cell->allowance || overdraft != cell->overdraft || reset_us != cell->reset_us ||
                                  (heard > -NEVER_NS) != is_heard(cell));
 }
 

@@ -28,7 +28,7 @@
 #
 # One go looks at LOOKS_MAX promises and passes by PASSED_MAX cells that were reported meanwhile. If there may be more
 # it says so, and the syncer comes again after whatever else the loop has to do. One call has no such bound: at the end
-# of the process, giving up all lines goes through all cells in one go.
+# of the process, giving up all allowances goes through all cells in one go.
 
 from __future__ import annotations
 

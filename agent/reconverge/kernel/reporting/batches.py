@@ -57,10 +57,10 @@ def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_
 
 
 def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    before = (cell.line, cell.overdraft, cell.heard, cell.reset_us)
+    before = (cell.allowance, cell.overdraft, cell.heard, cell.reset_us)
     apply_answer(cell, report, answer, heard_ns, now_ns)
     # Of a key that is kept at the hub, that nothing is free is news as well.
-    return cell.waiters > 0 and (cell.at_hub or before != (cell.line, cell.overdraft, cell.heard, cell.reset_us))
+    return cell.waiters > 0 and (cell.at_hub or before != (cell.allowance, cell.overdraft, cell.heard, cell.reset_us))
 
 
 def look_again_at(cell: Cell, now_ns: int) -> bool:

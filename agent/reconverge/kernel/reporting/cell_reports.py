@@ -1,63 +1,67 @@
-"""A cell's report to the hub, and its use of the answer: the node's half of the lines protocol.
+"""A cell's report to the hub, and its use of the answer: the node's half of the allowances protocol.
 
 The hub's half is the merge rule.
 """
 
 # Theory of operation.
 #
-# The problem. A node decides without asking. What it may admit by itself is its line, and the lines of all nodes sum to
-# the capacity at most. So a line must be where the traffic is: if it is too small, a node refuses what the fleet has
-# room for; if it is too large, the other nodes refuse. Traffic moves, and nodes hear of each other once in an interval.
+# The problem. A node decides without asking. What it may admit by itself is its allowance, and the allowances of all
+# nodes sum to the capacity at most. So an allowance must be where the traffic is: if it is too small, a node refuses
+# what the fleet has room for; if it is too large, the other nodes refuse. Traffic moves, and nodes hear of each other
+# once in an interval.
 #
 # Why the naive ways fail.
 #
 # - Telling the hub what was admitted since the last time: an exchange whose answer is lost may have been applied or
 #   not, and then is counted twice or never. Every number here is absolute.
-# - Asking for what was used: the line is an interval late, and a node that had no line has used nothing.
+# - Asking for what was used: the allowance is an interval late, and a node that had no allowance has used nothing.
 # - Asking for all that is free: the first node has it, and the next one refuses until it comes back.
-# - Keeping a line until it is asked for: nothing can ask for it. The hub only answers, and an idle node does not call.
-#   In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central limiter admits.
+# - Keeping an allowance until it is asked for: nothing can ask for it. The hub only answers, and an idle node does not
+#   call. In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central limiter
+#   admits.
 #
-# How it works. Use, line and capacity of a cell, on one node:
+# How it works. Use, allowance and capacity of a cell, on one node:
 #
-#     0            use    reported     line                             capacity
+#     0            use    reported     allowance                             capacity
 #     |############|======|------------|................................|
-#          used      kept   given back   lines of other nodes, and free
+#          used      kept   given back   allowances of other nodes, and free
 #
 # A report (`report_cell`) is made in this order, which must not change:
 #
-# 1. `room = -1`, so that no charge passes without the slow path from here on: nothing may be charged to a line that is
+# 1. `room = -1`, so that no charge passes without the slow path from here on: nothing may be charged to an allowance
+# that is
 #    about to be lowered.
 # 2. Demand is measured: a mean of the cost that was asked for per second, refused requests included, over about
-#    DEMAND_ARRIVALS requests, because use alone would never show what a short line kept out.
+#    DEMAND_ARRIVALS requests, because use alone would never show what a short allowance kept out.
 # 3. The need is worked out: what is likely to be asked for until the next answer, with a margin; at least what had to
 #    be refused. A key that is asked about less than DEMAND_FAINT times in a window needs nothing.
-# 4. The line is lowered: the node keeps its need and its fair part of what no node needs, and gives back the rest. Only
+# 4. The allowance is lowered: the node keeps its need and its fair part of what no node needs, and gives back the rest.
+# Only
 #    while the hub answers; a node that is cut off keeps what it has until its lease is over.
-# 5. Counts, lines and need are reported as they stand now.
+# 5. Counts, allowances and need are reported as they stand now.
 #
-# The hub replaces what it knew of this node by the report, raises the lines, and answers with absolute numbers. Those
-# are installed (`apply_answer`); of a fixed window the line only if the answer is about the window that the node is in.
-# What the others have used is the total of the answer less what this node had *reported*: what it has charged since is
-# in no total yet.
+# The hub replaces what it knew of this node by the report, raises the allowances, and answers with absolute numbers.
+# Those are installed (`apply_answer`); of a fixed window the allowance only if the answer is about the window that the
+# node is in. What the others have used is the total of the answer less what this node had *reported*: what it has
+# charged since is in no total yet.
 #
 # When the next report is made:
 #
 # - with the next regular exchange if anything was charged or asked (`requests.mark_dirty`);
-# - ahead of time if the headroom falls below the low-water mark (`cell.low_water`), so that the next line arrives
+# - ahead of time if the headroom falls below the low-water mark (`cell.low_water`), so that the next allowance arrives
 #   before this one is used up; if the last answer said that nothing is free, only once nothing is left, after a pause
 #   that doubles up to an interval;
 # - of a quiet key at doubling distances, until it is forgotten; sooner while others may lack what it holds
 #   (`_promise_follow_up`). What no other node needs no other node lacks: with a quota of five a minute, a key that was
 #   asked about once was reported 74 times until it was forgotten before that was looked at, and 8 times since.
 #
-# What the bound rests on, whatever the sizes: lines are lowered before they are reported; only one batch of a node is
-# under way, so an answer never brings back a line from before the last lowering; and a line is not used after its
-# lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_FADING and the rest
-# come from simulations: they decide how much is refused too early, and never how much is admitted.
+# What the bound rests on, whatever the sizes: allowances are lowered before they are reported; only one batch of a node
+# is under way, so an answer never brings back an allowance from before the last lowering; and an allowance is not used
+# after its lease, which this node counts from when it *sent* the batch that was answered. NEED_MARGIN, SLACK_FADING and
+# the rest come from simulations: they decide how much is refused too early, and never how much is admitted.
 #
-# If a window outlasts the lease, a large line would be lost for hours with a process that is killed; then what a node
-# holds unused is small (`small_lines`).
+# If a window outlasts the lease, a large allowance would be lost for hours with a process that is killed; then what a
+# node holds unused is small (`small_allowances`).
 
 from __future__ import annotations
 
@@ -71,7 +75,7 @@ from reconverge.kernel.cell import (
     Cell,
     closes_ns,
     floats,
-    keeps_no_line,
+    keeps_no_allowance,
     lease_until_ns,
     low_water,
     measure,
@@ -81,16 +85,16 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_e
 DEMAND_ARRIVALS = 8
 """Demand is averaged over about so many requests."""
 DEMAND_FAINT = 0.3
-"""Fewer requests than this per window are not worth a line."""
+"""Fewer requests than this per window are not worth an allowance."""
 BASE_SLACK = 0.8
-"""A base line is lowered when the node's share falls below this part of it."""
+"""A base allowance is lowered when the node's share falls below this part of it."""
 BUCKET_MARGIN = 1.1
 """A bucket's share of the drain should exceed the demand by so much."""
 ALONE_INTERVALS_MAX = 32
 """If no other node had a need at the last answer, what a quiet cell holds is looked at after so many intervals at most:
 the next node that needs any of it waits no longer."""
 SURPLUS_SHARE = 0.03
-"""An unused line of this share of the capacity is worth an early exchange when others may lack it."""
+"""An unused allowance of this share of the capacity is worth an early exchange when others may lack it."""
 TIGHT_SHARE = 0.25
 """Others may lack something when less than this share of the capacity is free."""
 SURPLUS_CHECKS = 8
@@ -103,17 +107,19 @@ ROOM_INTERVALS_MAX = 16
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lower the lines to what the cell can use, and say where it stands; None when it has nothing to say any more.
+    """Lower the allowances to what the cell can use, and say where it stands; None when it has nothing to say any more.
 
-    Lines are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has, until the
-    lease on that is over.
+    Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps what it has, until
+    the lease on that is over.
     """
     table = cell.table
-    cell.room = -1  # so that the next charge is noticed, and nothing is charged to a line that is about to be lowered
+    cell.room = (
+        -1
+    )  # so that the next charge is noticed, and nothing is charged to an allowance that is about to be lowered
     table.edges.advance(cell, now_ns)
     measure(cell)
-    if not table.policy.keeps_lines and now_ns >= lease_until_ns(cell):
-        cell.line = cell.base = cell.overdraft = 0
+    if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
+        cell.allowance = cell.base = cell.overdraft = 0
     early = now_ns - cell.measured_ns < table.interval_ns
     leaves = _leaves(cell, in_touch)
     hits_only = cell.asking_ns < cell.reported_ns
@@ -126,21 +132,21 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
     used = table.meter.used(cell, now_ns)
     need = 0.0
     if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns:
-        cell.line = cell.base = cell.overdraft = 0
+        cell.allowance = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
             return None
     elif leaves:
-        cell.line = cell.base = cell.overdraft = 0
+        cell.allowance = cell.base = cell.overdraft = 0
     else:
         bound = table.meter.bound(cell, now_ns)
         need = _need(cell, bound, early=early)
-        if keeps_no_line(cell):
+        if keeps_no_allowance(cell):
             # Also when cut off: the hub goes by what was granted since.
-            cell.line = min(cell.line, used if table.meter.bucket else cell.used)
+            cell.allowance = min(cell.allowance, used if table.meter.bucket else cell.used)
         if in_touch:
-            _lower_lines(cell, bound, need)
+            _lower_allowances(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
-    cell.held = cell.held or need > 0 or _said_line(cell) > 0 or cell.base > 0
+    cell.held = cell.held or need > 0 or _said_allowance(cell) > 0 or cell.base > 0
     cell.dirty, cell.urgent = 0, False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
@@ -161,7 +167,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
         epoch=cell.epoch,
         current=current,
         previous=previous,
-        line=_said_line(cell),
+        allowance=_said_allowance(cell),
         base=cell.base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
@@ -173,9 +179,9 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
     )
 
 
-def _said_line(cell: Cell) -> int:
-    """The line; none if this node may do no more than use up what it has in use."""
-    return 0 if keeps_no_line(cell) else cell.line
+def _said_allowance(cell: Cell) -> int:
+    """The allowance; none if this node may do no more than use up what it has in use."""
+    return 0 if keeps_no_allowance(cell) else cell.allowance
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
@@ -192,7 +198,7 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
 def _asks(cell: Cell) -> bool:
     """Whether requests about this key ask the hub in doubt: the last one did, or one not long before.
 
-    Nodes of a paced limit have to have lines.
+    Nodes of a paced limit have to have allowances.
     """
     return cell.touched_ns - cell.asking_ns < 2 * cell.table.meter.idle_ns and not cell.table.paced
 
@@ -233,11 +239,11 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.at_hub = report.asks and answer.nodes >= AT_HUB
     if cell.at_hub:
         answer = answer._replace(nodes=answer.nodes - AT_HUB)
-    raised = answer.line - (report.current if floats(cell) else report.line)
+    raised = answer.allowance - (report.current if floats(cell) else report.allowance)
     if same_epoch or not (table.meter.aligned or floats(cell)):
-        cell.line = answer.line
+        cell.allowance = answer.allowance
     elif floats(cell):
-        cell.line = 0
+        cell.allowance = 0
         if raised > 0:  # it was granted for a window that is over, so it goes back, and what waits asks again
             request_early(cell, now_ns)
     cell.base = answer.base
@@ -260,7 +266,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         shortest_ns = table.interval_min_ns
         cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
     table.edges.set_until(cell, now_ns)
-    if not table.policy.keeps_lines and now_ns >= lease_until_ns(cell):
+    if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
         # The lease that begins with this answer is noted after it: the fast path must not outlast it.
         cell.until_ns = now_ns
     headroom = table.meter.headroom(cell, now_ns)
@@ -283,19 +289,21 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
         before = max(before, table.lowered_from)
     if capacity >= before:
         return answer
-    line, base, overdraft = (granted * capacity // before for granted in (answer.line, answer.base, answer.overdraft))
-    return answer._replace(line=line, base=base, overdraft=overdraft)
+    allowance, base, overdraft = (
+        granted * capacity // before for granted in (answer.allowance, answer.base, answer.overdraft)
+    )
+    return answer._replace(allowance=allowance, base=base, overdraft=overdraft)
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
     """Whether the hub has it that this node may charge anything, or needs anything."""
-    held = raised > 0 if floats(cell) else answer.line > 0
+    held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
-    """Whether the hub keeps a line that this node has had, until it speaks again."""
-    return keeps_no_line(cell) and report.line > 0
+    """Whether the hub keeps an allowance that this node has had, until it speaks again."""
+    return keeps_no_allowance(cell) and report.allowance > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
@@ -306,7 +314,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
     table = cell.table
     cell.shard.not_taken += 1
     table.meter.leave_hub(cell)
-    cell.line = cell.base = cell.overdraft = 0
+    cell.allowance = cell.base = cell.overdraft = 0
     cell.held = False
     cell.confirmed = (-1, 0, 0)
     cell.room = -1
@@ -371,7 +379,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         # What lasts has to be told of before the hub forgets it, and no more often than once in a lease.
         due_ns = now_ns + max(interval_ns, min(now_ns - cell.touched_ns, table.meter.idle_ns))
     if cell.base > 0 and _asks(cell):
-        # The line with which the next window begins goes back if nothing has come, as others ask for it.
+        # The allowance with which the next window begins goes back if nothing has come, as others ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + interval_ns)
     # On a grid, so that cells share their exchanges.
     cell.shard.agenda.promise(cell, -(-due_ns // interval_ns) * interval_ns)
@@ -442,12 +450,12 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
     calm = cell.fleet_demand * table.window_s <= table.quota and cell.last_demand <= table.quota
     need = _expected(cell) + cell.waiting + (table.unit if calm else 0.0)
     if early:
-        # Ahead of time there is a surge, and the mean lags behind it. Twice what came since lets a line
+        # Ahead of time there is a surge, and the mean lags behind it. Twice what came since lets an allowance
         # double with each exchange.
         need = max(need, 2.0 * cell.asked)
-    if table.meter.bucket and not table.small_lines:
-        # The part of the drain that carries this demand goes with the same part of the capacity. Where lines are kept
-        # small it comes with use: what has not drained yet is held, and drains by as much.
+    if table.meter.bucket and not table.small_allowances:
+        # The part of the drain that carries this demand goes with the same part of the capacity. Where allowances are
+        # kept small it comes with use: what has not drained yet is held, and drains by as much.
         waiting = float(cell.waiting) * SECOND_NS / float(table.interval_ns + cell.shard.round_trip_ns)
         demand = cell.demand + waiting
         carrying = demand * table.window_s * cell.capacity / table.quota
@@ -473,44 +481,44 @@ def _expected(cell: Cell) -> float:
     return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
 
 
-def _lower_lines(cell: Cell, used: int, need: float) -> None:
-    """Give back the line beyond this node's fair part of the rest at the last answer.
+def _lower_allowances(cell: Cell, used: int, need: float) -> None:
+    """Give back the allowance beyond this node's fair part of the rest at the last answer.
 
     If the key is kept at the hub, that is all that is not in use.
     """
     table = cell.table
     if not table.keeps_spare:
-        cell.line, cell.base = min(cell.line, used), 0
+        cell.allowance, cell.base = min(cell.allowance, used), 0
         keep_overdraft_within(cell, 0, used)
         return
     needs = max(cell.fleet_needs, need)
     share = need / needs if needs > 0 else 0.0
-    headroom = cell.line - used
+    headroom = cell.allowance - used
     if cell.at_hub:
-        cell.line = min(cell.line, used)
+        cell.allowance = min(cell.allowance, used)
     else:
         surplus = floor(headroom - _kept(cell, need, needs))
-        if 0 < surplus < table.give_back_min * cell.line:
+        if 0 < surplus < table.give_back_min * cell.allowance:
             surplus = 0
         if cell.reserved > 0 and 0 < headroom < cell.ask:
             # Another node's ask is older, and what is held here is too little for this node's own.
             surplus = max(surplus, min(headroom, cell.reserved))
-        cell.line -= max(0, surplus)
+        cell.allowance -= max(0, surplus)
     start = cell.capacity * share
-    if table.small_lines:
+    if table.small_allowances:
         start = min(start, headroom_max(need, cell.capacity, table.unit))
     if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
         cell.base = ceil(start)
     if cell.overdraft > 0:
         part = cell.capacity * table.policy.overshoot_milli // 1000 // cell.nodes
-        if table.small_lines:
+        if table.small_allowances:
             part = min(part, overdraft_max(cell.capacity, table.unit))
         keep_overdraft_within(cell, part, used)
 
 
 def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
     """Give back the overdraft beyond `part`, but for the part in use: the hub would grant that to another node."""
-    cell.overdraft = min(cell.overdraft, max(part, used - cell.line))
+    cell.overdraft = min(cell.overdraft, max(part, used - cell.allowance))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
@@ -521,7 +529,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
         return left * share
     slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=_asks(cell))
     kept = need + slack * (left - needs) * share
-    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_lines else kept
+    return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_allowances else kept
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
@@ -537,7 +545,7 @@ def _has_surplus(cell: Cell, now_ns: int) -> bool:
     recent = cell.arrived / elapsed_s if elapsed_s > 0 else cell.demand
     need = _expected(cell) * min(1.0, recent / cell.demand) if cell.demand > 0 else 0.0
     kept = _kept(cell, need, max(cell.fleet_needs, need))
-    return cell.line - table.meter.bound(cell, now_ns) - kept >= _surplus_min(cell)
+    return cell.allowance - table.meter.bound(cell, now_ns) - kept >= _surplus_min(cell)
 
 
 def _surplus_min(cell: Cell) -> float:

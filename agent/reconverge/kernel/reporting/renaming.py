@@ -18,7 +18,7 @@ def say_again(cell: Cell) -> None:
     cell.table.meter.leave_hub(cell)
     cell.confirmed = (-1, 0, 0)
     if not cell.heard:
-        return  # it holds no line, and is to be reported anyway
+        return  # it holds no allowance, and is to be reported anyway
     if not cell.unconfirmed:
         cell.unconfirmed = True
         cell.shard.unconfirmed += 1
@@ -26,13 +26,13 @@ def say_again(cell: Cell) -> None:
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
-    """The node has lost its lines, and reports what it uses from now on under another name."""
+    """The node has lost its allowances, and reports what it uses from now on under another name."""
     table = cell.table
     cell.room = -1
     table.edges.advance(cell, now_ns)
     measure(cell)
     table.meter.leave_hub(cell)
-    cell.line = cell.base = cell.overdraft = 0
+    cell.allowance = cell.base = cell.overdraft = 0
     cell.held = cell.unconfirmed = False
     if hub_remembers:
         forget_confirmed(cell, now_ns)
@@ -42,21 +42,21 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     mark_dirty(cell)
 
 
-def give_up_lapsed_line(cell: Cell) -> None:
-    """The lease on the line was over, and the hub may have dealt it out again."""
-    if cell.line or cell.base or cell.overdraft:
+def give_up_lapsed_allowance(cell: Cell) -> None:
+    """The lease on the allowance was over, and the hub may have dealt it out again."""
+    if cell.allowance or cell.base or cell.overdraft:
         cell.room = -1
-        cell.line = cell.base = cell.overdraft = 0
+        cell.allowance = cell.base = cell.overdraft = 0
         mark_dirty(cell)
 
 
-def give_up_line(cell: Cell, now_ns: int) -> None:
+def give_up_allowance(cell: Cell, now_ns: int) -> None:
     """The node stops, and gives back what it holds."""
     let_stay(cell)
     cell.table.edges.advance(cell, now_ns)
     measure(cell)
-    if cell.dirty or cell.held or cell.line or cell.base:
-        cell.line = cell.base = cell.overdraft = 0
+    if cell.dirty or cell.held or cell.allowance or cell.base:
+        cell.allowance = cell.base = cell.overdraft = 0
         cell.asked = cell.ask = cell.arrived = 0
         cell.demand = 0.0
         mark_dirty(cell)

@@ -60,8 +60,8 @@ def report_soon(cell: Cell, now_ns: int) -> None:
 def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
     """Ask for an exchange ahead of time if there is something to be had."""
     table = cell.table
-    if table.smooth and cell.line > 0:
-        return  # its line is a part of the rate, of which nothing is used up: only a node without one is in a hurry
+    if table.smooth and cell.allowance > 0:
+        return  # its allowance is a part of the rate, which is never used up: only a node without one is in a hurry
     if cell.at_hub and not table.meter.slots and (cell.ask == 0 or cell.waiters or cell.asking_ns >= cell.reported_ns):
         return  # what asks is granted by itself, and what was refused without asking is granted early
     if cell.free >= 1:

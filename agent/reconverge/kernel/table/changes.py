@@ -2,18 +2,18 @@
 
 # Theory of operation.
 #
-# Lines may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
+# Allowances may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
 # those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
 # once the last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
 #
 # An answer may be under way meanwhile, to a report from before: it says what the hub granted by the larger capacity. It
-# is lowered likewise when it comes (`cell_reports.as_lowered`), or the line would be as long again until the next
+# is lowered likewise when it comes (`cell_reports.as_lowered`), or the allowance would be as long again until the next
 # exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity that the
 # node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no change of
 # a node makes its own part larger.
 #
-# Lines of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part. What
-# is owed and what is stored is rescaled, see `algorithms/paced.py`.
+# Allowances of paced limits are parts of a rate, and the same holds for them: a node goes at its quota times its part.
+# What is owed and what is stored is rescaled, see `algorithms/paced.py`.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconverge.kernel.cell import low_water, measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.cell_reports import keep_overdraft_within
 from reconverge.kernel.reporting.requests import report_soon
-from reconverge.kernel.table.state import LimitState, line_alone
+from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
@@ -91,12 +91,12 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerm
     """Adapts a cell to a new capacity, which was `before`; `former` is the rate that paid it off, if paced."""
     cell.room = -1
     if cell.shard.alone:
-        cell.line = cell.base = line_alone(table, cell.key)
+        cell.allowance = cell.base = allowance_alone(table, cell.key)
         cell.capacity = table.capacity
     else:
         cell.capacity = min(cell.capacity, table.capacity) if cell.heard else table.capacity
         if table.capacity < before:
-            cell.line = cell.line * table.capacity // before
+            cell.allowance = cell.allowance * table.capacity // before
             cell.base = cell.base * table.capacity // before
             cell.overdraft = cell.overdraft * table.capacity // before
     if table.pacer is not None and former is not None:
@@ -115,7 +115,7 @@ def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
         overdrafts = cell.capacity * policy.overshoot_milli // 1000
         keep_overdraft_within(cell, overdrafts // max(1, cell.nodes), table.meter.bound(cell, now_ns))
     if cell.shard.alone:
-        cell.line = cell.base = line_alone(table, cell.key)
+        cell.allowance = cell.base = allowance_alone(table, cell.key)
     else:
         report_soon(cell, now_ns)
     table.edges.set_until(cell, now_ns)

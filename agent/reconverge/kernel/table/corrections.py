@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from reconverge.kernel.cell import Mark, measure, usable_line
+from reconverge.kernel.cell import Mark, measure, usable_allowance
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon, request_early
 from reconverge.kernel.table.lookup import look_up
@@ -61,7 +61,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
         tally.refunded += -difference // table.unit
         _give_back(table, cell, epoch, -difference, at, now_ns)
     cell.counted = cell.used
-    table.edges.set_room(cell, table.meter.spare(cell, usable_line(cell, now_ns), now_ns))
+    table.edges.set_room(cell, table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
     if not cell.shard.alone:
         report_soon(cell, now_ns)
     if difference > 0:
@@ -115,9 +115,9 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     cell.counted = cell.used
     tally.refunded += cost
     yielded = _yielded(cell, returned)
-    cell.line -= yielded
+    cell.allowance -= yielded
     cell.reserved -= yielded
-    table.edges.set_room(cell, table.meter.spare(cell, usable_line(cell, now_ns), now_ns))
+    table.edges.set_room(cell, table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
     if not cell.shard.alone:
         report_soon(cell, now_ns)
         if yielded:
@@ -138,7 +138,7 @@ def _yielded(cell: Cell, returned: int) -> int:
         return 0
     if cell.reserved == 1 and (cell.used + returned) * cell.nodes <= cell.capacity:
         return 0
-    return min(returned, cell.reserved, max(0, cell.line - cell.used))
+    return min(returned, cell.reserved, max(0, cell.allowance - cell.used))
 
 
 def _give_back(table: LimitState, cell: Cell, epoch: int, amount: int, at: Mark | None, now_ns: int) -> None:

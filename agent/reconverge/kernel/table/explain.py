@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, seconds
-from reconverge.kernel.cell import usable_line
+from reconverge.kernel.cell import usable_allowance
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
@@ -42,7 +42,7 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
     """Whether no word of the hub would change the answer about `cost`, which has not been charged yet.
 
     Of a key that the hub has not answered about nothing is certain: not even when its window ends is known. A smooth
-    limit that refuses has something to pay off, and would be faster with a longer line.
+    limit that refuses has something to pay off, and would be faster with a longer allowance.
     """
     if cell.shard.alone:
         return True
@@ -50,8 +50,8 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
         return False
     if not allowed:
         return not table.smooth and nothing_free_ns(table, cell, cost, now_ns) > 0
-    line = usable_line(cell, now_ns)
-    return line > 0 if table.smooth else cost <= table.meter.spare(cell, line, now_ns)
+    allowance = usable_allowance(cell, now_ns)
+    return allowance > 0 if table.smooth else cost <= table.meter.spare(cell, allowance, now_ns)
 
 
 def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
@@ -69,7 +69,7 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
     """Whether an exchange about a refused cost would bring nothing: the key is at the hub, and none of it is free.
 
-    With a base, what is refused has to be reported: the line of the next window goes by it. So has what was heard
+    With a base, what is refused has to be reported: the allowance of the next window goes by it. So has what was heard
     longer ago than VAIN_INTERVALS, because another node may have given back what it had used, or have reset the key.
     """
     if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
@@ -85,18 +85,18 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
         return Usage(0, 0, limit, 0, inf)
     used = cell.used + (-(-cell.level // table.window_ns) if table.meter.bucket else cell.previous)
     own = max(0, -(-used // table.unit))
-    return Usage(own, max(own, ceil(cell.fleet_used / table.unit)), limit, cell.line // table.unit, inf)
+    return Usage(own, max(own, ceil(cell.fleet_used / table.unit)), limit, cell.allowance // table.unit, inf)
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """How much of the limit a key has used, and how far this node may go; use is rounded up, the line down."""
+    """How much of the limit a key has used, and how far this node may go; use is rounded up, the allowance down."""
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return Usage(
         own=-(-table.meter.used(cell, now_ns) // table.unit),
         total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
         limit=min(table.nominal, cell.capacity) // table.unit,
-        line=usable_line(cell, now_ns) // table.unit,
+        allowance=usable_allowance(cell, now_ns) // table.unit,
         staleness=_staleness_s(cell, now_ns),
     )
 
@@ -111,31 +111,31 @@ def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
         own=-(-table.meter.used(cell, now_ns) // table.unit),
         total=-(-table.meter.fleet_used(cell, now_ns) // table.unit),
         limit=min(table.nominal, cell.capacity) // table.unit,
-        line=usable_line(cell, now_ns) // table.unit,
+        allowance=usable_allowance(cell, now_ns) // table.unit,
         staleness=_staleness_s(cell, now_ns),
     )
 
 
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
-    """How long until the line lets it through, or until the next exchange may bring what the fleet has left.
+    """How long until the allowance lets it through, or until the next exchange may bring what the fleet has left.
 
     `left` is the rest of the capacity.
     """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)
-    line = usable_line(cell, now_ns)
+    allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
-        return table.meter.wait_ns(cell, line, cost, now_ns)
+        return table.meter.wait_ns(cell, allowance, cost, now_ns)
     if cost <= left:
         wait_ns = table.interval_ns
     else:
         wait_ns = table.meter.fleet_wait_ns(cell, cost, now_ns)
         if not cell.heard:
-            # What this node has used itself is the least that was used; a bucket drains by lines, which it has yet
+            # What this node has used itself is the least that was used; a bucket drains by allowances, which it has yet
             # to be granted.
             wait_ns = wait_ns + table.interval_ns if table.meter.bucket else max(wait_ns, table.interval_ns)
-    if cost <= line and not cell.at_hub:
-        return min(wait_ns, table.meter.wait_ns(cell, line, cost, now_ns))
+    if cost <= allowance and not cell.at_hub:
+        return min(wait_ns, table.meter.wait_ns(cell, allowance, cost, now_ns))
     return max(wait_ns, cell.shard.lost_ns + table.relearns_ns - now_ns)
 
 
@@ -145,7 +145,7 @@ def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:
         return max(1, again_ns)
-    return table.interval_ns  # an exchange may have brought a line by then
+    return table.interval_ns  # an exchange may have brought an allowance by then
 
 
 def _staleness_s(cell: Cell, now_ns: int) -> float:

@@ -23,8 +23,8 @@
 #    takes its room away, so that the comparison fails.
 #
 # So in `allow` nothing may be called between finding the cell and the sum. Both are on one line, because a tracer
-# written in Python runs between two lines and lets other threads run; a tracer of single instructions can still lose a
-# charge.
+# written in Python runs between two allowances and lets other threads run; a tracer of single instructions can still
+# lose a charge.
 #
 # Where this is not known to hold (another interpreter, no interpreter lock, a newer Python) `allow` takes the lock, as
 # `hit` and all else do. Limits that count in parts of a request do too.

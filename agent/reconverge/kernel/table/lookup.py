@@ -13,7 +13,7 @@
 # back.
 #
 # A node is full when a stranger makes up keys, so such a decision may not cost more than one about a new key that
-# finds room. Most keys of a full node are held by a line, or were touched lately: `may_be_idle` sees that without
+# finds room. Most keys of a full node are held by an allowance, or were touched lately: `may_be_idle` sees that without
 # bringing them to the moment. `native/full.c` does the same, and leaves cells that are to go to Python.
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconverge.errors import CostExceedsQuota
 from reconverge.kernel.cell import measure
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.keys import plain_key
-from reconverge.kernel.table.state import LimitState, line_alone
+from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.kernel.table.tiers import fetch
 
 UNTOUCHED_NS = SECOND_NS
@@ -75,7 +75,7 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
     cell = Cell(key, table, table.shard_of(key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
-        cell.line = cell.base = line_alone(table, key)
+        cell.allowance = cell.base = allowance_alone(table, key)
         cell.level = table.withheld * table.window_ns
     else:
         cell.doubted = table.evicted.recall(key, now_ns)
@@ -217,7 +217,7 @@ def may_be_idle(cell: Cell, now_ns: int) -> bool:
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
     """Whether nothing is in use, nothing is held, and nothing is left to be said."""
-    if used > 0 or cell.line or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
+    if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)
 

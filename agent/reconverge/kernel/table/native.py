@@ -87,7 +87,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "soft": table.soft,
         "withheld": table.withheld,
         "idle_ns": table.meter.idle_ns,
-        "keeps_lines": policy.keeps_lines,
+        "keeps_allowances": policy.keeps_allowances,
         "merged_only": policy.merged_only,
         "overshoot_milli": policy.overshoot_milli,
         "policy": POLICIES[policy.reach],
@@ -98,7 +98,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "lowered_ns": table.lowered_ns,
         "lowered_from": table.lowered_from,
         "relearns_ns": table.relearns_ns,
-        "small_lines": table.small_lines,
+        "small_allowances": table.small_allowances,
     }
 
 

@@ -7,7 +7,7 @@ assigned one after the other, without a call in between.
 from __future__ import annotations
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel.cell import DEMAND_MAX, closes_ns, measure, usable_line
+from reconverge.kernel.cell import DEMAND_MAX, closes_ns, measure, usable_allowance
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, take_interest
 from reconverge.kernel.table.explain import waits_in_vain
@@ -43,9 +43,9 @@ def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cel
 
 
 def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """Returns the room below the line, and whether `cost` may be admitted; nothing is charged yet."""
+    """Returns the room below the allowance, and whether `cost` may be admitted; nothing is charged yet."""
     table.edges.advance(cell, now_ns)
-    spare = table.meter.spare(cell, usable_line(cell, now_ns), now_ns)
+    spare = table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns)
     allowed = cost <= spare
     if not allowed and not cell.shard.alone:
         allowed = cost <= spare_of(table, cell, cost, now_ns)
@@ -64,7 +64,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
             meter.settle(cell, now_ns)
             table.edges.set_until(cell, now_ns)
     else:
-        # What is refused is demand as well: by what is admitted alone, a node with a short line would
+        # What is refused is demand as well: by what is admitted alone, a node with a short allowance would
         # never be granted a longer one.
         cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
         cell.ask = max(cell.ask, cost)
@@ -84,7 +84,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Reports the cell soon enough that the next line comes before this one is used up."""
+    """Reports the cell soon enough that the next allowance comes before this one is used up."""
     cell.touched_ns = now_ns  # a question is interest, too: what the others use is worth hearing again before long
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -137,22 +137,22 @@ def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> Non
 
 
 def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """The cost that this node may still admit: below its line, or as far past it as the policy dares."""
-    line = usable_line(cell, now_ns)
+    """The cost that this node may still admit: below its allowance, or as far past it as the policy dares."""
+    allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
-        reach = line
+        reach = allowance
     elif not cell.heard:
-        reach = max(line, cold_reach(table, cell, now_ns))
+        reach = max(allowance, cold_reach(table, cell, now_ns))
     else:
-        reach = max(line, reach_of(table, cell, line, cost, now_ns))
+        reach = max(allowance, reach_of(table, cell, allowance, cost, now_ns))
     return table.meter.spare(cell, reach, now_ns)
 
 
-def reach_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) -> int:
+def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
     """How far the policy lets this node's use go, on what it knows."""
     if cell.at_hub or not table.keeps_spare:
-        return line  # a caller that needs more than that can ask
-    return table.policy.reach(view_of(table, cell, line, cost, now_ns))
+        return allowance  # a caller that needs more than that can ask
+    return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
 def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
@@ -164,7 +164,7 @@ def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
     return int(table.policy.cold_allowance * max(0, cell.capacity - table.withheld))
 
 
-def view_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) -> View:
+def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:
     """Describes a cell to its policy."""
     window_ns = closes_ns(cell) - cell.opened_ns
     passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
@@ -186,7 +186,7 @@ def view_of(table: LimitState, cell: Cell, line: int, cost: int, now_ns: int) ->
         aligned=table.meter.aligned,
         cost=cost,
         own=table.meter.used(cell, now_ns),
-        line=line,
+        allowance=allowance,
         overdraft=cell.overdraft,
         heard=heard,
         others=heard + meanwhile,

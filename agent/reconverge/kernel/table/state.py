@@ -24,11 +24,11 @@ OVERFLOW_KEY = "\x00overflow"
 """The key of the cell for the keys beyond the cap, at the hub; a caller's key never starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
-"""Needs of a paced limit are told apart up to so much, beyond its capacity, so that lines settle in proportion to them;
-thousandths of those of many nodes have to sum up exactly in Lua."""
+"""Needs of a paced limit are told apart up to so much, beyond its capacity, so that allowances settle in proportion to
+them; thousandths of those of many nodes have to sum up exactly in Lua."""
 PACED_GIVE_BACK_MIN = 0.1
-"""Lines of a paced limit follow demand in steps of at least a tenth of them: what is given back is of no use until it
-is granted."""
+"""Allowances of a paced limit follow demand in steps of at least a tenth of them: what is given back is of no use until
+it is granted."""
 
 
 class Listener(Protocol):
@@ -96,16 +96,16 @@ class LimitState:
         self.smooth = limit.smooth
         """Whether a request goes on credit, and the next one waits until that is paid for."""
         self.paced = limit.algorithm in PACED
-        """Whether lines are parts of a rate, and not of what may be used."""
+        """Whether allowances are parts of a rate, and not of what may be used."""
         self.lowered_ns, self.lowered_from = -NEVER_NS, 0
         """When the capacity fell last, and from what; see `note_lowering`."""
         self.count_by(limit)
         self.take_terms(limit)
         self.give_back_min = PACED_GIVE_BACK_MIN if self.paced else 0.0
-        """A smaller part of a line than this is not given back, as it would be without use on the way."""
+        """A smaller part of an allowance than this is not given back, as it would be without use on the way."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
-        """How long lines on it may be used after the hub was last heard, if that is shorter than the node's lease."""
+        """How long its allowances may be used after the hub was last heard, if shorter than the node's lease."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """Held for the arithmetic of one cell at a time, and never across I/O or while anything but the kernel runs."""
         self.cells = Store()
@@ -201,11 +201,12 @@ class LimitState:
         return self.cells.left_early
 
     @property
-    def small_lines(self) -> bool:
+    def small_allowances(self) -> bool:
         """Whether a window, or the time in which a bucket drains, outlasts the lease; never so without a bound.
 
-        What is used counts for longer than a lease then, so that lines are kept small; see `hub/headroom.py`. A smooth
-        limit's line is a part of the rate, of which nothing is held unused; and slots come back with the lease.
+        What is used counts for longer than a lease then, so that allowances are kept small; see `hub/headroom.py`. A
+        smooth limit's allowance is a part of the rate, of which nothing is held unused; and slots come back with the
+        lease.
         """
         if self.smooth or self.meter.slots:
             return False
@@ -227,10 +228,10 @@ class LimitState:
 
     @property
     def relearns_ns(self) -> int:
-        """For how long a hub that has lost its data grants no lines on this limit; the hub has it as `learning_us`.
+        """For how long a hub that has lost its data grants no allowances on this limit; at the hub it is `learning_us`.
 
-        Until all that may still be used of lines from before is over, where the policy has no overshoot. Elsewhere it
-        is no longer than until the next exchanges.
+        Until all that may still be used of allowances from before is over, where the policy has no overshoot. Elsewhere
+        it is no longer than until the next exchanges.
         """
         if self.policy.overshoot_milli:
             return 0
@@ -252,8 +253,8 @@ class LimitState:
         return self.cells.refused
 
 
-def line_alone(table: LimitState, key: str) -> int:
-    """The line of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
+def allowance_alone(table: LimitState, key: str) -> int:
+    """The allowance of a key on a node without a hub: all of the capacity; of the keys beyond the cap none, if strict.
 
     A key that shares one count with others, and has one of its own before or after, could exceed its limit.
     """

@@ -243,7 +243,7 @@ class Table(LimitState):
         self.tell(key)  # it was told too early
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`, as far as it never was asked, and for a line on each."""
+        """Asks the hub about `keys`, as far as it never was asked, and for an allowance on each."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -432,7 +432,7 @@ class Table(LimitState):
 
     def leave(self, pool: Limit) -> None:
         """Count by the rest after a share was set aside; nothing has been asked yet."""
-        assert not self.cells, "lines may have been granted"
+        assert not self.cells, "allowances may have been granted"
         self.count_by(pool)
         self.choose_path()
 
@@ -489,7 +489,7 @@ class Table(LimitState):
         return [cell.key for cell in cells if cell.waiters]
 
     def set_policy(self, policy: Policy) -> None:
-        """Go as far past the line as `policy` says from now on; of the overdraft, its part of that is kept at most."""
+        """From now on go as far past the allowance as `policy` says; at most its part of the overdraft is kept."""
         try:
             self.lock.run(self._set_policy, policy, self.now_ns())
         except Reentry:
@@ -511,7 +511,7 @@ class Table(LimitState):
         Only of logs and slices, and not for policies that go by the total: what is scarce of other limits the hub keeps
         by itself where requests ask (`CellReport.asks`).
         """
-        if self.dated is None or self.policy.keeps_lines or self.policy.merged_only:
+        if self.dated is None or self.policy.keeps_allowances or self.policy.merged_only:
             return
         try:
             self.lock.run(self._leave_spare_at_hub, leave)
@@ -523,7 +523,7 @@ class Table(LimitState):
         self.choose_path()
 
     def take_lease(self, lease_ns: int) -> None:
-        """Sets how long lines on it last; to be called before any is granted."""
+        """Sets how long allowances on it last; to be called before any is granted."""
         self.lease_ns = lease_ns
         self.choose_path()
 

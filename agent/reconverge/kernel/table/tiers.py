@@ -12,10 +12,11 @@
 # at a time. To be asked about in another one moves it there: its cell, with all that was used, reported and granted. A
 # decision about a key that is where it is asked about costs what it costs without plans.
 #
-# A cell that moves keeps the rules of a limit that changes (`changes.py`): its lines shrink with the capacity at once,
-# and grow by the hub's word alone, once all nodes have told the larger one; so the lines of all nodes never sum to more
-# than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long that of the
-# other table is. An answer that is under way tells the capacity that the hub has granted by, and is lowered likewise.
+# A cell that moves keeps the rules of a limit that changes (`changes.py`): its allowances shrink with the capacity at
+# once, and grow by the hub's word alone, once all nodes have told the larger one; so the allowances of all nodes never
+# sum to more than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long
+# that of the other table is. An answer that is under way tells the capacity that the hub has granted by, and is lowered
+# likewise.
 #
 # There may be thousands of them, where customers have quotas of their own, with a key each. So it is listed in one
 # place which table has a key. Of a table with many keys they are not listed, as each would take more memory there than
@@ -31,7 +32,7 @@ from typing import cast
 
 from reconverge.kernel.cell import lease_until_ns, measure
 from reconverge.kernel.engine import Cell, Store
-from reconverge.kernel.reporting.renaming import give_up_lapsed_line
+from reconverge.kernel.reporting.renaming import give_up_lapsed_allowance
 from reconverge.kernel.reporting.requests import let_stay
 from reconverge.kernel.table.changes import adapt_to_quota
 from reconverge.kernel.table.state import LimitState
@@ -68,8 +69,8 @@ def _cell_beside(store: Store, key: str) -> Cell | None:
 def _move(cell: Cell, source: LimitState, target: LimitState, now_ns: int) -> None:
     source.edges.advance(cell, now_ns)
     measure(cell)
-    if now_ns >= lease_until_ns(cell) and not source.policy.keeps_lines:
-        give_up_lapsed_line(cell)
+    if now_ns >= lease_until_ns(cell) and not source.policy.keeps_allowances:
+        give_up_lapsed_allowance(cell)
     former = None if source.pacer is None else source.pacer.terms(cell)
     let_stay(cell)
     cell.shard.agenda.forget(cell)

@@ -7,16 +7,16 @@
 #
 # A paced limit lets a request go on credit: it goes when nothing is owed, and what it costs is paid off at the node's
 # part of the rate before the next one goes. So what was let out is not reported as use. It would take up the node's
-# line (what the node may use by itself), and nodes with a queue would ask for more than they need.
+# allowance (what the node may use by itself), and nodes with a queue would ask for more than they need.
 #
-# A line of a paced limit is a part of the rate. One that is given back is used by no node until another one has
+# An allowance of a paced limit is a part of the rate. One that is given back is used by no node until another one has
 # exchanged; so it is given back in steps of some size (`state.PACED_GIVE_BACK_MIN`).
 
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.algorithms.paced import LeakyBucket
-from reconverge.kernel.cell import DEMAND_MAX, usable_line
+from reconverge.kernel.cell import DEMAND_MAX, usable_allowance
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early
 from reconverge.kernel.table.explain import next_turn_ns, nothing_free_ns, retry_after_ns, waits_in_vain
@@ -47,7 +47,7 @@ class Waiter:
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:
-        """The part of a cost that must fit into the line at once."""
+        """The part of a cost that must fit into the allowance at once."""
         return cost
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -67,11 +67,11 @@ class Waiter:
             return 0  # any of them may be given back at any moment
         if cell.at_hub or not table.keeps_spare:
             return self.certainly_ns(cell, cost, now_ns)
-        line = usable_line(cell, now_ns)
+        allowance = usable_allowance(cell, now_ns)
         together = min(cost + ahead, cell.capacity)
-        if not cell.shard.alone or together <= table.meter.spare(cell, line, now_ns):
+        if not cell.shard.alone or together <= table.meter.spare(cell, allowance, now_ns):
             return 0
-        return min(table.meter.wait_ns(cell, line, together, now_ns), NEVER_NS)
+        return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some."""
@@ -138,11 +138,11 @@ class PacedWaiter(Waiter):
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
         """Whether a waiter may go, on credit: if nothing is owed and the node has a part of the rate.
 
-        What is said to be spare only decides whether to ask for a line ahead of time: below the low-water mark without
-        one, and at it with one.
+        What is said to be spare only decides whether to ask for an allowance ahead of time: below the low-water mark
+        without one, and at it with one.
         """
         self._table.edges.advance(cell, now_ns)
-        spare = -1 if cell.line <= 0 else cell.low_water
+        spare = -1 if cell.allowance <= 0 else cell.low_water
         return spare, cell.level <= 0 and self._reach(cell, cost, now_ns) > 0
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
@@ -167,18 +167,18 @@ class PacedWaiter(Waiter):
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns the wait by the line that the node has, in a fleet."""
+        """Returns the wait by the allowance that the node has, in a fleet."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
-        return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring a line at any time
+        return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 
     def _reach(self, cell: Cell, cost: int, now_ns: int) -> int:
         table = self._table
-        line = usable_line(cell, now_ns)
-        if line > 0 or cell.shard.alone:
-            return line
+        allowance = usable_allowance(cell, now_ns)
+        if allowance > 0 or cell.shard.alone:
+            return allowance
         if not cell.heard:
             return cold_reach(table, cell, now_ns)
-        return table.policy.reach(view_of(table, cell, line, cost, now_ns))
+        return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
 def waiter_for(table: LimitState) -> Waiter:

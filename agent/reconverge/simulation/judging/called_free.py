@@ -3,8 +3,8 @@
 # Theory of operation.
 #
 # A limit is exceeded only after the hub has granted what is not there, and often much later: nodes that are idle use no
-# line. So each answer is judged as well. What it calls free may be granted to the next node, and must be free in truth:
-# in one bucket into which all charges went, or in the count of one window.
+# allowance. So each answer is judged as well. What it calls free may be granted to the next node, and must be free in
+# truth: in one bucket into which all charges went, or in the count of one window.
 #
 # Judged are limits whose use at a moment is plain: buckets, and windows that begin by the clock and do not fade. A run
 # in which the hub loses its data, or the limit changes, has moments at which the hub knows less or grants by another

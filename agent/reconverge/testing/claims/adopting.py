@@ -48,7 +48,7 @@ class AdoptingClaims(Trial):
         await bob.says_hello()
         scene.pass_time(LEARNING_S)
         await ada.reports(of=MONTH, need=QUOTA)
-        await ada.reports(of=MONTH, current=30, line=40)
+        await ada.reports(of=MONTH, current=30, allowance=40)
         await self.lose_data(scene.hub)
         await bob.says_hello()
         await ada.reports(of=MONTH, current=30)
@@ -60,13 +60,13 @@ class AdoptingClaims(Trial):
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.told_s)
-        assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).line for key in ("ada", "eve")]
+        assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).allowance for key in ("ada", "eve")]
 
         adoption = await hub.adopt(0, bob.generation)
 
         assert ("", 1) == adoption
-        assert all([(await bob.reports(key, of=MONTH, need=3)).line >= 3 for key in ("ada", "eve")])
-        assert 40 == (await ada.reports(of=MONTH, current=30)).line
+        assert all([(await bob.reports(key, of=MONTH, need=3)).allowance >= 3 for key in ("ada", "eve")])
+        assert 40 == (await ada.reports(of=MONTH, current=30)).allowance
 
     @claim
     async def test_nothing_is_adopted_while_nodes_are_telling(self, scene: Scene) -> None:
@@ -92,7 +92,7 @@ class AdoptingClaims(Trial):
         adoption = await hub.adopt(0, "another")
 
         assert "are called" in adoption.problem
-        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).allowance
 
     @claim
     async def test_the_next_loss_is_waited_for_again(self, scene: Scene) -> None:
@@ -108,23 +108,23 @@ class AdoptingClaims(Trial):
         data = await hub.data(0)
 
         assert (True, 0) == (data.waits, data.adopted)
-        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).allowance
 
     @claim
     async def test_a_node_from_before_an_adopted_loss_changes_nothing(self, scene: Scene) -> None:
-        """Neither by the data that it knew nor by its lines, for which its own key waits briefly."""
+        """Neither by the data that it knew nor by its allowances, for which its own key waits briefly."""
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
         old.generation = "long gone"
         scene.pass_time(self.told_s)
         await hub.adopt(0, bob.generation)
 
-        assert 20 == (await old.reports("eve", of=MONTH, current=20, line=20)).line
+        assert 20 == (await old.reports("eve", of=MONTH, current=20, allowance=20)).allowance
 
-        assert (await bob.reports("mia", of=MONTH, need=3)).line >= 3
-        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).line
+        assert (await bob.reports("mia", of=MONTH, need=3)).allowance >= 3
+        assert 0 == (await bob.reports("eve", of=MONTH, need=3)).allowance
         scene.pass_time(self.told_s)
-        assert (await bob.reports("eve", of=MONTH, need=3)).line >= 3
+        assert (await bob.reports("eve", of=MONTH, need=3)).allowance >= 3
 
     @claim
     async def test_adoptions_are_counted(self, scene: Scene) -> None:

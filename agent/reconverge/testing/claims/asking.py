@@ -1,7 +1,7 @@
 """Promises of a hub to nodes that ask: waiting cost is granted as far as there is room, and nothing in advance.
 
-A hub that keeps no keys takes an ask for a large demand, and grants lines as ever: it does not mark its answers, and
-these claims are skipped.
+A hub that keeps no keys takes an ask for a large demand, and grants allowances as ever: it does not mark its answers,
+and these claims are skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
 def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
     """How much more a node may charge that has charged `current`."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
-    return answer.line - (0 if few is BUCKET else current)
+    return answer.allowance - (0 if few is BUCKET else current)
 
 
 class AskingClaims(Trial):
@@ -116,17 +116,17 @@ class AskingClaims(Trial):
         assert [1] + [0] * (FEW - 1) == granted
 
     @claim
-    async def test_what_fades_of_what_was_asked_for_is_of_use_to_lines(self, scene: Scene) -> None:
+    async def test_what_fades_of_what_was_asked_for_is_of_use_to_allowances(self, scene: Scene) -> None:
         """Without a word of the node on which it fades."""
         ada, bob = await voices(scene, 2)
         assert FEW == may_charge(SLIDING, await ada.asks(of=SLIDING, waits=FEW))
         await ada.asks(of=SLIDING, waits=0, current=FEW)
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % SLIDING.window_us / SLIDING.window_us))
-        assert 0 == (await bob.reports(of=SLIDING, need=2)).line
+        assert 0 == (await bob.reports(of=SLIDING, need=2)).allowance
 
         scene.pass_time(WINDOW_S * 2 / FEW + 1)
 
-        assert 2 == (await bob.reports(of=SLIDING, need=2)).line
+        assert 2 == (await bob.reports(of=SLIDING, need=2)).allowance
 
     @claim
     async def test_what_drains_of_a_bucket_is_of_use_to_all(self, scene: Scene) -> None:
@@ -156,13 +156,13 @@ class AskingClaims(Trial):
         assert 1 == may_charge(BUCKET, await bob.asks("unheard of", of=BUCKET, waits=FEW))
 
     @claim
-    async def test_a_node_that_does_not_ask_is_granted_lines_ahead(self, scene: Scene) -> None:
+    async def test_a_node_that_does_not_ask_is_granted_allowances_ahead(self, scene: Scene) -> None:
         """And one that asks gets what they leave."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
 
-            line = (await bob.reports(of=few, need=2)).line
+            allowance = (await bob.reports(of=few, need=2)).allowance
 
-            assert 2 <= line <= FEW - 1
-            assert FEW - line == may_charge(few, await ada.asks(of=few, waits=FEW))
+            assert 2 <= allowance <= FEW - 1
+            assert FEW - allowance == may_charge(few, await ada.asks(of=few, waits=FEW))

@@ -54,66 +54,66 @@ class DataClaims(Trial):
         assert {"limit": Totals(42, 0)} == await scene.hub.totals()
 
     @claim
-    async def test_lines_survive_the_loss_of_data(self, scene: Scene) -> None:
-        """The lines that nodes hold are theirs: no other node is granted them again."""
+    async def test_allowances_survive_the_loss_of_data(self, scene: Scene) -> None:
+        """The allowances that nodes hold are theirs: no other node is granted them again."""
         ada, bob = scene.voice(), scene.voice()
-        held = (await ada.reports(need=QUOTA, line=0)).line
+        held = (await ada.reports(need=QUOTA, allowance=0)).allowance
         assert QUOTA == held
-        held = (await ada.reports(line=70)).line
+        held = (await ada.reports(allowance=70)).allowance
         await bob.says_hello()
         await self.lose_data(scene.hub)
 
-        assert held == (await ada.reports()).line
-        assert (await bob.reports(need=QUOTA)).line <= QUOTA - held
+        assert held == (await ada.reports()).allowance
+        assert (await bob.reports(need=QUOTA)).allowance <= QUOTA - held
 
     @claim
-    async def test_lines_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
-        """Nodes may bring lines that another hub has granted; they hold no more of them here than there are in all."""
+    async def test_allowances_that_are_brought_along_never_exceed_the_capacity(self, scene: Scene) -> None:
+        """Nodes may bring allowances that another hub has granted; here they hold no more of them than there are."""
         ada, bob = scene.voice(), scene.voice()
 
-        assert 70 == (await ada.reports(line=70)).line
-        assert QUOTA - 70 == (await bob.reports(line=70)).line
+        assert 70 == (await ada.reports(allowance=70)).allowance
+        assert QUOTA - 70 == (await bob.reports(allowance=70)).allowance
 
     @claim
     async def test_what_a_node_may_still_hold_stays_in_the_book(self, scene: Scene) -> None:
         """A node that was told to hold less may not have heard it."""
         ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
-        await ada.reports(line=70)
-        lost = await bob.reports(line=70)
-        assert QUOTA - 70 == lost.line
-        await ada.reports(line=30)
+        await ada.reports(allowance=70)
+        lost = await bob.reports(allowance=70)
+        assert QUOTA - 70 == lost.allowance
+        await ada.reports(allowance=30)
         scene.pass_time(LEARNING_S)
 
-        assert 0 == (await eve.reports(need=QUOTA)).line
+        assert 0 == (await eve.reports(need=QUOTA)).allowance
 
     @claim
     async def test_nothing_new_is_granted_until_all_can_have_spoken(self, scene: Scene) -> None:
-        """There may be lines that the hub has yet to hear of."""
+        """There may be allowances that the hub has yet to hear of."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
-        held = (await ada.reports(line=70)).line
+        held = (await ada.reports(allowance=70)).allowance
         await bob.says_hello()
         await self.lose_data(scene.hub)
         await ada.reports()
 
-        assert 0 == (await bob.reports(need=QUOTA)).line
+        assert 0 == (await bob.reports(need=QUOTA)).allowance
 
         scene.pass_time(LEARNING_S)
-        assert QUOTA - held == (await bob.reports(need=QUOTA)).line
+        assert QUOTA - held == (await bob.reports(need=QUOTA)).allowance
 
     @claim
     async def test_a_node_that_brings_news_of_lost_data_warns_the_hub(self, scene: Scene) -> None:
-        """The first node with a memory of other data shows that there may be lines from then, on any key."""
+        """The first node with a memory of other data shows that there may be allowances from then, on any key."""
         strict = limit(overshoot_milli=0)
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=strict)
         await bob.reports("eve", of=strict)
         scene.pass_time(LEARNING_S)
-        held = (await bob.reports("eve", of=strict, need=QUOTA)).line
+        held = (await bob.reports("eve", of=strict, need=QUOTA)).allowance
         assert QUOTA == held
         await self.lose_data(scene.hub)
         await ada.says_hello()
         scene.pass_time(LEARNING_S)
 
-        assert 0 == (await ada.reports("eve", of=strict, need=QUOTA)).line
-        assert held == (await bob.reports("eve", of=strict)).line
+        assert 0 == (await ada.reports("eve", of=strict, need=QUOTA)).allowance
+        assert held == (await bob.reports("eve", of=strict)).allowance

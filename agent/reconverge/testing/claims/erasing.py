@@ -55,7 +55,7 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
     """Lets a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
-    said = voice.cell(key, of=of, current=current, line=0)
+    said = voice.cell(key, of=of, current=current, allowance=0)
     said = ReportedCell(
         said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0)
     )
@@ -112,16 +112,16 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_key_stays_as_long_as_a_live_node_has_it(self, scene: Scene) -> None:
-        """Its line may be in use, and would be granted once more."""
+        """Its allowance may be in use, and would be granted once more."""
         hub, ada, bob = operator(self, scene), scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
-        line = (await ada.reports(current=5, line=70)).line
+        allowance = (await ada.reports(current=5, allowance=70)).allowance
         await bob.reports(current=3)
         await forgets(bob, current=3)
 
         assert (0, 1, 0) == await erases(hub)
 
-        assert (await bob.reports(need=QUOTA)).line <= QUOTA - line
+        assert (await bob.reports(need=QUOTA)).allowance <= QUOTA - allowance
 
     @claim
     async def test_the_key_of_a_node_that_is_gone_is_erased_when_its_lease_is_over(self, scene: Scene) -> None:

@@ -146,7 +146,7 @@ class KeyClaims(Trial):
     async def test_every_algorithm_is_known(self, scene: Scene) -> None:
         """Each grants what is needed."""
         for algorithm in ALGORITHMS:
-            assert 10 <= (await scene.voice().reports(of=limit(algorithm, algorithm=algorithm), need=10)).line
+            assert 10 <= (await scene.voice().reports(of=limit(algorithm, algorithm=algorithm), need=10)).allowance
 
     @claim
     async def test_shards_share_nothing_but_totals(self, scene: Scene) -> None:
@@ -160,7 +160,7 @@ class KeyClaims(Trial):
         answers = [await voice.reports(of=limit(charged=5), current=5, need=QUOTA) for voice in voices]
 
         assert [5] * shards == [answer.current for answer in answers]
-        assert [QUOTA] * shards == [answer.line for answer in answers]
+        assert [QUOTA] * shards == [answer.allowance for answer in answers]
         assert {"limit": Totals(5 * shards, 0)} == await scene.hub.totals()
 
     @claim
@@ -173,7 +173,7 @@ class KeyClaims(Trial):
 
         answer = await stranger.reports(of=limit(charged=1), current=1, need=QUOTA)
 
-        assert (1, QUOTA) == (answer.current, answer.line)
+        assert (1, QUOTA) == (answer.current, answer.allowance)
         assert {"limit": Totals(1, 0)} == await stranger.hub.totals()
         assert {"limit": Totals(30, 0)} == await scene.hub.totals()
 

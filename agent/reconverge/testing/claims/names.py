@@ -23,16 +23,16 @@ class NameClaims(Trial):
         answer = await bob.reports(need=QUOTA)
 
         assert 30 == answer.current
-        assert QUOTA - 30 == answer.line
+        assert QUOTA - 30 == answer.allowance
 
     @claim
     async def test_what_a_node_has_not_used_is_free_when_it_leaves(self, scene: Scene) -> None:
-        """Its last words give all of its lines back."""
+        """Its last words give all of its allowances back."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
         await ada.leaves(ada.cell())
 
-        assert QUOTA == (await bob.reports(need=QUOTA)).line
+        assert QUOTA == (await bob.reports(need=QUOTA)).allowance
 
     @claim
     async def test_a_name_that_has_left_is_not_heard_any_more(self, scene: Scene) -> None:
@@ -67,25 +67,25 @@ class NameClaims(Trial):
 
     @claim
     async def test_any_batch_renews_the_lease(self, scene: Scene) -> None:
-        """It need not say anything about the keys that lines are held for."""
+        """It need not say anything about the keys that allowances are held for."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
-        held = (await ada.reports(need=QUOTA)).line
+        held = (await ada.reports(need=QUOTA)).allowance
         for _ in range(3):
             scene.pass_time(LEASE_S / 2)
             assert Status.MERGED == (await ada.says_hello()).status
 
-        assert QUOTA - held == (await bob.reports(need=QUOTA)).line
+        assert QUOTA - held == (await bob.reports(need=QUOTA)).allowance
 
     @claim
-    async def test_an_expired_nodes_line_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
+    async def test_an_expired_nodes_allowance_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
         """The node may have used all of it unheard, before its lease was over."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()
-        held = (await ada.reports(need=50)).line
+        held = (await ada.reports(need=50)).allowance
         scene.pass_time(LEASE_S + INTERVAL_S)
 
         answer = await bob.reports(need=QUOTA)
 
-        assert answer.line <= QUOTA - held
+        assert answer.allowance <= QUOTA - held
         assert held <= answer.current
 
     @claim

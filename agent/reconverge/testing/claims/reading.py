@@ -50,24 +50,24 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_sees_what_all_nodes_have_used(self, scene: Scene) -> None:
-        """Use, lines and what is free sum to the capacity, and each live node with the key is counted."""
+        """Use, allowances and what is free sum to the capacity, and each live node with the key is counted."""
         hub, ada, bob = reader(scene), scene.voice(), scene.voice()
-        await ada.reports(current=30, line=30)
-        await bob.reports(current=12, line=20)
+        await ada.reports(current=30, allowance=30)
+        await bob.reports(current=12, allowance=20)
 
         reading = await reads(hub)
 
         assert (42, 8, QUOTA - 50, QUOTA, 2) == reading[:5]
 
     @claim
-    async def test_a_reader_is_told_what_lies_on_lines(self, scene: Scene) -> None:
-        """A line that a node may use alone is neither used nor free."""
+    async def test_a_reader_is_told_what_lies_on_allowances(self, scene: Scene) -> None:
+        """An allowance that a node may use alone is neither used nor free."""
         hub, ada = reader(scene), scene.voice()
-        line = (await ada.reports(need=10)).line
+        allowance = (await ada.reports(need=10)).allowance
 
         reading = await reads(hub)
 
-        assert (0, line, QUOTA - line) == (reading.used, reading.lines, reading.free)
+        assert (0, allowance, QUOTA - allowance) == (reading.used, reading.allowances, reading.free)
 
     @claim
     async def test_an_unknown_key_is_unused(self, scene: Scene) -> None:
@@ -119,7 +119,7 @@ class ReadingClaims(Trial):
     async def test_a_window_that_is_over_does_not_count_for_readers(self, scene: Scene) -> None:
         """Though no node has told of the next one yet."""
         hub, ada = reader(scene), scene.voice()
-        await ada.reports(current=QUOTA, line=QUOTA)
+        await ada.reports(current=QUOTA, allowance=QUOTA)
         assert QUOTA == (await reads(hub)).used
         ends_us = (await reads(hub)).free_us
         scene.pass_time((ends_us - scene.hub_us() - 1) / SECOND_US)
@@ -136,8 +136,8 @@ class ReadingClaims(Trial):
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
         await ada.exchanges(
             ada.batch(
-                ada.cell(of=BUCKET, current=80, previous=80_000, line=80),
-                ada.cell(of=SLIDING, current=80, line=80),
+                ada.cell(of=BUCKET, current=80, previous=80_000, allowance=80),
+                ada.cell(of=SLIDING, current=80, allowance=80),
             )
         )
         scene.pass_time(HALF_A_WINDOW_S)
@@ -156,9 +156,9 @@ class ReadingClaims(Trial):
         full = (BUCKET, SLIDING, LOG, LIMIT)
         await ada.exchanges(
             ada.batch(
-                ada.cell(of=BUCKET, current=QUOTA, previous=1000 * QUOTA, line=QUOTA),
-                ada.cell(of=LOG, current=QUOTA, previous=WINDOW_US, line=QUOTA),
-                *(ada.cell(of=each, current=QUOTA, line=QUOTA) for each in (SLIDING, LIMIT)),
+                ada.cell(of=BUCKET, current=QUOTA, previous=1000 * QUOTA, allowance=QUOTA),
+                ada.cell(of=LOG, current=QUOTA, previous=WINDOW_US, allowance=QUOTA),
+                *(ada.cell(of=each, current=QUOTA, allowance=QUOTA) for each in (SLIDING, LIMIT)),
             )
         )
         for each in sorted([((await reads(hub, of=each)).free_us, each) for each in full]):
@@ -178,14 +178,14 @@ class ReadingClaims(Trial):
         of = limit("long", window_us=100 * WINDOW_US, overshoot_milli=0)
         await ada.reports(of=of)
         scene.pass_time(LEARNING_S)
-        line = (await ada.reports(of=of, need=QUOTA)).line
+        allowance = (await ada.reports(of=of, need=QUOTA)).allowance
         scene.pass_time(60)
-        assert (0, line, 1) == ((await reads(hub, of=of)).used, (await reads(hub, of=of)).lines, 1)
+        assert (0, allowance, 1) == ((await reads(hub, of=of)).used, (await reads(hub, of=of)).allowances, 1)
 
         scene.pass_time(1 / SECOND_US)
 
         reading = await reads(hub, of=of)
-        assert (line, 0, QUOTA - line, 0) == (reading.used, reading.lines, reading.free, reading.nodes)
+        assert (allowance, 0, QUOTA - allowance, 0) == (reading.used, reading.allowances, reading.free, reading.nodes)
 
     @claim
     async def test_a_reader_is_told_that_the_hub_learns(self, scene: Scene) -> None:

@@ -85,7 +85,7 @@ class UseClaims(Trial):
             problem = await _problem(partial(ada.reports, of=of, need=1))
             assert problem.applied is not True
 
-        assert 0 < (await ada.reports(need=1)).line
+        assert 0 < (await ada.reports(need=1)).allowance
 
     @claim
     async def test_a_hub_that_is_not_there_is_unavailable(self, scene: Scene) -> None:

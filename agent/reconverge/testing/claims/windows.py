@@ -59,18 +59,18 @@ class WindowClaims(Trial):
         assert 0 == (await bob.reports()).current
 
     @claim
-    async def test_a_fixed_window_starts_from_base_lines_that_sum_to_the_capacity(self, scene: Scene) -> None:
+    async def test_a_fixed_window_starts_from_base_allowances_that_sum_to_the_capacity(self, scene: Scene) -> None:
         """So no node has to ask the hub at the moment when all windows begin anew."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
-        await ada.reports(need=QUOTA, line=QUOTA // 2)
+        await ada.reports(need=QUOTA, allowance=QUOTA // 2)
         await bob.reports(need=QUOTA)
-        bases = ada.lines["limit", "ada"].base, bob.lines["limit", "ada"].base
+        bases = ada.allowances["limit", "ada"].base, bob.allowances["limit", "ada"].base
         scene.pass_time(WINDOW_S)
 
-        lines = (await ada.reports()).line, (await bob.reports()).line
+        allowances = (await ada.reports()).allowance, (await bob.reports()).allowance
 
-        assert bases == lines
+        assert bases == allowances
         assert 0 < sum(bases) <= QUOTA
 
     @claim
@@ -116,7 +116,7 @@ class WindowClaims(Trial):
         await ada.leaves(ada.cell(of=SLIDING, current=QUOTA))
         scene.pass_time(1.5 * WINDOW_S - 1e-6 * (scene.hub_us() % SLIDING.window_us))
 
-        assert QUOTA // 2 == (await bob.reports(of=SLIDING, need=QUOTA)).line
+        assert QUOTA // 2 == (await bob.reports(of=SLIDING, need=QUOTA)).allowance
 
     @claim
     async def test_a_departed_nodes_bucket_drains(self, scene: Scene) -> None:
@@ -158,10 +158,10 @@ class WindowClaims(Trial):
         await ada.reports(of=DATED, need=QUOTA)
         await ada.leaves(ada.cell(of=DATED, current=QUOTA, previous=DATED.window_us // 2))
         scene.pass_time(WINDOW_S / 2 - 1e-6)
-        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).line
+        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).allowance
         scene.pass_time(INTERVAL_S)
 
-        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).line
+        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).allowance
 
     @claim
     async def test_what_a_vanished_node_may_have_used_to_the_last_counts_for_a_window(self, scene: Scene) -> None:
@@ -172,22 +172,22 @@ class WindowClaims(Trial):
         assert held.overdraft > 0
         scene.pass_time(WINDOW_S + INTERVAL_S)
         answer = await bob.reports(of=DATED, need=QUOTA)
-        assert (QUOTA + held.overdraft, 0) == (answer.current, answer.line)
+        assert (QUOTA + held.overdraft, 0) == (answer.current, answer.allowance)
         scene.pass_time(WINDOW_S - INTERVAL_S - 1e-6)
-        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).line
+        assert 0 == (await bob.reports(of=DATED, need=QUOTA)).allowance
         scene.pass_time(INTERVAL_S)
 
-        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).line
+        assert QUOTA == (await bob.reports(of=DATED, need=QUOTA)).allowance
 
     @claim
     async def test_a_vanished_nodes_bucket_is_full_when_its_lease_is_over(self, scene: Scene) -> None:
         """Its reported level has drained by then, and may have been used anew."""
         ada, bob = scene.voice(lease_us=BUCKET.window_us), scene.voice()
         await ada.reports(of=BUCKET, need=QUOTA)
-        held = await ada.reports(of=BUCKET, line=2, current=2, previous=1500)
+        held = await ada.reports(of=BUCKET, allowance=2, current=2, previous=1500)
         scene.pass_time(WINDOW_S + 0.001)
 
-        assert (await bob.reports(of=BUCKET)).previous > 1000 * (held.line + held.overdraft) - 100
+        assert (await bob.reports(of=BUCKET)).previous > 1000 * (held.allowance + held.overdraft) - 100
 
     @claim
     async def test_what_was_asked_in_the_last_window_is_told_in_the_next(self, scene: Scene) -> None:
@@ -236,7 +236,7 @@ class WindowClaims(Trial):
     async def test_silent_nodes_count_as_using_all_they_hold(self, scene: Scene) -> None:
         """They may be cut off, and admitting; the others hear how much that may be."""
         ada, bob = scene.voice(), scene.voice()
-        held = (await ada.reports(need=50)).line
+        held = (await ada.reports(need=50)).allowance
         await ada.reports(current=10)
         scene.pass_time(5 * INTERVAL_S)
 

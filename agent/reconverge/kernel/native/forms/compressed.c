@@ -7,7 +7,7 @@
  * and with nothing to say until their promise is due.
  *
  * What was found. Of the 59 numbers of a quiet key some 25 are not what they were at first. But 250 keys that were
- * reported in one batch share all moments and nearly all lines. What differs is how much was used, how much is asked
+ * reported in one batch share all moments and nearly all allowances. What differs is how much was used, how much is asked
  * for, and when: two to six small numbers.
  *
  * How it works. Promises are kept in groups of keys of one limit that were reported and are due together (see the
@@ -52,7 +52,7 @@ _Static_assert(TAGS <= 64, "a tag has six bits for what it is about");
 /* What mostly differs by the same in all: told by its distance to something else, which is told in full. */
 #define RELATIONS(X)                                                                                                 \
     X(counted, used) X(confirmed_current, used) X(charged, used) X(window_demand, used) X(until_ns, opened_ns)       \
-    X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, line) X(low_water, line)
+    X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, allowance) X(low_water, allowance)
 
 static const struct {
     uint8_t what, from;

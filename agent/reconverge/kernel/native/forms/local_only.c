@@ -2,7 +2,7 @@
  *
  * Theory of operation.
  *
- * A cell as an object takes 600 bytes. Most of that is about lines, reports and what the others have used, which means
+ * A cell as an object takes 600 bytes. Most of that is about allowances, reports and what the others have used, which means
  * nothing on a node that is alone. What is left (use, room, a moment, and a level or the last window's count) takes 32
  * bytes, which are kept in the key's place:
  *
@@ -41,7 +41,7 @@ lone_read(Store *store, const Place *place, Cell *scratch)
     scratch->shard = store->lone_shard;
     scratch->store = (PyObject *)store;
     scratch->lows = scratch->history = Py_None;
-    scratch->line = scratch->base = scratch->capacity = terms->capacity;
+    scratch->allowance = scratch->base = scratch->capacity = terms->capacity;
     scratch->used = scratch->counted = place->lone.used;
     scratch->room = place->lone.room;
     scratch->until_ns = place->lone.until_ns;
@@ -74,7 +74,7 @@ lone_write(Store *store, Cell *cell, Place *place)
     const Terms *terms = &store->terms;
     if (store->lone_shard == NULL || cell->shard != store->lone_shard || cell->lows != Py_None ||
         cell->history != Py_None || cell->waiters != 0 || cell->reset_us != 0 || cell->lag_ns != 0 ||
-        cell->line != terms->capacity || cell->capacity != terms->capacity || cell->used != (int32_t)cell->used ||
+        cell->allowance != terms->capacity || cell->capacity != terms->capacity || cell->used != (int32_t)cell->used ||
         cell->room != (int32_t)cell->room) {
         return false;
     }

@@ -30,9 +30,9 @@ class SlotClaims(Trial):
         ada, bob = scene.voice(), scene.voice()
         for slots in ALL:
             await ada.reports(of=slots, need=QUOTA)
-            await ada.reports(of=slots, current=QUOTA - 3, line=QUOTA - 3)
+            await ada.reports(of=slots, current=QUOTA - 3, allowance=QUOTA - 3)
 
-            assert 3 == (await bob.reports(of=slots, need=QUOTA)).line
+            assert 3 == (await bob.reports(of=slots, need=QUOTA)).allowance
 
     @claim
     async def test_slots_that_were_given_back_are_granted_again(self, scene: Scene) -> None:
@@ -40,37 +40,37 @@ class SlotClaims(Trial):
         ada, bob = scene.voice(), scene.voice()
         for slots in ALL:
             await ada.reports(of=slots, need=QUOTA)
-            await ada.reports(of=slots, current=QUOTA, line=QUOTA)
-            assert 0 == (await bob.reports(of=slots, need=QUOTA)).line
-            await ada.reports(of=slots, current=10, line=10)
+            await ada.reports(of=slots, current=QUOTA, allowance=QUOTA)
+            assert 0 == (await bob.reports(of=slots, need=QUOTA)).allowance
+            await ada.reports(of=slots, current=10, allowance=10)
 
-            assert QUOTA - 10 == (await bob.reports(of=slots, need=QUOTA)).line
+            assert QUOTA - 10 == (await bob.reports(of=slots, need=QUOTA)).allowance
 
     @claim
     async def test_slots_in_use_count_for_as_long_as_their_node_is_heard_of(self, scene: Scene) -> None:
         """No window ends, however often the time of one has passed."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
-        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
         for _ in range(6):
             scene.pass_time(WINDOW_S / 2)
             await ada.reports(of=SLOTS, current=QUOTA)
 
-            assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).line
+            assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).allowance
 
     @claim
     async def test_what_a_node_has_in_progress_that_leaves_counts_until_its_lease_is_over(self, scene: Scene) -> None:
-        """The rest of its line is granted again at once; what is in progress may go on behind the farewell."""
+        """The rest of its allowance is granted again at once; what is in progress may go on behind the farewell."""
         for slots, lease_s in ((SLOTS, LEASE_US / SECOND_US), (SHORT, LEASE_S)):
             ada, bob = scene.voice(), scene.voice()
             await ada.reports(of=slots, need=QUOTA)
             await ada.leaves(ada.cell(of=slots, current=40))
-            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).allowance
             scene.pass_time(lease_s)
-            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).line
+            assert QUOTA - 40 == (await bob.reports(of=slots, need=QUOTA)).allowance
             scene.pass_time(INTERVAL_S)
 
-            assert QUOTA == (await bob.reports(of=slots, need=QUOTA)).line
+            assert QUOTA == (await bob.reports(of=slots, need=QUOTA)).allowance
 
     @claim
     async def test_what_a_node_has_in_progress_that_fell_silent_counts_until_its_lease_is_over(
@@ -79,12 +79,12 @@ class SlotClaims(Trial):
         """To the microsecond, and no longer; its name is given up as any."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
-        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
         scene.pass_time(LEASE_US / SECOND_US)
-        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).line
+        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA)).allowance
         scene.pass_time(INTERVAL_S)
 
-        assert QUOTA == (await bob.reports(of=SLOTS, need=QUOTA)).line
+        assert QUOTA == (await bob.reports(of=SLOTS, need=QUOTA)).allowance
         assert Status.LAPSED == (await ada.says_hello()).status
 
     @claim
@@ -92,27 +92,27 @@ class SlotClaims(Trial):
         """They are granted again when it is over, though the node's name lasts on."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SHORT, need=QUOTA)
-        await ada.reports(of=SHORT, current=QUOTA, line=QUOTA)
+        await ada.reports(of=SHORT, current=QUOTA, allowance=QUOTA)
         scene.pass_time(LEASE_S)
-        assert 0 == (await bob.reports(of=SHORT, need=QUOTA)).line
+        assert 0 == (await bob.reports(of=SHORT, need=QUOTA)).allowance
         scene.pass_time(INTERVAL_S)
 
-        assert QUOTA == (await bob.reports(of=SHORT, need=QUOTA)).line
+        assert QUOTA == (await bob.reports(of=SHORT, need=QUOTA)).allowance
         assert Status.MERGED == (await ada.says_hello()).status
 
     @claim
     async def test_what_goes_on_after_its_lease_is_counted_as_soon_as_its_node_tells_of_it(self, scene: Scene) -> None:
-        """It has no line then, and so much less is granted to others until it ends."""
+        """It has no allowance then, and so much less is granted to others until it ends."""
         ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
         await ada.reports(of=SHORT, need=QUOTA)
-        await ada.reports(of=SHORT, current=40, line=40)
+        await ada.reports(of=SHORT, current=40, allowance=40)
         scene.pass_time(LEASE_S + INTERVAL_S)
-        assert 90 == (await bob.reports(of=SHORT, need=90)).line
-        ada.lines.clear()  # and the overdraft
-        assert 0 == (await ada.reports(of=SHORT, current=40)).line
-        await bob.reports(of=SHORT, current=20, line=20)
+        assert 90 == (await bob.reports(of=SHORT, need=90)).allowance
+        ada.allowances.clear()  # and the overdraft
+        assert 0 == (await ada.reports(of=SHORT, current=40)).allowance
+        await bob.reports(of=SHORT, current=20, allowance=20)
 
-        assert 40 == (await eve.reports(of=SHORT, need=QUOTA)).line
+        assert 40 == (await eve.reports(of=SHORT, need=QUOTA)).allowance
 
     @claim
     async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
@@ -123,19 +123,19 @@ class SlotClaims(Trial):
         for slots, doubts in ((SLOTS, False), (SHORT, True)):
             ada, bob = scene.voice(), scene.voice()
             await ada.reports(of=slots, need=QUOTA)
-            await ada.reports(of=slots, current=QUOTA, line=QUOTA)
+            await ada.reports(of=slots, current=QUOTA, allowance=QUOTA)
             await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
             assert 1 == (await ada.reports(of=slots, current=QUOTA, need=5)).reserved
 
-            assert QUOTA - 1 == (await ada.reports(of=slots, current=QUOTA - 1, line=QUOTA - 1, need=5)).line
+            assert QUOTA - 1 == (await ada.reports(of=slots, current=QUOTA - 1, allowance=QUOTA - 1, need=5)).allowance
             answer = await (bob.asks(of=slots, waits=1) if doubts else bob.reports(of=slots, need=1, ask=1))
-            assert 1 == answer.line
+            assert 1 == answer.allowance
 
     @claim
     async def test_what_is_in_progress_cannot_be_reset(self, scene: Scene) -> None:
         """A node that says so changes nothing for the slots of the others."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
-        await ada.reports(of=SLOTS, current=QUOTA, line=QUOTA)
+        await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
 
-        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA, reset_us=scene.hub_us())).line
+        assert 0 == (await bob.reports(of=SLOTS, need=QUOTA, reset_us=scene.hub_us())).allowance

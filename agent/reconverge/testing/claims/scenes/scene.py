@@ -51,18 +51,18 @@ class ReportedCell(NamedTuple):
     report: CellReport
 
 
-class Lines(NamedTuple):
-    """The lines of a node, as far as it knows."""
+class Allowances(NamedTuple):
+    """The allowances of a node, as far as it knows."""
 
     epoch: int = 0
-    line: int = 0
+    allowance: int = 0
     base: int = 0
     overdraft: int = 0
     at_hub: bool = False
 
 
 class Voice:
-    """A node without a kernel: it says what it is told to, and remembers the lines it was granted."""
+    """A node without a kernel: it says what it is told to, and remembers the allowances it was granted."""
 
     def __init__(
         self, hub: Hub, hub_us: Callable[[], int], *, node: str, account: str, shard: int, lease_us: int
@@ -75,7 +75,7 @@ class Voice:
         self._lease_us = lease_us
         self._sequence = 0
         self.generation = ""
-        self.lines: dict[tuple[str, str], Lines] = {}
+        self.allowances: dict[tuple[str, str], Allowances] = {}
         """By limit and key."""
 
     def cell(
@@ -88,22 +88,22 @@ class Voice:
         need: int = 0,
         ask: int = 0,
         asked: int | None = None,
-        line: int | None = None,
+        allowance: int | None = None,
         epoch: int | None = None,
         demand: int = 0,
         reset_us: int = 0,
     ) -> ReportedCell:
         """Where this node stands with one key.
 
-        It holds what it was granted, unless `line` says that it holds less, and as much was asked for since the last
-        exchange as it needs, unless `asked` says otherwise: what waits was asked for once, and is still needed.
+        It holds what it was granted, unless `allowance` says that it holds less, and as much was asked for since the
+        last exchange as it needs, unless `asked` says otherwise: what waits was asked for once, and is still needed.
         """
-        held = self.lines.get((of.name, key), Lines())
+        held = self.allowances.get((of.name, key), Allowances())
         epoch = self._hub_us() // of.window_us if epoch is None else epoch
         if of.algorithm == FIXED_WINDOW and epoch > held.epoch:
-            held = held._replace(line=held.base)
-        held = held._replace(epoch=epoch, line=held.line if line is None else line)
-        self.lines[of.name, key] = held
+            held = held._replace(allowance=held.base)
+        held = held._replace(epoch=epoch, allowance=held.allowance if allowance is None else allowance)
+        self.allowances[of.name, key] = held
         return ReportedCell(
             of,
             CellReport(
@@ -112,7 +112,7 @@ class Voice:
                 epoch=epoch,
                 current=current,
                 previous=previous,
-                line=held.line,
+                allowance=held.allowance,
                 base=held.base,
                 overdraft=held.overdraft,
                 need_milli=1000 * need,
@@ -152,7 +152,9 @@ class Voice:
             self.generation = answer.generation
             for report, cell in zip(batch.cells, answer.cells, strict=True):
                 place = batch.limits[report.limit].name, report.key
-                self.lines[place] = Lines(cell.epoch, cell.line, cell.base, cell.overdraft, cell.nodes >= AT_HUB)
+                self.allowances[place] = Allowances(
+                    cell.epoch, cell.allowance, cell.base, cell.overdraft, cell.nodes >= AT_HUB
+                )
         return answer
 
     async def reports(
@@ -165,7 +167,7 @@ class Voice:
         need: int = 0,
         ask: int = 0,
         asked: int | None = None,
-        line: int | None = None,
+        allowance: int | None = None,
         epoch: int | None = None,
         demand: int = 0,
         reset_us: int = 0,
@@ -179,7 +181,7 @@ class Voice:
             need=need,
             ask=ask,
             asked=asked,
-            line=line,
+            allowance=allowance,
             epoch=epoch,
             demand=demand,
             reset_us=reset_us,
@@ -201,10 +203,12 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> ReportedCell:
-        """Reports a key that is kept at the hub, as `cell` does: its use is its line, and `waits` ask for more."""
-        line = current if of.algorithm == FIXED_WINDOW else 0
-        floats = of.algorithm == TOKEN_BUCKET and self.lines.get((of.name, key), Lines()).at_hub
-        said = self.cell(key, of=of, current=current, previous=previous, need=1, ask=1, line=line, epoch=epoch)
+        """Reports a key that is kept at the hub, as `cell` does: its use is its allowance, and `waits` ask for more."""
+        allowance = current if of.algorithm == FIXED_WINDOW else 0
+        floats = of.algorithm == TOKEN_BUCKET and self.allowances.get((of.name, key), Allowances()).at_hub
+        said = self.cell(
+            key, of=of, current=current, previous=previous, need=1, ask=1, allowance=allowance, epoch=epoch
+        )
         return ReportedCell(of, said.report._replace(asked=ASKS + (FLOATS if floats else 0) + waits))
 
     async def asks(
@@ -227,11 +231,12 @@ class Voice:
         return await self.exchanges(self.batch())
 
     async def leaves(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = ()) -> Answer:
-        """Say its last words, of which `cells` are part, and hold no lines any more."""
+        """Say its last words, of which `cells` are part, and hold no allowances any more."""
         given_back = [
-            ReportedCell(said.limit, said.report._replace(line=0, base=0, overdraft=0, need_milli=0)) for said in cells
+            ReportedCell(said.limit, said.report._replace(allowance=0, base=0, overdraft=0, need_milli=0))
+            for said in cells
         ]
-        self.lines.clear()
+        self.allowances.clear()
         return await self.exchanges(self.batch(*given_back, limits=limits, leaving=True))
 
 

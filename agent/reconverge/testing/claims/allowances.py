@@ -1,4 +1,4 @@
-"""Promises of a hub about lines: they sum to the capacity at most, and go to where they are needed."""
+"""Promises of a hub about allowances: they sum to the capacity at most, and go to where they are needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconverge.testing.claims.scenes.scene import (
     QUOTA,
     SECOND_US,
     WINDOW_S,
-    Lines,
+    Allowances,
     ReportedCell,
     Scene,
     Voice,
@@ -29,91 +29,91 @@ STEPS = 120
 
 
 class LineClaims(Trial):
-    """Claims about lines."""
+    """Claims about allowances."""
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
         """A node that needs something, of which there is enough, may use it after one exchange."""
         answer = await scene.voice().reports(need=10)
 
-        assert 10 <= answer.line <= QUOTA
+        assert 10 <= answer.allowance <= QUOTA
         assert QUOTA == answer.capacity
-        assert QUOTA - answer.line == answer.free
+        assert QUOTA - answer.allowance == answer.free
 
     @claim
     async def test_a_node_without_need_is_granted_nothing(self, scene: Scene) -> None:
-        """A node that only wants to know gets no line that others might need."""
+        """A node that only wants to know gets no allowance that others might need."""
         answer = await scene.voice().reports(need=0)
 
-        assert 0 == answer.line
+        assert 0 == answer.allowance
         assert QUOTA == answer.free
 
     @claim
     async def test_all_of_the_limit_can_be_used_by_one_node(self, scene: Scene) -> None:
         """A node that needs everything, while no other needs anything, gets everything."""
-        assert QUOTA == (await scene.voice().reports(need=QUOTA)).line
+        assert QUOTA == (await scene.voice().reports(need=QUOTA)).allowance
 
     @claim
     async def test_the_next_node_finds_something_left(self, scene: Scene) -> None:
-        """Nodes that come one after the other, each needing little and more than those before, all get a line."""
+        """Nodes that come one after the other, each needing little and more than those before, all get an allowance."""
         answers = [await scene.voice().reports(need=need) for need in (1, 1, 4, 5)]
 
-        assert 0 < min(answer.line for answer in answers)
+        assert 0 < min(answer.allowance for answer in answers)
         assert 0 < min(answer.overdraft for answer in answers[:2])  # of ten
 
     @claim
-    async def test_a_node_cannot_grant_itself_a_line(self, scene: Scene) -> None:
-        """A line that a node claims beyond its grant is not believed."""
+    async def test_a_node_cannot_grant_itself_an_allowance(self, scene: Scene) -> None:
+        """An allowance that a node claims beyond its grant is not believed."""
         ada, bob = scene.voice(), scene.voice()
-        granted = (await bob.reports(need=QUOTA // 2)).line
-        await ada.reports(need=1, line=0)
+        granted = (await bob.reports(need=QUOTA // 2)).allowance
+        await ada.reports(need=1, allowance=0)
 
-        answer = await ada.reports(line=QUOTA)
+        answer = await ada.reports(allowance=QUOTA)
 
-        assert answer.line <= QUOTA - granted
+        assert answer.allowance <= QUOTA - granted
 
     @claim
     async def test_what_is_given_back_goes_to_the_node_in_need(self, scene: Scene) -> None:
         """Two nodes that both need all of it share it, as soon as the first has given its surplus back."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=QUOTA)
-        assert 0 == (await bob.reports(need=QUOTA)).line
+        assert 0 == (await bob.reports(need=QUOTA)).allowance
 
-        kept = (await ada.reports(need=QUOTA, line=QUOTA // 2)).line
+        kept = (await ada.reports(need=QUOTA, allowance=QUOTA // 2)).allowance
 
         assert QUOTA // 2 == kept
-        assert QUOTA // 2 == (await bob.reports(need=QUOTA)).line
+        assert QUOTA // 2 == (await bob.reports(need=QUOTA)).allowance
 
     @claim
     async def test_an_answer_that_was_lost_is_made_up_for_by_the_next(self, scene: Scene) -> None:
-        """A line that was granted in vain is not lost: the node says what it has, and is granted the rest anew."""
+        """An allowance that was granted in vain is not lost: the node reports what it has, and is granted the rest."""
         ada = scene.voice()
         await ada.sends(ada.batch(ada.cell(need=QUOTA)))
 
-        assert QUOTA == (await ada.reports(need=QUOTA)).line
+        assert QUOTA == (await ada.reports(need=QUOTA)).allowance
 
     @claim
     async def test_an_ask_is_granted_whole_or_not_at_all(self, scene: Scene) -> None:
         """A node that lacks more at once than is free gets no part of it, until it can have all."""
         ada, bob = await _with_little_free(scene)
 
-        assert 0 == (await bob.reports(need=50, ask=50)).line
+        assert 0 == (await bob.reports(need=50, ask=50)).allowance
 
-        await ada.reports(current=20, line=40)
-        assert 50 <= (await bob.reports(need=50, ask=50)).line
+        await ada.reports(current=20, allowance=40)
+        assert 50 <= (await bob.reports(need=50, ask=50)).allowance
 
     @claim
     async def test_the_oldest_ask_comes_first(self, scene: Scene) -> None:
-        """A returned line is kept for the node that has waited longest, not for the one that comes first."""
+        """A returned allowance is kept for the node that has waited longest, not for the one that comes first."""
         ada, bob = await _with_little_free(scene)
         eve = scene.voice()
         await bob.reports(need=50, ask=50)
-        assert 0 == (await eve.reports(need=40, ask=40)).line
-        reserved = (await ada.reports(current=20, line=40)).reserved
+        assert 0 == (await eve.reports(need=40, ask=40)).allowance
+        reserved = (await ada.reports(current=20, allowance=40)).reserved
 
         assert 50 == reserved
-        assert 0 == (await eve.reports(need=40, ask=40)).line
-        assert 50 <= (await bob.reports(need=50, ask=50)).line
+        assert 0 == (await eve.reports(need=40, ask=40)).allowance
+        assert 50 <= (await bob.reports(need=50, ask=50)).allowance
 
     @claim
     async def test_what_comes_free_goes_to_one_of_the_nodes_that_wait_for_it(self, scene: Scene) -> None:
@@ -123,20 +123,20 @@ class LineClaims(Trial):
         await ada.reports(current=QUOTA)
         for voice in (bob, eve):
             await voice.reports(need=5, ask=1)
-        await ada.reports(current=QUOTA - 1, line=QUOTA - 1)
+        await ada.reports(current=QUOTA - 1, allowance=QUOTA - 1)
 
-        granted = [(await voice.reports(need=5, ask=1, asked=0)).line for voice in (bob, eve, bob)]
+        granted = [(await voice.reports(need=5, ask=1, asked=0)).allowance for voice in (bob, eve, bob)]
 
         assert [1, 0, 1] == granted
 
     @claim
-    async def test_what_was_used_beyond_a_line_is_granted_to_no_other_node(self, scene: Scene) -> None:
+    async def test_what_was_used_beyond_an_allowance_is_granted_to_no_other_node(self, scene: Scene) -> None:
         """A debt, such as settling makes, shrinks what is free."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)
-        await ada.reports(current=70, line=10)
+        await ada.reports(current=70, allowance=10)
 
-        assert (await bob.reports(need=QUOTA)).line <= QUOTA - 70
+        assert (await bob.reports(need=QUOTA)).allowance <= QUOTA - 70
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
@@ -148,7 +148,7 @@ class LineClaims(Trial):
         answer = await ada.reports(of=LIMIT, need=QUOTA)
 
         assert 60 == answer.capacity
-        assert answer.line <= 60
+        assert answer.allowance <= 60
 
     @claim
     async def test_the_capacity_grows_when_the_last_small_one_has_gone(self, scene: Scene) -> None:
@@ -164,18 +164,18 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_holds_little_unused_if_the_window_outlasts_its_lease(self, scene: Scene) -> None:
-        """A line would be lost with its node for the whole window: none exceeds the need, or a twentieth of it all."""
+        """An allowance would be lost with its node for the whole window: none exceeds the need, or a twentieth."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             ada = scene.voice(lease_us=SHORT_LEASE_US)
             for used in (0, 1, 20, 100):
                 drained = 1000 * used if of.algorithm in DRAINED else 0
                 answer = await ada.reports(of=of, current=used, previous=drained, need=10)
-                assert 10 <= answer.line - used, algorithm
-                assert answer.line - used + answer.overdraft <= 50, algorithm
+                assert 10 <= answer.allowance - used, algorithm
+                assert answer.allowance - used + answer.overdraft <= 50, algorithm
                 assert answer.base <= 50, algorithm
             answer = await ada.reports(of=of, current=100, previous=drained, need=400)
-            assert 400 == answer.line - 100, algorithm
+            assert 400 == answer.allowance - 100, algorithm
 
     @claim
     async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
@@ -190,7 +190,7 @@ class LineClaims(Trial):
             bob = scene.voice(lease_us=SHORT_LEASE_US)
             await bob.reports(of=of, need=1)
 
-            assert 1000 - 3 * (20 + 50) <= (await bob.reports(of=of, need=1000)).line, algorithm
+            assert 1000 - 3 * (20 + 50) <= (await bob.reports(of=of, need=1000)).allowance, algorithm
 
     @claim
     async def test_strict_limits_have_no_overdraft(self, scene: Scene) -> None:
@@ -201,16 +201,16 @@ class LineClaims(Trial):
         assert [0, 0, 0] == [answer.overdraft for answer in answers]
 
     @claim
-    async def test_strict_lines_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
+    async def test_strict_allowances_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
         """Once its data are known, a strict limit is granted like any other."""
         strict = limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict, need=QUOTA)
         scene.pass_time(LEARNING_S)
 
-        assert QUOTA == (await ada.reports(of=strict, need=QUOTA)).line
+        assert QUOTA == (await ada.reports(of=strict, need=QUOTA)).allowance
 
-    def test_lines_sum_to_at_most_the_capacity(self) -> None:
+    def test_allowances_sum_to_at_most_the_capacity(self) -> None:
         """At every moment, whatever is reported, lost, late or repeated, by nodes that come and go."""
         granted = 0
 
@@ -237,7 +237,7 @@ async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
     """A node that holds 90 of 100 and has used 20, and a newcomer."""
     ada = scene.voice()
     await ada.reports(need=QUOTA)
-    assert 90 == (await ada.reports(current=20, line=90)).line
+    assert 90 == (await ada.reports(current=20, allowance=90)).allowance
     return ada, scene.voice()
 
 
@@ -251,7 +251,7 @@ class WildNodes:
         self._voices = [scene.voice() for _ in range(VOICES)]
         self._late = [self._voices[0].batch()]
         self.granted = 0
-        """The largest line ever granted."""
+        """The largest allowance ever granted."""
 
     async def does_something(self) -> None:
         """One node exchanges, well or badly; or one leaves and another comes; or time passes."""
@@ -276,32 +276,32 @@ class WildNodes:
 
     def check(self, where: str) -> None:
         """Raise AssertionError if the nodes may use more than there is."""
-        held = [voice.lines.get((self._of.name, "ada"), Lines()) for voice in self._voices]
+        held = [voice.allowances.get((self._of.name, "ada"), Allowances()) for voice in self._voices]
         capacity = self._of.capacity
-        self.granted = max([self.granted, *(lines.line for lines in held)])
+        self.granted = max([self.granted, *(allowances.allowance for allowances in held)])
         aligned = self._of.algorithm == FIXED_WINDOW
-        for window in {lines.epoch for lines in held}:
+        for window in {allowances.epoch for allowances in held}:
             # A node that has yet to open that window will start it with its base; one that has left it cannot use it.
-            now = sum(lines.line for lines in held if not aligned or lines.epoch == window)
-            yet = sum(lines.base for lines in held if aligned and lines.epoch < window)
-            assert now + yet <= capacity, f"lines sum to {now} + {yet}, more than {capacity}: {where}"
-        bases = sum(lines.base for lines in held)
-        assert bases <= capacity, f"base lines sum to {bases}, more than {capacity}: {where}"
-        overdrafts = sum(lines.overdraft for lines in held)
+            now = sum(allowances.allowance for allowances in held if not aligned or allowances.epoch == window)
+            yet = sum(allowances.base for allowances in held if aligned and allowances.epoch < window)
+            assert now + yet <= capacity, f"allowances sum to {now} + {yet}, more than {capacity}: {where}"
+        bases = sum(allowances.base for allowances in held)
+        assert bases <= capacity, f"base allowances sum to {bases}, more than {capacity}: {where}"
+        overdrafts = sum(allowances.overdraft for allowances in held)
         assert 1000 * overdrafts <= capacity * self._of.overshoot_milli, f"overdrafts sum to {overdrafts}: {where}"
 
     def _something(self, voice: Voice) -> ReportedCell:
         random = self._random
-        held = voice.lines.get((self._of.name, "ada"), Lines())
-        line = random.choice([held.line, held.line, held.line // 2, 0])
+        held = voice.allowances.get((self._of.name, "ada"), Allowances())
+        allowance = random.choice([held.allowance, held.allowance, held.allowance // 2, 0])
         epoch = self._scene.epoch(self._of)
         if epoch > held.epoch and self._of.algorithm == FIXED_WINDOW:
-            line = held.base
+            allowance = held.base
         return voice.cell(
             of=self._of,
-            line=line,
+            allowance=allowance,
             epoch=max(epoch, held.epoch),
-            current=random.choice([0, line, line, line + random.randrange(5)]),
+            current=random.choice([0, allowance, allowance, allowance + random.randrange(5)]),
             previous=random.choice([0, 0, random.randrange(self._of.capacity)]),
             need=random.choice([0, 1, 10, QUOTA]),
             ask=random.choice([0, 0, 0, 1, 30, QUOTA]),

@@ -1,6 +1,6 @@
 """The cost and gain of small lines for long windows: crash loops, bursts, and partitions, in the simulated fleet.
 
-Run as `python -m bench.capacity.small_lines`; prints Markdown tables. Sync interval 1 s, round trip 2 ms, policy
+Run as `python -m bench.capacity.small_allowances`; prints Markdown tables. Sync interval 1 s, round trip 2 ms, policy
 `balanced`, default lease (600 s), all keys warm. It uses nothing but the simulation, so it runs on other versions, too.
 """
 
