@@ -30,7 +30,7 @@ from bench.house.words import banned_words
 
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 TOOLS: Final = (Path("bench"), Path("chaos"), Path("tests"))
-"""What is not installed."""
+"""Packages that are not installed."""
 DOCSTRINGS: Final = (*PACKAGES, Path("bench"), Path("tests"))
 NOT_YET: Final = tuple(f"agent/reconverge/{room}/" for room in ("contracts", "limiter", "published"))
 """Rooms whose docstrings are still to be written."""

@@ -20,7 +20,7 @@ UNNOTICED: Final = "unnoticed"
 UNFLAGGED: Final = "unflagged"
 BURST: Final = "burst"
 BLOCKED: Final = "blocked"
-UNTOLD: Final = "untold"
+UNREPORTED: Final = "unreported"
 CROWDING: Final = "crowding"
 HELD_UP: Final = "held up"
 MOVED: Final = "moved"
@@ -86,7 +86,9 @@ def tells_kinds(*kinds: str) -> Expectation:
         seen = {one.kind for one in case.exchanges}
         missing = [kind for kind in kinds if kind not in seen]
         if missing:
-            yield Violation(UNTOLD, f"no failure was counted as {', '.join(missing)}; there were {sorted(seen - {''})}")
+            yield Violation(
+                UNREPORTED, f"no failure was counted as {', '.join(missing)}; there were {sorted(seen - {''})}"
+            )
 
     return expectation
 
@@ -178,7 +180,7 @@ def is_made_up_for_by_one_report(least: int) -> Expectation:
         first_ns, last_ns = case.spells[0][0], case.spells[-1][0]
         missed = sum(one.outcome == OK and first_ns <= one.sent_ns < last_ns for one in case.exchanges)
         if missed < least:
-            yield Violation(UNTOLD, f"the replica had missed {missed} exchanges, and was to miss {least}")
+            yield Violation(UNREPORTED, f"the replica had missed {missed} exchanges, and was to miss {least}")
         told_ns = [first_answer_ns(life, case.healed_ns) for life in case.survivors]
         if None in told_ns or not told_ns:
             yield Violation(LOST, "after the failover not all nodes have exchanged")
@@ -195,7 +197,7 @@ def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
     rejected = sum(sum(each.get("rejects", {}).values()) for each in facts) + case.noted.get("rejected by observer", 0)
     expected = case.noted.get("to be rejected", 0)
     if not 0 < expected <= rejected:
-        yield Violation(UNTOLD, f"{rejected} messages were counted as of no use, and {expected} were")
+        yield Violation(UNREPORTED, f"{rejected} messages were counted as of no use, and {expected} were")
     changed = sum(each.get("rebirths", 0) for each in facts)
     kinds = Counter(one.kind for one in case.exchanges if case.in_spell(one.sent_ns))
     failed = kinds.total() - kinds[""]
@@ -228,4 +230,4 @@ def has_names(least: int) -> Expectation:
 def counts_overflow(case: Case) -> Iterator[Violation]:
     """What is beyond the cap is counted together, and said to be."""
     if not any((life.facts or {}).get("overflowed") for life in case.survivors):
-        yield Violation(UNTOLD, "nobody says anything of keys beyond the cap")
+        yield Violation(UNREPORTED, "nobody says anything of keys beyond the cap")

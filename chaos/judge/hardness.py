@@ -19,7 +19,7 @@ UNANSWERED: Final = "unanswered"
 MISCOUNTED: Final = "miscounted"
 RUN_TWICE: Final = "run twice"
 LOCKED_OUT: Final = "locked out"
-UNTOLD: Final = "untold"
+UNREPORTED: Final = "unreported"
 
 SICK: Final = ("degraded", "partitioned")
 WELL: Final = "ready"
@@ -58,7 +58,7 @@ def admits_newcomers(share: float) -> Expectation:
         newcomers = sum(stranger["newcomers"] for stranger in strangers)
         admitted = sum(stranger["newcomers_admitted"] for stranger in strangers)
         if not newcomers:
-            yield Violation(UNTOLD, "no newcomer came during the flood")
+            yield Violation(UNREPORTED, "no newcomer came during the flood")
         elif admitted < share * newcomers:
             yield Violation(SHUT_OUT, f"{admitted} of {newcomers} newcomers were admitted during the flood")
 
@@ -86,7 +86,7 @@ def stays_small(*, node_mb: int, hub_mb: int) -> Expectation:
 def was_lied_to(case: Case) -> Iterator[Violation]:
     """Lies were told; otherwise the scenario shows nothing."""
     if not case.noted.get("lies") and not any((life.facts or {}).get("lies") for life in case.lives):
-        yield Violation(UNTOLD, "nobody told a lie")
+        yield Violation(UNREPORTED, "nobody told a lie")
 
 
 def says_how_it_is(case: Case) -> Iterator[Violation]:
@@ -113,7 +113,7 @@ def answers_every_request(case: Case) -> Iterator[Violation]:
     clients = [life.facts for life in case.lives if life.facts and "asked" in life.facts]
     asked, answered = (sum(client[what] for client in clients) for what in ("asked", "answered"))
     if not asked:
-        yield Violation(UNTOLD, "nobody asked anything")
+        yield Violation(UNREPORTED, "nobody asked anything")
     elif answered < asked:
         yield Violation(UNANSWERED, f"{asked - answered} of {asked} requests got no answer")
 
@@ -153,7 +153,7 @@ def was_stormed(interruptions: int) -> Expectation:
         for life in case.lives:
             if life.facts is not None and _storm(life).get("interrupted", 0) < interruptions:
                 words = f"node {life.node} was interrupted {_storm(life).get('interrupted', 0)} times"
-                yield Violation(UNTOLD, f"{words}; {interruptions} were to be")
+                yield Violation(UNREPORTED, f"{words}; {interruptions} were to be")
 
     return expectation
 
@@ -175,7 +175,7 @@ def loses_little(held_fraction: float) -> Expectation:
     def expectation(case: Case) -> Iterator[Violation]:
         crashed = [life for life in case.lives if life.facts is None]
         if not crashed:
-            yield Violation(UNTOLD, "no process has crashed")
+            yield Violation(UNREPORTED, "no process has crashed")
         asked: Counter[str] = Counter()
         admitted: Counter[str] = Counter()
         for one in case.decisions:
@@ -185,7 +185,7 @@ def loses_little(held_fraction: float) -> Expectation:
         lost_most = unreported + len(crashed) * held_fraction * case.limit.capacity
         for key, cost in admitted.items():
             if asked[key] < 2 * case.limit.capacity - cost:
-                yield Violation(UNTOLD, f"only {asked[key]} were asked for of {key!r}")
+                yield Violation(UNREPORTED, f"only {asked[key]} were asked for of {key!r}")
             if case.limit.capacity - cost > lost_most:
                 words = f"{len(crashed)} crashes have cost {key!r} {case.limit.capacity - cost} of"
                 yield Violation(LOCKED_OUT, f"{words} {case.limit.capacity}; {lost_most:.0f} are allowed")

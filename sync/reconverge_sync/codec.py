@@ -39,7 +39,7 @@ from reconverge.hub.report import (
     add_totals,
     report_row,
     rows_of,
-    told_limit,
+    sent_limit,
 )
 from reconverge.limit.limit import (
     CONCURRENCY,
@@ -174,7 +174,7 @@ def _rows(row: Struct, batch: Batch) -> bytes:
 
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
-    _, _, *told = told_limit(limit)
+    _, _, *told = sent_limit(limit)
     while told[-1] == 0 and len(told) > _FIRST_FIELDS:
         del told[-1]
     return (limit.name, KINDS[limit.algorithm], *told)

@@ -91,7 +91,7 @@ def test_nothing_is_left_of_a_customer(
         reporter.start()
         for customer in ("acme", "globex"):
             eventually(lambda c=contracts, k=customer: c.hit(k, user="ada").allowed, "admission")  # type: ignore[misc]
-        eventually(lambda r=reporter: r.stats().answered and not r.stats().untold, "a report")  # type: ignore[misc]
+        eventually(lambda r=reporter: r.stats().answered and not r.stats().unreported, "a report")  # type: ignore[misc]
     eventually(lambda: all(contracts.version == 3 for contracts, _ in nodes), "the contracts")
     eventually(lambda: all(_told(contracts) for contracts, _ in nodes), "the reports of limits")
 

@@ -10,7 +10,7 @@ import struct
 import msgpack
 
 from reconverge.hub.json_codec import read_limit
-from reconverge.hub.report import SCHEMA_VERSION, Batch, CellReport, LimitReport, heard_limit, told_limit
+from reconverge.hub.report import SCHEMA_VERSION, Batch, CellReport, LimitReport, heard_limit, sent_limit
 from reconverge_sync.mqtt.messages import read_batch, write_batch
 
 LIMITS = (
@@ -48,7 +48,7 @@ def test_a_letter_has_all_fields_within_their_ranges() -> None:
 
 def test_a_lease_of_a_limit_travels_in_the_place_of_a_calendars_window() -> None:
     """That is of no use to a limit without a calendar; and the lease comes back as it was."""
-    assert [30_000_000, 40_000_000, 20_000, 0] == [told_limit(limit)[10] for limit in LIMITS]
-    assert LIMITS == tuple(heard_limit(LimitReport(*told_limit(limit))) for limit in LIMITS)  # type: ignore[arg-type]
-    assert LIMITS == tuple(read_limit(told_limit(limit)) for limit in LIMITS)
+    assert [30_000_000, 40_000_000, 20_000, 0] == [sent_limit(limit)[10] for limit in LIMITS]
+    assert LIMITS == tuple(heard_limit(LimitReport(*sent_limit(limit))) for limit in LIMITS)  # type: ignore[arg-type]
+    assert LIMITS == tuple(read_limit(sent_limit(limit)) for limit in LIMITS)
     assert LIMITS == read_batch(write_batch(BATCH), shard=0).limits

@@ -46,7 +46,7 @@ def test_type_checkers_may_look_inside(package: str) -> None:
 
 
 def test_every_number_that_a_script_takes_from_python_is_filled_in() -> None:
-    """Whatever stands without a value in a file, and names a module of Python, has the value of that module."""
+    """A name that stands without a value in a file, with a module of Python beside it, has the value of that module."""
     scripts = files("reconverge_sync").joinpath("redis")
     names = sorted(path.name.removesuffix(".lua") for path in scripts.iterdir() if path.name.endswith(".lua"))
     filled = b"".join(map(script, names)).decode()

@@ -464,13 +464,13 @@ def test_metrics_tell_what_is_in_force(shop: Shop) -> None:
     shop.publish(3)
     shop.interval()
     told = Readings().of_agent(shop.agents[0])
-    untold = Readings().of_agent(Agent("memory://"))
+    unreported = Readings().of_agent(Agent("memory://"))
 
     assert [4] == [reading.value for reading in told["reconverge_settings_version"]]
     assert {("old",): 1} == {
         each.labels: each.value for each in told["reconverge_settings_rejected_total"] if each.value
     }
-    assert {0} == {each.value for name in untold if "settings" in name for each in untold[name]}
+    assert {0} == {each.value for name in unreported if "settings" in name for each in unreported[name]}
 
 
 class Stuck(MemoryHub):

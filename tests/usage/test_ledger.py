@@ -563,7 +563,7 @@ def test_a_hub_without_room_for_sketches_keeps_the_first(redis_server: RedisServ
     """It says how many it has left out, and goes on with those that it has; both twins do the same."""
     hub = RedisHub(redis_server.url, PATIENT)
     now_us = HOUR.number * HOUR_US
-    small = RedisAddresses(hub._call, hub.usage._run, hub.usage._name, told_time=lambda: str(now_us), sketches_max=2)
+    small = RedisAddresses(hub._call, hub.usage._run, hub.usage._name, given_time=lambda: str(now_us), sketches_max=2)
     memory = AddressShard(sketches_max=2)
 
     async def work() -> None:

@@ -56,7 +56,7 @@ class Month:
         self.nodes = [self._node() for _ in range(NODES)]
         self.charged: Counter[str] = Counter()
         """By identity."""
-        self.untold: list[Counter[str]] = [Counter() for _ in range(NODES)]
+        self.unreported: list[Counter[str]] = [Counter() for _ in range(NODES)]
         """The charges that each node has not reported."""
         self.killed = 0
         """The charges that killed nodes had not reported."""
@@ -67,7 +67,7 @@ class Month:
         return MeteredNode(self.hub.usage, self.clock, f"node{self.started}")
 
     async def run(self, faults: dict[int, Fault], *, restarts: float = 0.0, kills: float = 0.0, hours: int) -> None:
-        """Let the month pass; `faults` happen before the hour of their number, in which nothing is untold."""
+        """Let the month pass; `faults` happen before the hour of their number, in which nothing is unreported."""
         try:
             for hour in range(hours):
                 if fault := faults.get(hour):
@@ -97,10 +97,10 @@ class Month:
             identity, cost = self.random.choice(IDENTITIES), self.random.randrange(1, 9)
             node.meter.add(identity, "api", cost)
             self.charged[identity] += cost
-            self.untold[place][identity] += cost
+            self.unreported[place][identity] += cost
         if self.random.random() < kills:
-            self.killed += self.untold[place].total()
-            self.charged.subtract(self.untold[place])
+            self.killed += self.unreported[place].total()
+            self.charged.subtract(self.unreported[place])
             self.nodes[place] = self._node()
         elif self.random.random() < restarts:
             assert await node.driver.leave()
@@ -108,7 +108,7 @@ class Month:
         else:
             await node.driver.report()
             assert await node.driver.report()  # the first may only bring to light that the hub has lost data
-        self.untold[place].clear()
+        self.unreported[place].clear()
 
     async def export(self) -> None:
         """Export what is due; each event is delivered twice, and now and then out of turn."""

@@ -62,7 +62,7 @@ def test_it_reports_each_interval(redis_server: RedisServer) -> None:
         with reporter:
             running.append(reporter.running)
             meter.add("acme", "api", 5)
-            eventually(lambda: reporter.stats().answered > 0 and reporter.stats().untold == 0, "the first report")
+            eventually(lambda: reporter.stats().answered > 0 and reporter.stats().unreported == 0, "the first report")
             expected = 10 * round_ - 5
             eventually(partial(reaches, redis_server, expected), "the total")
             meter.add("acme", "api", 5)

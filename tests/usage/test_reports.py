@@ -173,7 +173,7 @@ def test_a_batch_is_bounded_and_a_round_tells_all(clock: ManualClock, ledger: Me
     assert run(node)
     assert 1000 == total_cost(ledger, period_at("hour", NOVEMBER))
     assert -(-1000 * len(KINDS) // BATCH_ROWS_MAX) == node.driver.answered
-    assert 0 == node.driver.reports.untold
+    assert 0 == node.driver.reports.unreported
 
 
 def test_a_loss_is_logged_once_for_each_and_counted(
@@ -189,7 +189,7 @@ def test_a_loss_is_logged_once_for_each_and_counted(
         run(node)
 
     assert 1 == node.driver.reports.losses
-    assert len(KINDS) == node.driver.reports.told_again
+    assert len(KINDS) == node.driver.reports.reported_again
     assert ["the hub has lost usage" in record.message for record in caplog.records] == [True]
     assert 7 == total_cost(ledger, period_at("hour", NOVEMBER))
 

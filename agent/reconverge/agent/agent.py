@@ -13,13 +13,13 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
-from reconverge.agent.environment import HUB, hub_as_said, tell_of_variables
+from reconverge.agent.environment import HUB, hub_as_said, log_variables
 from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
 from reconverge.agent.fleet_usage import ANSWERS, FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, tell_of_installation, tell_of_soft
+from reconverge.agent.notice import ShortWindows, log_installation, log_soft
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
@@ -204,8 +204,8 @@ class Agent:
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
         self._limiters: dict[str, Limiter] = {}
         self._prepare_pace_and_overrides(parts, settings_secret)
-        tell_of_installation()
-        tell_of_variables()
+        log_installation()
+        log_variables()
         self._hook_dispatcher = HookDispatcher(self)
         self._prepare_exchanges(parts)
 
@@ -322,7 +322,7 @@ class Agent:
             if cap is not None or not known:
                 self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
-                tell_of_soft(quotas)
+                log_soft(quotas)
         return limiter
 
     def concurrency(

@@ -98,7 +98,7 @@ def hub_as_said(hub: H | str | None) -> H | str:
         return hub
     said = os.environ.get(HUB)
     if said is None:
-        tell_of_no_hub()
+        log_no_hub()
         return "memory://"
     if not said:
         raise InvalidSetting(HUB, said, "is empty; name a hub, such as redis://localhost:6379/0, or unset it")
@@ -117,7 +117,7 @@ def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
     return {name: None if word is None else words[word] for name, word in found.items()}
 
 
-def tell_of_misspelt_variables() -> None:
+def log_misspelt_variables() -> None:
     """Warn of each variable that is not read, the first time in this process. Its value is not shown."""
     for name, meant in misspelt(os.environ).items():
         if name not in _said:
@@ -131,13 +131,13 @@ def variables_are_read() -> None:
     _said.update(KNOWN - OF_AGENT)
 
 
-def tell_of_variables() -> None:
+def log_variables() -> None:
     """Warn of variables without effect on an agent that is being made, each once in this process."""
-    tell_of_misspelt_variables()
-    _tell_of_unread_variables()
+    log_misspelt_variables()
+    _log_unread_variables()
 
 
-def _tell_of_unread_variables() -> None:
+def _log_unread_variables() -> None:
     """Warn of the variables that only `load` reads, the first time in this process that an agent is made without it."""
     unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
     _said.update(unread)
@@ -149,7 +149,7 @@ def _tell_of_unread_variables() -> None:
         )
 
 
-def tell_of_no_hub() -> None:
+def log_no_hub() -> None:
     """Warn that an agent was given no hub, the first time in this process."""
     if HUB not in _said:
         _said.add(HUB)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from reconverge.errors import InvalidSetting
-from reconverge.exchange.answer_stats import KEYS_TOLD_MAX, AnswerStats
+from reconverge.exchange.answer_stats import KEYS_REPORTED_MAX, AnswerStats
 from reconverge.hooks import (
     ExchangeFailed,
     HealthChanged,
@@ -123,8 +123,8 @@ class HookDispatcher:
             for kind, total in failures.items():
                 if count := self._new("failure", kind, total):
                     self._tell("exchange_failed", ExchangeFailed(kind, count))
-            self._tell_of_settings(stats)
-            self._tell_of_health(health)
+            self._log_settings(stats)
+            self._log_health(health)
             self._tell("looked", Look(stats, health, tuple(_taken(watch.recent))))
 
     # ------------------------------------------------------------ inside
@@ -158,7 +158,7 @@ class HookDispatcher:
         self._seen[what, name] = total
         return max(0, risen)
 
-    def _tell_of_settings(self, stats: AgentStats) -> None:
+    def _log_settings(self, stats: AgentStats) -> None:
         published = stats.orders
         if published is None:
             return
@@ -170,7 +170,7 @@ class HookDispatcher:
             if count := self._new("rejected", reason, total):
                 self._tell("settings_rejected", SettingsRejected(reason, count))
 
-    def _tell_of_health(self, health: Health) -> None:
+    def _log_health(self, health: Health) -> None:
         if health.state == STARTING:
             return  # after an orderly stop, or before the first answer: neither is an outage
         before, self._state = self._state, health.state
@@ -210,7 +210,7 @@ class _Keys:
             keys = self._keys.setdefault(limit, {})
             keys.pop(key, None)
             keys[key] = None
-            if len(keys) > KEYS_TOLD_MAX:
+            if len(keys) > KEYS_REPORTED_MAX:
                 del keys[next(iter(keys))]
 
     def of(self, limit: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _logged = LoggedOnce()
 """In this process, and not by any agent."""
 
 
-def tell_of_installation() -> None:
+def log_installation() -> None:
     """Say, once in this process, that Python decides though the environment did not ask for that, and why."""
     if WITHOUT_LOCK and not PYTHON_IS_ASKED_FOR and _logged.is_new():
         logger.warning(
@@ -49,12 +49,12 @@ class ShortWindows:
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
             if short and self._logged.is_new(table.name):
-                _tell_of_short_window(table)
+                _log_short_window(table)
             elif not short:
                 self._logged.forget(table.name)
 
 
-def _tell_of_short_window(table: Table) -> None:
+def _log_short_window(table: Table) -> None:
     logger.warning(
         "reconverge: %r has a window of %g s, and is exchanged every %g s; what a node hears of others comes when the "
         "window is over, so nodes share little. Exchange every %g s or more often (sync_interval), or use a longer "
@@ -66,7 +66,7 @@ def _tell_of_short_window(table: Table) -> None:
     )
 
 
-def tell_of_soft(quotas: Mapping[str, Limit]) -> None:
+def log_soft(quotas: Mapping[str, Limit]) -> None:
     """Say of which quotas `soft` adds nothing to, beside others to which it does."""
     for name, limit in quotas.items():
         if limit.soft and limit.capacity == limit.nominal:
@@ -80,7 +80,7 @@ def tell_of_soft(quotas: Mapping[str, Limit]) -> None:
             )
 
 
-def tell_of_reentry(name: str) -> None:
+def log_reentry(name: str) -> None:
     """Say that a limit was asked in the middle of a decision about it."""
     logger.warning(
         "reconverge: the limit %r was asked in the middle of a decision about it, by a signal handler, a finalizer or "

@@ -41,7 +41,7 @@ KEYS_MAX: Final = 1 << 40
 """No key of a recording leaves for want of room: a reader of the file runs out of memory sooner."""
 KEY_BYTES_MAX: Final = 1 << 20
 """Far more than eight facts of a request have."""
-UNTOLD: Final = "which the recording does not tell; name the column that does, as in {fact}=COLUMN"
+UNREPORTED: Final = "which the recording does not tell; name the column that does, as in {fact}=COLUMN"
 INTERVAL_NS: Final = SECOND_NS
 """A kernel has an interval, and one that is alone never exchanges."""
 
@@ -245,7 +245,7 @@ class CentralLimiter:
             return None
         for fact in term.by:
             if fact != CUSTOMER and fact not in self._shape.facts:
-                raise MissingFact(term.name, fact, UNTOLD.format(fact=fact))
+                raise MissingFact(term.name, fact, UNREPORTED.format(fact=fact))
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:

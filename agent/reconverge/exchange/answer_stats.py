@@ -33,8 +33,8 @@ KEYS_SEEN_MAX: Final = 10_000
 """So many keys are remembered to be near; beyond that all are forgotten, and logged again."""
 SMALLER_GRACE_US: Final = 30_000_000
 """For so long of the hub's time another node may declare a smaller quota before that is logged."""
-KEYS_TOLD_MAX: Final = 100
-DURATIONS_TOLD_MAX: Final = 1000
+KEYS_REPORTED_MAX: Final = 100
+DURATIONS_REPORTED_MAX: Final = 1000
 """Between two looks of the dispatcher; newer ones take the place of older ones."""
 
 
@@ -64,11 +64,11 @@ class AnswerStats:
         self._logged_smaller = LoggedOnce()
         """Limits of which another node declares a smaller quota."""
         self.durations = Durations()
-        self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
         """Limit and key of those that came near, for the hook dispatcher."""
-        self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_TOLD_MAX)
+        self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
         """Limit and key of some that were refused, likewise."""
-        self.recent: deque[float] = deque(maxlen=DURATIONS_TOLD_MAX)
+        self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
         """How long the latest exchanges took, likewise."""
         self.tells = False
         """Whether the hook dispatcher reads these queues."""

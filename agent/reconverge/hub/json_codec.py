@@ -21,7 +21,7 @@ from reconverge.hub.report import (
     Status,
     Totals,
     heard_limit,
-    told_limit,
+    sent_limit,
 )
 from reconverge.limit.limit import KNOWN_ALGORITHMS
 
@@ -59,7 +59,7 @@ _ANSWER: Final[Ranges] = dict.fromkeys(CellAnswer._fields, SIGNED)
 def plain_batch(batch: Batch) -> list[Any]:
     """The batch as lists, strings, whole numbers and one bool, with the version of the schema before them."""
     cells = [list(cell) for cell in batch.cells]
-    return [SCHEMA_VERSION, *batch[:-2], [list(told_limit(limit)) for limit in batch.limits], cells]
+    return [SCHEMA_VERSION, *batch[:-2], [list(sent_limit(limit)) for limit in batch.limits], cells]
 
 
 def read_batch(value: object, *, shards: int = 1) -> Batch:
@@ -111,7 +111,7 @@ def read_totals(value: object) -> dict[str, Totals]:
 
 
 def read_limit(value: object) -> LimitReport:
-    """The report of one limit, of which `value` is what `told_limit` had made. Raises Malformed."""
+    """The report of one limit, of which `value` is what `sent_limit` had made. Raises Malformed."""
     told = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
     limit: LimitReport = _row(LimitReport, (*told, 0), _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in KNOWN_ALGORITHMS:

@@ -85,13 +85,13 @@ class LimitReport(NamedTuple):
     """How much of the capacity is not this region's by itself, but other regions' or lent to it; 0 without regions."""
     lease_us: int = 0
     """How long the node's allowances on its cells are its own after a batch, if that is shorter than the batch's lease;
-    0 stands for the batch's. Travels in the place of `window`, see `told_limit`; a calendar's is always the batch's."""
+    0 stands for the batch's. Travels in the place of `window`, see `sent_limit`; a calendar's is always the batch's."""
 
 
 _WINDOW: Final = LimitReport._fields.index("window")
 
 
-def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
+def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
     """The fields of a limit's report as they travel, in their order.
 
     The lease of a limit without a calendar travels as its `window`, of which it has no use otherwise. A hub that knows
@@ -104,7 +104,7 @@ def told_limit(limit: LimitReport) -> tuple[str | int, ...]:
 
 
 def heard_limit(limit: LimitReport) -> LimitReport:
-    """The report of a limit whose fields travelled as `told_limit` describes it."""
+    """The report of a limit whose fields travelled as `sent_limit` describes it."""
     return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
 
 

@@ -42,7 +42,7 @@ REGISTERS: Final = 256
 """Bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve the error."""
 SKETCHES_MAX: Final = 5000
 """Identities of one hour whose addresses a node or a shard counts: 1.5 MB. Later ones are left out."""
-SKETCHES_TOLD_MAX: Final = 64
+SKETCHES_REPORTED_MAX: Final = 64
 """Identities of one report of addresses, so that a script of a Redis is over within a few milliseconds."""
 SKETCHES_KEPT_HOURS: Final = 2
 """Of so many hours a hub keeps sketches, and the last one for so long after its last change."""
@@ -170,7 +170,7 @@ class ExportLease(NamedTuple):
 
 
 class AddressReport(NamedTuple):
-    """One node's report to one shard, of the addresses that identities came from; at most SKETCHES_TOLD_MAX.
+    """One node's report to one shard, of the addresses that identities came from; at most SKETCHES_REPORTED_MAX.
 
     A hub takes it in as it counts usage of that hour, see `counted_us`; what it does not take is left out.
     """

@@ -38,7 +38,7 @@ class UsageCollector(Collector):
         many = stats.from_many_addresses
         gauges = {
             "at_hub": ("1 if the usage of all nodes is added up at a hub.", int(stats.at_hub)),
-            "untold_keys": ("Keys of which something is not reported yet.", stats.untold),
+            "unreported_keys": ("Keys of which something is not reported yet.", stats.unreported),
             "rows": ("Rows that this node keeps.", stats.rows),
             "identities_from_many_addresses": ("Identities from unusually many addresses in this hour.", len(many)),
             "addresses_of_one_identity": (

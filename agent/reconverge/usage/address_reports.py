@@ -18,7 +18,7 @@ from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.hub.port import AddressLedger, UsageLedger
-from reconverge.hub.usage import HOUR, SKETCHES_TOLD_MAX, AddressReport, Period, shard_of
+from reconverge.hub.usage import HOUR, SKETCHES_REPORTED_MAX, AddressReport, Period, shard_of
 from reconverge.usage.meter import Meter
 from reconverge.usage.periods import period_at
 
@@ -68,8 +68,8 @@ class AddressReports:
                 return
             for shard in range(self._shards):
                 names = [name for name in risen if shard_of(name, self._shards) == shard]
-                for start in range(0, len(names), SKETCHES_TOLD_MAX):
-                    part = {name: risen[name] for name in names[start : start + SKETCHES_TOLD_MAX]}
+                for start in range(0, len(names), SKETCHES_REPORTED_MAX):
+                    part = {name: risen[name] for name in names[start : start + SKETCHES_REPORTED_MAX]}
                     report = AddressReport(self._hour.number, shard, secret, part)
                     self._left_out += await ask(ledger.note_addresses(report))
                     for name in part:

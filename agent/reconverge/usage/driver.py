@@ -101,7 +101,7 @@ class UsageDriver:
             return False
         for shard in range(self.ledger.shards):
             await self._say(self.reports.last_word(shard))
-            if self.reports.untold and not await self._tell_last_words_again(shard):
+            if self.reports.unreported and not await self._tell_last_words_again(shard):
                 return False
         # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
         self.reports.start_over()
@@ -112,7 +112,7 @@ class UsageDriver:
         if not await self._tell(shard, None):
             return False
         await self._say(self.reports.last_word(shard))
-        return not self.reports.untold
+        return not self.reports.unreported
 
     def note_bug(self, error: Exception) -> None:
         """Something failed that was not foreseen."""

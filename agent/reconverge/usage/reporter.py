@@ -5,8 +5,8 @@
 # Usage has a thread and a connection of its own, beside the agent's. Exchanges decide about requests, and have to be
 # quick; usage may be ten seconds old, and its batches are long. What goes wrong with one must not hold up the other.
 #
-# The thread gathers what has come, tells each shard one batch after the other until nothing is untold, and sleeps. It
-# speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
+# The thread gathers what has come, tells each shard one batch after the other until nothing is unreported, and sleeps.
+# It speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
 # batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
 # rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
 #
@@ -63,7 +63,7 @@ class UsageStats:
     """Batches that the hub has answered."""
     failures: dict[str, int]
     """Failed reports, by class of failure."""
-    untold: int
+    unreported: int
     """Keys with counts that are not reported yet."""
     rows: int
     """Rows that are kept, of all periods."""
@@ -204,10 +204,10 @@ class UsageReporter:
             return
         telling.waker.wake()
         ended = telling.ended.wait(in_seconds(timeout))
-        untold = self._driver.reports.untold
-        if untold or not ended:
+        unreported = self._driver.reports.unreported
+        if unreported or not ended:
             beside = "" if ended else "; it is still being told"
-            logger.error("reconverge: the hub was not told usage of %d keys before the end%s", untold, beside)
+            logger.error("reconverge: the hub was not told usage of %d keys before the end%s", unreported, beside)
 
     def __enter__(self) -> Self:
         self.start()
@@ -245,7 +245,7 @@ class UsageReporter:
             at_hub=driver.ledger is not None,
             answered=driver.answered,
             failures=dict(driver.failures),
-            untold=reports.untold,
+            unreported=reports.unreported,
             rows=reports.rows,
             overflowed=self.meter.overflowed + reports.overflowed,
             folded=reports.folded,

@@ -8,9 +8,9 @@
 # not been answered is told again, as it is by then.
 #
 # A batch says what the account was answered to. A hub that knows less has lost what it was told, all of it or the last
-# moments, and refuses the batch. Then every row that is kept counts as untold. A hub that knows more than the account
-# has said knows it from another process, a copy of this one: the account is left to that, and another begins with
-# nothing.
+# moments, and refuses the batch. Then every row that is kept counts as unreported. A hub that knows more than the
+# account has said knows it from another process, a copy of this one: the account is left to that, and another begins
+# with nothing.
 #
 # Rows are kept until their period was exported and delivered (`done`), or for a few periods if nothing is exported;
 # those that are not told yet for as long as the hub would take them. How long that is, is measured by the clock that
@@ -104,7 +104,7 @@ class UsageReports:
         self._logged = LoggedOnce()
         self.losses = 0
         """How often the hub had lost this node's reports."""
-        self.told_again = 0
+        self.reported_again = 0
         """Rows that were reported again for that."""
         self.dropped: Counter[str] = Counter()
         """Rows that were never reported, by kind of period: the hub did not answer for as long as it keeps them."""
@@ -129,7 +129,7 @@ class UsageReports:
         self._shards = [_ShardReports() for _ in range(self._shards_count)]
 
     @property
-    def untold(self) -> int:
+    def unreported(self) -> int:
         """Keys with counts that are not reported."""
         return sum(len(shard.dirty) for shard in self._shards)
 
@@ -186,7 +186,7 @@ class UsageReports:
         return told
 
     def last_word(self, shard: int) -> UsageBatch:
-        """Tells a shard that the account ends; only when nothing is untold at any shard."""
+        """Tells a shard that the account ends; only when nothing is unreported at any shard."""
         with self.lock:
             state = self._shards[shard]
             state.sequence += 1
@@ -204,7 +204,7 @@ class UsageReports:
                     self._become_another()
                 else:
                     state.answered = answer.known
-                    self._tell_again(batch.shard)
+                    self._report_again(batch.shard)
                 return
             state.answered = batch.sequence
             for place, row in enumerate(batch.rows):
@@ -269,24 +269,24 @@ class UsageReports:
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
             if age_ms <= length_ms:
                 continue  # it may be the present one
-            untold = sum(row.counts != row.told for row in self._rows[period].values())
+            unreported = sum(row.counts != row.told for row in self._rows[period].values())
             told_ms = (KEPT_TOLD[kind] + 1) * length_ms
             over = number <= self._done[kind] if kind in self._done else age_ms > told_ms
-            if (over and not untold) or age_ms > (int(getattr(self._kept, kind)) + 1) * length_ms:
-                self._drop(period, untold)
+            if (over and not unreported) or age_ms > (int(getattr(self._kept, kind)) + 1) * length_ms:
+                self._drop(period, unreported)
 
-    def _drop(self, period: Period, untold: int) -> None:
+    def _drop(self, period: Period, unreported: int) -> None:
         self._count -= len(self._rows.pop(period))
         del self._counted_ns[period]
         self._open.close(period)
-        if not untold:
+        if not unreported:
             return
         for shard in self._shards:
             for key in [key for key, periods in shard.dirty.items() if period in periods]:
                 shard.told(key, period)
-        self._note_dropped(period.kind, untold)
+        self._note_dropped(period.kind, unreported)
 
-    def _tell_again(self, shard: int) -> None:
+    def _report_again(self, shard: int) -> None:
         """Marks all that is kept of this shard as new to the hub, which has lost its data."""
         state = self._shards[shard]
         count = 0
@@ -297,7 +297,7 @@ class UsageReports:
                     state.dirty.setdefault(key, set()).add(period)
                     count += 1
         self.losses += 1
-        self.told_again += count
+        self.reported_again += count
         logger.warning(
             "reconverge: the hub has lost usage that it was told of; this node tells %d rows again. What nodes had told"
             " that are gone, and what was not exported, is lost unless the hub's own data have come back",

@@ -29,7 +29,7 @@ from reconverge.hub.report import (
     LimitReport,
     Totals,
     report_of_row,
-    told_limit,
+    sent_limit,
 )
 from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
@@ -158,7 +158,7 @@ def write_batch(batch: Batch) -> bytes:
     try:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
-        limits = [told_limit(limit) for limit in batch.limits]
+        limits = [sent_limit(limit) for limit in batch.limits]
         shared = [SCHEMA_VERSION, *header, batch.interval_us, batch.lease_us, int(batch.leaving), limits]
         packed = cast("bytes", msgpack.packb(shared))
         lengths = struct.pack(f"<{len(keys)}I", *map(len, keys))

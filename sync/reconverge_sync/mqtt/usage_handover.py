@@ -16,7 +16,7 @@ import msgpack
 from reconverge.errors import HubUnavailable
 from reconverge.hub.usage import KINDS, OTHERS, PAGES, Counts, Period, UsageKey
 from reconverge_sync.merge.usage import UsageState
-from reconverge_sync.mqtt.calling.calls import read_counts, read_key, read_load, read_period, told_load
+from reconverge_sync.mqtt.calling.calls import read_counts, read_key, read_load, read_period, reported_load
 from reconverge_sync.mqtt.election import TERM_MAX
 from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
@@ -61,7 +61,7 @@ def _items(state: UsageState) -> Iterator[Item]:
     for name in ("first", "closed", "done"):
         yield [name, dict(getattr(state, name))]
     yield from (["late", *period, mark] for period, mark in state.late.items())
-    yield from (["load", *told_load(load)] for load in state.loads.values())
+    yield from (["load", *reported_load(load)] for load in state.loads.values())
     yield from (["leader", kind, *held] for kind, held in state.leader.items())
     yield from (["account", name, sequence] for name, sequence in state.sequences.items())
     for account, periods in state.own.items():

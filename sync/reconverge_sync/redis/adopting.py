@@ -22,18 +22,18 @@ CALLS_MAX: Final = 1_000_000
 Call = Callable[..., Awaitable[Any]]
 
 
-async def read_data(call: Call, prefix: str, told_time: str) -> HubData:
+async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
     """The state of a shard's data. Raises HubUnavailable.
 
     `call` asks the server on which the shard's keys are, which begin with `prefix`.
     """
-    reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", told_time)
+    reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", given_time)
     return data_of(*read_shard(reply, ()))
 
 
-async def adopt_loss(call: Call, prefix: str, generation: str, told_time: str) -> Adoption:
+async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) -> Adoption:
     """Ends a shard's wait. If it fails half-way it can be done again. Raises HubUnavailable."""
-    problem = refusal(await read_data(call, prefix, told_time), generation)
+    problem = refusal(await read_data(call, prefix, given_time), generation)
     if problem:
         return Adoption(problem, 0)
     # A user without the right to scan is refused before anything changes.

@@ -21,15 +21,15 @@ class RedisBoard(NamedTuple):
 
     call: Call
     prefix: str
-    told_time: str
-    """The time that a test tells the scripts, as `RedisHub._told_time`."""
+    given_time: str
+    """The time that a test tells the scripts, as `RedisHub._given_time`."""
 
     @property
     def _keys(self) -> tuple[str, str]:
         return f"{self.prefix}console", f"{self.prefix}snapshots"
 
     async def watch(self, keep_s: float) -> None:
-        await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.told_time)
+        await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.given_time)
 
     async def watched_s(self) -> float:
         """Returns the seconds, by looking at one field."""
@@ -40,7 +40,7 @@ class RedisBoard(NamedTuple):
         return (await self._leave(name, payload, keep_s))[1]
 
     async def _leave(self, name: str, payload: bytes, keep_s: float) -> tuple[float, bool]:
-        arguments = (name, payload, round(keep_s * SECOND_US), SNAPSHOTS_MAX, self.told_time)
+        arguments = (name, payload, round(keep_s * SECOND_US), SNAPSHOTS_MAX, self.given_time)
         reply = await self.call("EVAL", LEAVE, 2, *self._keys, *arguments)
         match reply:
             case [bytes(left), int(taken)] if left.isdigit():
@@ -49,7 +49,7 @@ class RedisBoard(NamedTuple):
                 raise HubUnavailable("protocol", "whether a console is open cannot be read", applied=False)
 
     async def snapshots(self) -> dict[str, bytes]:
-        reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.told_time)
+        reply = await self.call("EVAL", READ, 2, *self._keys, SNAPSHOT_BYTES_MAX, self.given_time)
         if not isinstance(reply, list) or len(reply) % 2 or not all(isinstance(each, bytes) for each in reply):
             raise HubUnavailable("protocol", "the snapshots of nodes cannot be read", applied=False)
         return {str(name, "utf-8", "replace"): payload for name, payload in zip(reply[::2], reply[1::2], strict=True)}

@@ -24,9 +24,9 @@ _USAGE: Final = re.compile(r"u1:([tipoa]):")
 Call = Callable[..., Awaitable[Any]]
 
 
-async def read_orders(call: Call, key: str, since_us: int, told_time: str) -> Erasures:
+async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:
     """Reads the orders to erase. Raises HubUnavailable."""
-    reply = await call("EVAL", READ_ORDERS, 1, key, since_us, told_time)
+    reply = await call("EVAL", READ_ORDERS, 1, key, since_us, given_time)
     try:
         hub_us, *flat = (str(each, "utf-8") for each in reply)
         orders = [Erasure(int(at), mark) for mark, at in zip(flat[::2], flat[1::2], strict=True)]
@@ -35,23 +35,23 @@ async def read_orders(call: Call, key: str, since_us: int, told_time: str) -> Er
         raise HubUnavailable("protocol", f"the orders to erase identities cannot be read: {error}") from error
 
 
-async def give_orders(call: Call, key: str, marks: Sequence[str], told_time: str) -> int:
+async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: str) -> int:
     """Gives orders to erase. Raises HubUnavailable."""
-    return int(await call("EVAL", ORDER, 1, key, told_time, KEPT_US, ORDERS_MAX, *marks))
+    return int(await call("EVAL", ORDER, 1, key, given_time, KEPT_US, ORDERS_MAX, *marks))
 
 
-async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], told_time: str) -> tuple[int, int]:
+async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time: str) -> tuple[int, int]:
     """Drop cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
     dropped = kept = 0
     for first in range(0, len(cells), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
-        more, left = await call("EVAL", DROP_KEYS, len(keys), *keys, told_time)
+        more, left = await call("EVAL", DROP_KEYS, len(keys), *keys, given_time)
         dropped, kept = dropped + int(more), kept + int(left)
     return dropped, kept
 
 
 async def erase_step(
-    call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, told_time: str
+    call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, given_time: str
 ) -> Erased:
     """Takes one step of an erasure. A key that SCAN shows twice is gone the second time. Raises HubUnavailable."""
     cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
@@ -64,5 +64,5 @@ async def erase_step(
             cells[raw] = None
         elif usage is not None:
             rows += int(await call("EVAL", ERASE_USAGE, 1, raw, begins, usage[1]))
-    dropped, kept = await drop_cells(call, prefix, list(cells), told_time)
+    dropped, kept = await drop_cells(call, prefix, list(cells), given_time)
     return Erased(int(cursor), dropped, kept, rows)

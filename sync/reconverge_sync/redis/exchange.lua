@@ -201,7 +201,7 @@ local function rule_of(limit)
     made.overdraft_max = min(floor(made.capacity * made.overshoot_milli / 1000), SAID_MAX)
   end
   made.counts_for_us = 2 * runs_out_us
-  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: told_limit in hub/report.py.
+  -- The lease of a limit travels in the field `window`, which is in use only with a calendar: sent_limit in hub/report.py.
   made.lease_us = made.closes_us == 0 and made.window > 0 and min(made.window, batch.lease_us) or batch.lease_us
   made.entry_lease_us = made.lease_us < batch.lease_us and made.lease_us or 0
   made.lives_us = time_to_live(made, made.lease_us, batch.interval_us)
@@ -624,7 +624,7 @@ end
 
 -- The answer, piece by piece: its header, which is written last, and a row for each cell.
 -- The rows are made in any order; `place` is where the one at hand belongs.
-local pieces, place, rows_told, wide, row_format = { '' }, 1, 0, false, ANSWER
+local pieces, place, rows_answered, wide, row_format = { '' }, 1, 0, false, ANSWER
 
 local function widen()
   for position = 2, #KEYS - 2 do
@@ -1373,8 +1373,8 @@ end
 -- ------------------------------------------------------------------ one exchange
 
 local function answer(status)
-  pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_told, hub_us)
-  pieces[rows_told + 2] = meta.generation
+  pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_answered, hub_us)
+  pieces[rows_answered + 2] = meta.generation
   return table.concat(pieces)
 end
 
@@ -1477,7 +1477,7 @@ node, stirred_us, calm_us = batch.node, meta.stirred_us, meta.calm_us
 local limit, used_limit
 local cells = #KEYS - 3
 -- Another cell is the first one each time, so that each has its turn at being scanned.
-rows_told = cells
+rows_answered = cells
 for position = 2, cells + 1 do pieces[position] = false end -- in order, so that a row finds its place without a search
 local first = cells > 0 and batch.sequence % cells * TURN % cells or 0
 for turn = 0, cells - 1 do

@@ -225,14 +225,14 @@ class RedisHub:
 
     async def wishes(self, shard: int) -> Wishes:
         prefix = _prefix(self._settings.namespace, shard)
-        reply = await self._call("EVAL", WISHES, 2, f"{prefix}meta", f"{prefix}nodes", self._told_time(), shard=shard)
+        reply = await self._call("EVAL", WISHES, 2, f"{prefix}meta", f"{prefix}nodes", self._given_time(), shard=shard)
         return read_wishes(reply)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
         """Lends; at most 256 loans at a time."""
         prefix = _prefix(self._settings.namespace, shard)
         cells, arguments = lend_arguments(lender, sequence, loans)
-        arguments[2] = self._told_time()
+        arguments[2] = self._given_time()
         keys = [f"{prefix}meta", *(prefix + cell for cell in cells)]
         return read_lent(await self._call("EVAL", LEND, len(keys), *keys, *arguments, shard=shard), loans=len(loans))
 
@@ -241,35 +241,35 @@ class RedisHub:
         prefix = _prefix(self._settings.namespace, shard)
         cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells)
-        reply = await self._call("EVAL", READ_KEYS, len(keys), *keys, self._told_time(), shard=shard)
+        reply = await self._call("EVAL", READ_KEYS, len(keys), *keys, self._given_time(), shard=shard)
         stored, hub_us = read_shard(reply, [identity_of(limit, key) for limit, key in questions])
         return read_keys(stored, questions, hub_us)
 
     async def data(self, shard: int) -> HubData:
-        return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._told_time())
+        return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._given_time())
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
         """Ends a shard's wait. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
-        return await adopt_loss(self._asking(shard), prefix, generation, self._told_time())
+        return await adopt_loss(self._asking(shard), prefix, generation, self._given_time())
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        return await give_orders(self._asking(0), self._erasures_key, marks, self._told_time())
+        return await give_orders(self._asking(0), self._erasures_key, marks, self._given_time())
 
     async def erasures(self, since_us: int) -> Erasures:
         """Returns the orders to erase. Unless there are newer ones, one number is looked at."""
-        return await read_orders(self._asking(0), self._erasures_key, since_us, self._told_time())
+        return await read_orders(self._asking(0), self._erasures_key, since_us, self._given_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
         check_questions(questions)
         prefix = _prefix(self._settings.namespace, shard)
         cells = [f"{prefix}{_cells_of(limit)}{key}".encode() for limit, key in questions]
-        return (await drop_cells(self._asking(shard), prefix, cells, self._told_time()))[1]
+        return (await drop_cells(self._asking(shard), prefix, cells, self._given_time()))[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
         """Takes one step of an erasure. The user needs the right to SCAN beside those of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
-        return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._told_time())
+        return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
     @property
     def _erasures_key(self) -> str:
@@ -277,7 +277,7 @@ class RedisHub:
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
         meta = f"{_prefix(self._settings.namespace, 0)}meta"
-        reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._told_time())
+        reply = await self._call("EVAL", MARK_KEYS, 1, meta, mark, round(keep_s * 1_000_000), self._given_time())
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
 
     async def watch(self, *, keep_s: float) -> None:
@@ -294,13 +294,13 @@ class RedisHub:
 
     @property
     def _board(self) -> RedisBoard:
-        return RedisBoard(self._asking(0), _prefix(self._settings.namespace, 0), self._told_time())
+        return RedisBoard(self._asking(0), _prefix(self._settings.namespace, 0), self._given_time())
 
     def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
         """Asks whichever server has the keys of that shard."""
         return partial(self._call, shard=shard)
 
-    def _told_time(self) -> str:
+    def _given_time(self) -> str:
         """For a script: in tests the time, else nothing, so that it takes the server's own."""
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 

@@ -101,7 +101,7 @@ class RedisUsage:
         self._shards = shards
         self._clock = clock
         self._rows_max = rows_max
-        self._addresses = RedisAddresses(ask, self._run, self._name, told_time=self._told_time)
+        self._addresses = RedisAddresses(ask, self._run, self._name, given_time=self._given_time)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
         """The same, where each command waits for `ensure` first. That may raise HubUnavailable."""
@@ -134,7 +134,7 @@ class RedisUsage:
         told = [round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI)]
         header = [batch.sequence, batch.answered, leaving, SEQUENCE_KEPT_MS, META_MS, self._rows_max, load.node]
         header += [*told, LOAD_KEPT_US]
-        reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._told_time())
+        reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._given_time())
         return _read(lambda found: _recorded(found, places), reply)
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
@@ -156,12 +156,12 @@ class RedisUsage:
         return _read(lambda found: [_row(period, *each) for each in _pairs(found) if each[0] != b"#"], reply)
 
     async def loads(self) -> Sequence[NodeLoad]:
-        reply = await self._run(LOADS, 0, [self._name(0)("loads")], LOAD_KEPT_US, self._told_time())
+        reply = await self._run(LOADS, 0, [self._name(0)("loads")], LOAD_KEPT_US, self._given_time())
         return _read(lambda found: [_load(*each) for each in _pairs(found)], reply)
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         keys, keep_us = [self._name(0)(f"lead:{kind}")], round(keep_s * 1_000_000)
-        return _read(_lease, await self._run(LEAD, 0, keys, exporter, keep_us, self._told_time()))
+        return _read(_lease, await self._run(LEAD, 0, keys, exporter, keep_us, self._given_time()))
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
         reply = await self._ask("HGETALL", self._name(shard)("meta"), shard=shard)
@@ -195,7 +195,7 @@ class RedisUsage:
 
     async def _mark(self, mark: str, period: Period, shard: int, late_mark: int | None) -> bool:
         late = f"late:{period.kind}:{period.number}", "" if late_mark is None else late_mark
-        over = period_end_s(period) * 1_000_000, self._told_time()
+        over = period_end_s(period) * 1_000_000, self._given_time()
         return bool(
             await self._run(MARK, shard, [self._name(shard)("meta")], mark, period.number, META_MS, *late, *over)
         )
@@ -212,7 +212,7 @@ class RedisUsage:
         prefix = f"{self._prefix(shard)}u1:"
         return lambda rest: f"{prefix}{rest}".encode()
 
-    def _told_time(self) -> str:
+    def _given_time(self) -> str:
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
 
@@ -225,13 +225,13 @@ class RedisAddresses:
         run: Callable[..., Awaitable[Any]],
         name: Callable[[int], Callable[[str], bytes]],
         *,
-        told_time: Callable[[], str],
+        given_time: Callable[[], str],
         sketches_max: int = SKETCHES_MAX,
     ) -> None:
         self._ask = ask
         self._run = run
         self._name = name
-        self._told_time = told_time
+        self._given_time = given_time
         self._sketches_max = sketches_max
 
     async def secret(self, proposed: bytes) -> bytes:
@@ -245,7 +245,7 @@ class RedisAddresses:
         key = self._key(report.hour, report.shard, report.secret)
         bounds = self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX
         counted = counted_us(Period(HOUR, report.hour), SKETCHES_RETENTION)
-        left_out = await self._run(NOTE, report.shard, [key], packed, *bounds, *counted, self._told_time())
+        left_out = await self._run(NOTE, report.shard, [key], packed, *bounds, *counted, self._given_time())
         return int(left_out)
 
     async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:

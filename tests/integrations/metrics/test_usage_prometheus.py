@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 
 def test_a_scrape_shows_how_usage_is_counted() -> None:
-    """It shows untold, lost and refused rows, and how many identities come from many addresses; no identity by name."""
+    """It shows unreported, lost and refused rows, and how many identities have many addresses; no identity by name."""
     meter = Meter(rows_max=1)
     registry = CollectorRegistry()
     reporter = UsageReporter(meter, MemoryHub(clock=SystemClock()), interval=0.1)

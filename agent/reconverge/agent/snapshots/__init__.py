@@ -1,1 +1,1 @@
-"""What a console shows of one node: how it stands, its load and its busiest keys, left at the hub."""
+"""Snapshots of one node for consoles: how it stands, its load and its busiest keys, left at the hub."""

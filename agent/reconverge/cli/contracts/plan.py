@@ -37,7 +37,7 @@ from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome
 from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3
-UNTOLD_END: Final = "a recording does not tell when requests ended, and these limit what is in progress"
+UNREPORTED_END: Final = "a recording does not tell when requests ended, and these limit what is in progress"
 WIDTH: Final = 120
 """In characters, where there is no terminal: what is kept with a change does not depend on the machine."""
 WATCHED_EVERY: Final = 10_000
@@ -139,7 +139,7 @@ def plan(
     )
     _show(shown, span, as_json=as_json)
     if left := sorted({name for each in documents for name in _on_slots(each)}):
-        typer.echo(f"left out: {', '.join(left)}; {UNTOLD_END}", err=True)
+        typer.echo(f"left out: {', '.join(left)}; {UNREPORTED_END}", err=True)
     if shown.too_many:
         raise typer.Exit(TOO_MANY_STATUS)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from reconverge.agent.agent import Agent
-from reconverge.agent.environment import tell_of_misspelt_variables
+from reconverge.agent.environment import log_misspelt_variables
 from reconverge.cli.doctor.checkup import Checkup, CheckupIntervals, check_up
 from reconverge.cli.shared.options import JsonOption, NamespaceOption
 from reconverge.clock import SystemClock
@@ -59,7 +59,7 @@ def doctor(
     """
     # An agent knows best which settings it accepts; this one exchanges with no other.
     Agent(f"{MEMORY}://", namespace=namespace, sync_interval=sync_interval, exchange_timeout=timeout)
-    tell_of_misspelt_variables()
+    log_misspelt_variables()
     shown = _plain(redacted(hub or f"{MEMORY}://"))
     checked = _open(hub, namespace, max(timeout, PATIENCE_S)) if hub else Checkup([NO_HUB])
     console = Console(highlight=False, soft_wrap=True)

@@ -1,1 +1,1 @@
-"""What commands share: questions to a hub, options, tables, quantities and pictures."""
+"""Parts that commands share: questions to a hub, options, tables, quantities and pictures."""

@@ -77,7 +77,7 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
-            _tell_of_client_option(name)
+            _log_client_option(name)
         elif name not in known:
             raise InvalidSetting(name, value, f"is no setting of a storage; known: {', '.join(sorted(known))}")
         elif name in settings:
@@ -128,7 +128,7 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     for said, value in query:
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
-            _tell_of_client_option(name)
+            _log_client_option(name)
             taken.add(said)
         elif name in known:
             taken.add(said)
@@ -145,7 +145,7 @@ def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     return f"{parts.scheme}://{hub}", settings
 
 
-def _tell_of_client_option(name: str) -> None:
+def _log_client_option(name: str) -> None:
     logger.warning("reconverge: %s tunes a client that is not used here, and has no effect", name)
 
 

@@ -302,7 +302,7 @@ class StorageLimits(Unbreakable):
         name = f"{kind}/{quota}-per-{per}"
         shared = len(self._entries) + len(self._odd) >= LIMITS_MAX
         if shared:
-            self._tell_of_many()
+            self._log_many()
             # What an application makes up has an end: powers of two are few. Down and up, so that never
             # more is admitted than asked for.
             quota, window_s = 1 << quota.bit_length() - 1, min(1 << (window_s - 1).bit_length(), EXPIRY_MAX)
@@ -322,7 +322,7 @@ class StorageLimits(Unbreakable):
         limit = limit_for(FIXED, QUOTA_MAX, window_s, align=FIRST_HIT)
         return StorageEntry(self.agent.limit(f"count/{window_s}s", limit, policy="available"), QUOTA_MAX, expiry)
 
-    def _tell_of_many(self) -> None:
+    def _log_many(self) -> None:
         if self._logged.is_new():
             logger.warning(
                 "reconverge: a storage was asked about more than %d limits; further ones are rounded down to powers of "

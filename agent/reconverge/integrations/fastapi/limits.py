@@ -24,7 +24,7 @@ from reconverge.integrations.asgi.middleware import AsgiRequest, refuse
 from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
-from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, tell_of_endpoints
+from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, log_endpoints
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import SCOPE, CommonSettings, one_of, rule_of
@@ -247,7 +247,7 @@ class _Fields:
             return self.app(scope, receive, send)
         if not self._looked:  # all routes are there
             self._looked = True
-            tell_of_endpoints(scope.get("app"), self._functions)
+            log_endpoints(scope.get("app"), self._functions)
         decided = scope[DECIDED] = Decided()
         return serve_deciding(self.app, scope, receive, send, decided)
 

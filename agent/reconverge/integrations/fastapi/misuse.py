@@ -62,10 +62,10 @@ class NoRoute:
         raise InvalidSetting("limits", "limits", f"a limit stands in the place of a route; {WRITE}")
 
 
-def tell_of_endpoints(app: object, functions: Iterable[object]) -> None:
+def log_endpoints(app: object, functions: Iterable[object]) -> None:
     """Warn of each function that was given for limits and is what serves a route: it is another `@limits` above it."""
     holders = holders_of(app)
-    _tell_of_defaults(holders)
+    _log_defaults(holders)
     endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
     for function in functions:
         if id(function) in endpoints:
@@ -73,7 +73,7 @@ def tell_of_endpoints(app: object, functions: Iterable[object]) -> None:
             logger.warning("reconverge: limits(%s) limits nothing, %s serves a route; %s", name, name, WRITE)
 
 
-def _tell_of_defaults(holders: Iterable[object]) -> None:
+def _log_defaults(holders: Iterable[object]) -> None:
     """Warn of each limit that is the default of a parameter: for FastAPI that is a value like any other."""
     asked = {id(each): each for holder in holders for each in _asked(getattr(holder, "dependant", None))}
     for function in asked.values():

@@ -12,7 +12,7 @@ typedef struct {
 
 /* The number of nodes that an answer tells of; none of a key for which the hub has no room, if that is granted nothing. */
 static inline i64
-nodes_told(i64 nodes, i64 allowances)
+nodes_reported(i64 nodes, i64 allowances)
 {
     return nodes == NOT_TAKEN && allowances == 0 ? 0 : nodes;
 }
@@ -21,7 +21,7 @@ static bool
 is_plausible(const Answer *answer, const Bounds *bounds)
 {
     /* None is negative if the sign of none is set, and none is too large if no bit above the largest is. */
-    i64 nodes = nodes_told(answer->nodes, answer->allowance | answer->base | answer->overdraft | answer->free);
+    i64 nodes = nodes_reported(answer->nodes, answer->allowance | answer->base | answer->overdraft | answer->free);
     i64 amounts = answer->free | answer->reserved | answer->silent | answer->needs_milli | answer->demand_milli | nodes |
                   answer->last_demand | answer->window_demand | answer->reset_us;
     i64 allowances = answer->allowance | answer->base | answer->overdraft | answer->capacity;
@@ -58,7 +58,7 @@ is_narrow_plausible(const char *row, const Bounds *bounds)
     memcpy(&epoch, row, 8);
     memcpy(&told, row + 8, sizeof(told));
     memcpy(&reset_us, row + 8 + sizeof(told), 8);
-    int32_t nodes = (int32_t)nodes_told(told.nodes, told.allowance | told.base | told.overdraft | told.free);
+    int32_t nodes = (int32_t)nodes_reported(told.nodes, told.allowance | told.base | told.overdraft | told.free);
     int32_t signs = told.allowance | told.base | told.overdraft | told.free | told.reserved | told.silent | told.needs_milli |
                     told.demand_milli | nodes | told.last_demand | told.window_demand;
     return signs >= 0 && epoch <= WHOLE_MAX && epoch >= -WHOLE_MAX && reset_us >= 0 && reset_us <= WHOLE_MAX &&

@@ -30,14 +30,14 @@ class AccountedKernel(Kernel):
         """Begin without any."""
         self.left_behind: Counter[str] = Counter()
         """Charged and confirmed under former accounts, by limit."""
-        self.told_again: Counter[str] = Counter()
+        self.reported_again: Counter[str] = Counter()
         """Charged and not confirmed when an account was given up."""
 
     def open_account(self, shard_index: int) -> None:
         for table in self.tables.values():
             tally = table.tallies[shard_index]
             self.left_behind[table.reported_as] += tally.charged - tally.unconfirmed
-            self.told_again[table.reported_as] += tally.unconfirmed
+            self.reported_again[table.reported_as] += tally.unconfirmed
         super().open_account(shard_index)
 
 
@@ -49,7 +49,7 @@ class Accounts:
         """Charged by nodes that were killed before the hub had confirmed it."""
         self._killed: Counter[str] = Counter()
         self._left_behind: Counter[str] = Counter()
-        self._told_again: Counter[str] = Counter()
+        self._reported_again: Counter[str] = Counter()
         self._generations: set[str] = set()
 
     def note_answer(self, generation: str) -> None:
@@ -63,7 +63,7 @@ class Accounts:
         for table in tables:
             self.unreported[table.reported_as] += table.tallies[0].unconfirmed
         self._left_behind += kernel.left_behind
-        self._told_again += kernel.told_again
+        self._reported_again += kernel.reported_again
 
     def miscounted(
         self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
@@ -72,11 +72,15 @@ class Accounts:
 
         To be asked when all nodes have had time to report.
         """
-        charged, left_behind, told_again = Counter(self._killed), Counter(self._left_behind), Counter(self._told_again)
+        charged, left_behind, reported_again = (
+            Counter(self._killed),
+            Counter(self._left_behind),
+            Counter(self._reported_again),
+        )
         for kernel, tables in alive:
             charged += charged_by(tables)
             left_behind += kernel.left_behind
-            told_again += kernel.told_again
+            reported_again += kernel.reported_again
         charged += left_behind
         lost = Counter(self.unreported)
         if len(self._generations) > 1:
@@ -84,9 +88,9 @@ class Accounts:
         known = Counter({name: totals.charged for name, totals in sums.items()})
         return [
             f"the hub counts {known[name]}, but {charged[name]} was charged, of which {lost[name]} may be lost and"
-            f" {told_again[name]} doubled"
+            f" {reported_again[name]} doubled"
             for name in charged | known
-            if not charged[name] - lost[name] <= known[name] <= charged[name] + told_again[name]
+            if not charged[name] - lost[name] <= known[name] <= charged[name] + reported_again[name]
         ]
 
 

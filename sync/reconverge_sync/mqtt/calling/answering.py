@@ -21,8 +21,8 @@ from reconverge_sync.mqtt.calling.calls import (
     read_questions,
     read_retracted,
     read_usage_batch,
+    reported_load,
     told_events,
-    told_load,
     told_marks,
     told_readings,
     told_recorded,
@@ -57,7 +57,7 @@ def _totals(kept: LeaderState, arguments: Call) -> Any:
 
 def _loads(kept: LeaderState, arguments: Call) -> Any:
     _check(not arguments)
-    return [told_load(load) for load in kept.usage.loads(kept.hub_us)]
+    return [reported_load(load) for load in kept.usage.loads(kept.hub_us)]
 
 
 def _lead_export(kept: LeaderState, arguments: Call) -> Any:

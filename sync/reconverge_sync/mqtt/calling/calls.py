@@ -21,7 +21,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.json_codec import Malformed, read_limit
 from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading, KeyReadings
-from reconverge.hub.report import WHOLE_MAX, told_limit
+from reconverge.hub.report import WHOLE_MAX, sent_limit
 from reconverge.hub.usage import (
     EVENTS_MAX,
     KINDS,
@@ -121,7 +121,7 @@ def told_batch(batch: UsageBatch) -> Call:
         by_key.setdefault(key, []).append([*period, *counts])
     rows = [[*key, told] for key, told in by_key.items()]
     leaving = None if batch.leaving is None else [list(period) for period in batch.leaving]
-    load = None if batch.load is None else told_load(batch.load)
+    load = None if batch.load is None else reported_load(batch.load)
     return [batch.account, batch.sequence, batch.answered, rows, list(batch.kept), leaving, load]
 
 
@@ -167,13 +167,13 @@ def read_counts(told: Any) -> Counts:
     return Counts(*told)
 
 
-def told_load(load: NodeLoad) -> Call:
+def reported_load(load: NodeLoad) -> Call:
     """A load as it travels, in thousandths."""
     return [load.node, round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI), load.at_us]
 
 
 def read_load(told: Any) -> NodeLoad:
-    """Reads the load that `told_load` has written. Raises MalformedMessage."""
+    """Reads the load that `reported_load` has written. Raises MalformedMessage."""
     _check(len(_list(told)) == 4 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[3]))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told[1:3]))
     return NodeLoad(told[0], told[1] / MILLI, told[2] / MILLI, told[3])
@@ -298,7 +298,7 @@ def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
 
 def told_questions(questions: Sequence[KeyQuestion]) -> Call:
     """The arguments of `read_keys`."""
-    return [[list(told_limit(limit)), key] for limit, key in questions]
+    return [[list(sent_limit(limit)), key] for limit, key in questions]
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
