@@ -127,7 +127,7 @@ def test_a_percentage_that_is_none_is_told() -> None:
     """With what it should look like; and a contradiction, too."""
     with pytest.raises(InvalidSetting, match="neither a share"):
         soft_limiter(soft="a bit")
-    with pytest.raises(InvalidSetting, match=r"already says 0\.1"):
+    with pytest.raises(InvalidSetting, match=r"0\.1 already"):
         soft_limiter(Limit(10, 60, soft=0.1), soft=0.2)
     with pytest.raises(InvalidLimit, match="admits more than"):
         Limit(QUOTA_MAX, 60, soft=0.1)
