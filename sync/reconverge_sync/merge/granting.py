@@ -74,8 +74,7 @@ def grant(
         entry.debt = max(0, ceil(used) - entry.allowance)
     if entry.need_milli == 0:
         return
-    need = entry.need_milli / 1000
-    needs = (cell.needs_milli + entry.need_milli) / 1000
+    need, needs = entry.need_milli / 1000, (cell.needs_milli + entry.need_milli) / 1000
     share = need / needs
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
