@@ -79,8 +79,7 @@ def grant(
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
         # Debts are used beyond allowances, and what is reserved is saved up for the oldest ask.
-        free = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved
-        target = pool * share
+        free, target = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved, pool * share
         if pool >= needs:
             most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
             slack = slack_kept(fixed=rule.fixed, dated=rule.dated, asks=report.asks)
