@@ -16,11 +16,13 @@ from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
 from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubClaims, ReaderClaims, SettingsStoreClaims
+from reconverge.testing import BulletinContract, HubContract, ReaderContract
+from reconverge.testing.claims.keys import KeyClaims
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.agents import introduce
 from tests.support.fixtures.agents import MakeAgent
+from tests.support.hubs.reached import WayClaims
 from tests.support.searched import stored
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -49,7 +51,7 @@ class TestHashedMemoryHub(HubClaims, Hashed, SettingsStoreClaims):
         return hub
 
 
-class TestHashedRedisHub(HubClaims, Hashed):
+class TestHashedRedisHub(WayClaims, KeyClaims):
     """The same on a server, to which keys travel in another way."""
 
     seeds = range(1)

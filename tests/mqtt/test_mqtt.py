@@ -1,6 +1,7 @@
 """Goal: members that meet at a broker keep every promise of a hub.
 
-Method: the claims of all hubs, on a real mosquitto, by MQTT 3.1.1 and 5, in the clear and over TLS with an ACL.
+Method: the contract of all hubs, on a real mosquitto by MQTT 5; by MQTT 3.1.1, and over TLS with an ACL, what depends
+on the way.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from reconverge_sync.mqtt.session import WAIT_SHARE
 from tests.support.brokers import Mosquitto
 from tests.support.fixtures.servers import GuardedMosquitto
 from tests.support.hubs.fleet_on_mqtt import TENURE_NS, ImpatientHub, MqttFleet
+from tests.support.hubs.reached import WayClaims
 from tests.support.servers import free_port
 
 
-class _OnMqtt(HubClaims, ReaderClaims):
+class _OnMqtt(WayClaims):
     """By the protocol that `query` names."""
 
     query: ClassVar[str]
+    seeds = range(1)
     grace_s = TENURE_NS / WAIT_SHARE / SECOND_NS
     url: str
 
@@ -58,25 +61,23 @@ class _OnMqtt(HubClaims, ReaderClaims):
                 await keeper.dies()
 
 
+class TestMqttNew(_OnMqtt, HubContract, ReaderContract):
+    """By MQTT 5, with several shards: members merge."""
+
+    query = "?protocol=5&shards=2"
+    seeds = range(2)
+
+
 class TestMqttOld(_OnMqtt):
-    """By MQTT 3.1.1, with several shards."""
+    """By MQTT 3.1.1."""
 
-    query = "?protocol=3.1.1&shards=2"
-    seeds = range(2)
-
-
-class TestMqttNew(_OnMqtt):
-    """By MQTT 5."""
-
-    query = "?protocol=5"
-    seeds = range(2)
+    query = "?protocol=3.1.1"
 
 
 class TestMqttEncrypted(_OnMqtt):
     """Over TLS, as a user who may do what the documents say and no more."""
 
     query = ""
-    seeds = range(1)
 
     @pytest.fixture(autouse=True)
     def _broker(self, guarded_mosquitto: GuardedMosquitto) -> None:

@@ -1,7 +1,7 @@
 """Goal: the hub on Redis keeps every promise of a hub, however it is reached.
 
-Method: the claims that all hubs share, on real servers: with the test's clock and with the server's, through TCP, a
-unix socket and TLS, with a user who may do nothing else, and divided into shards.
+Method: the contract that all hubs share, on real servers: with the test's clock and with the server's, divided into
+shards, and with a user who may do nothing else; through a unix socket and TLS what depends on the way.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from reconverge.testing import HubClaims, ManualClock, ReaderClaims
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import TLSRedis, shop_url
+from tests.support.hubs.reached import WayClaims
 from tests.support.servers import RedisServer, free_port
 
 SETTINGS = HubSettings("claims", 5.0)
 
 
-class TestRedisHub(HubClaims, ReaderClaims):
+class OnRedis(WayClaims):
     """One Redis whose time is the test's; every node has a connection of its own."""
 
-    seeds = range(4)
+    seeds = range(1)
     shards = 1
     settings = SETTINGS
 
@@ -59,6 +60,12 @@ class TestRedisHub(HubClaims, ReaderClaims):
         return RedisHub(url, settings, clock=self.clock, shards=self.shards)
 
 
+class TestRedisHub(OnRedis, HubContract, ReaderContract):
+    """The script merges as the rule does in Python."""
+
+    seeds = range(4)
+
+
 class TestRedisHubOfFourShards(TestRedisHub):
     """Shards change nothing for a node that speaks to each as if it were the only one."""
 
@@ -77,10 +84,8 @@ class TestRedisHubWithItsOwnClock(TestRedisHub):
         return RedisHub(url, settings)
 
 
-class TestRedisHubOverASocket(TestRedisHub):
+class TestRedisHubOverASocket(OnRedis):
     """Where the server is on the same machine."""
-
-    seeds = range(1)
 
     @pytest.fixture(autouse=True)
     def on_a_server(self, redis_server: RedisServer) -> None:
@@ -89,7 +94,7 @@ class TestRedisHubOverASocket(TestRedisHub):
         self.url = f"redis+unix://{redis_server.socket}?db=3"
 
 
-class TestRedisHubOfAUserWithFewRights(TestRedisHub):
+class TestRedisHubOfAUserWithFewRights(TestRedisHubWithItsOwnClock):
     """All that a hub does is allowed to a user who may do nothing else."""
 
     seeds = range(1)
@@ -106,20 +111,8 @@ class TestRedisHubOfAUserWithFewRights(TestRedisHub):
         return self.open_hub(self.server.url, self.settings)
 
 
-class TestRedisHubOfAUserWithItsOwnClock(TestRedisHubOfAUserWithFewRights):
-    """The same, when the time comes from the server."""
-
-    own_clock = True
-
-    def open_hub(self, url: str, settings: HubSettings) -> Hub:
-        """A client that has the script ask for the time."""
-        return RedisHub(url, settings)
-
-
-class TestRedisHubBehindTLS(TestRedisHub):
+class TestRedisHubBehindTLS(OnRedis):
     """With a certificate that an authority of our own has signed."""
-
-    seeds = range(1)
 
     @pytest.fixture(autouse=True)
     def behind_tls(self, tls_redis: TLSRedis, certificates: Certificates) -> None:

@@ -25,6 +25,8 @@ from tests.support.redis_sentinel import RedisService
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # .ci/valkey has to fetch the server
+
 BUILT = Path(__file__).parents[2] / ".tools" / "valkey-server"
 
 

@@ -1,23 +1,23 @@
 """Goal: the hub on a Redis Cluster keeps every promise of a hub, however it is reached.
 
-Method: the claims that all hubs share, on a cluster of three real masters: with the test's clock and with the
-servers', with a user who may do nothing else, and over TLS as that user.
+Method: what depends on the way to a hub, on a cluster of three real masters: with the test's clock; and with the
+servers', over TLS, as a user who may do nothing else.
 """
 
 from __future__ import annotations
 
-from unittest import SkipTest
 from urllib.parse import urlsplit
 
 import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardClaims, HubClaims, ManualClock, ReaderClaims
-from reconverge.testing.board_claims import BoardHub
+from reconverge.testing import BoardContract, ManualClock, ReaderContract
+from reconverge.testing.board_contract import BoardHub
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
+from tests.support.hubs.reached import WayClaims
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import free_port
 
@@ -25,10 +25,10 @@ TIMEOUT_S = 30.0
 SETTINGS = HubSettings("claims", TIMEOUT_S)
 
 
-class TestClusterHub(HubClaims, ReaderClaims):
+class OnCluster(WayClaims):
     """Eight shards on three masters; every node has connections of its own."""
 
-    seeds = range(2)
+    seeds = range(1)
     shards = 8
     settings = SETTINGS
 
@@ -65,39 +65,14 @@ class TestClusterHub(HubClaims, ReaderClaims):
         return ClusterHub(url, settings, clock=self.clock, shards=self.shards)
 
 
-class TestClusterHubWithItsOwnClock(TestClusterHub):
-    """The way it is used, with as many shards as it has by itself."""
+class TestClusterHub(OnCluster, ReaderContract):
+    """Keys are read, adopted and erased on all masters."""
+
+
+class TestClusterHubBehindTLS(OnCluster):
+    """As it is used: with certificates that an authority of our own has signed, a user with few rights, no clock."""
 
     own_clock = True
-    seeds = range(1)
-
-    def open_hub(self, url: str, settings: HubSettings) -> Hub:
-        """A client that has the script ask for the time."""
-        return ClusterHub(url, settings)
-
-
-class TestClusterHubOfAUserWithFewRights(TestClusterHub):
-    """All that a hub does is allowed to a user who may do nothing else."""
-
-    seeds = range(1)
-    settings = HubSettings("shop", TIMEOUT_S)
-
-    @pytest.fixture(autouse=True)
-    def on_a_cluster(self, shared_cluster: RedisCluster, cluster_acl_line: str) -> None:
-        for server in shared_cluster.servers:
-            allow(server, cluster_acl_line)
-        self.cluster = shared_cluster
-        self.url = shared_cluster.url.replace("://", f"://shop:{QUOTED_PASSWORD}@")
-
-    def make_operator(self, hub: Hub) -> Hub:
-        """That user may not look through keys, as an operator has to."""
-        raise SkipTest("this user may not scan")
-
-
-class TestClusterHubBehindTLS(TestClusterHub):
-    """With certificates that an authority of our own has signed, and as a user with few rights."""
-
-    seeds = range(1)
     settings = HubSettings("shop", TIMEOUT_S)
 
     @pytest.fixture(autouse=True)
@@ -110,14 +85,14 @@ class TestClusterHubBehindTLS(TestClusterHub):
         self.url = f"rediss+cluster://shop:{QUOTED_PASSWORD}@{place}?ssl_ca_certs={certificates.authority}"
         assert urlsplit(self.url).scheme == "rediss+cluster"
 
-    def make_operator(self, hub: Hub) -> Hub:
-        """That user may not look through keys, as an operator has to."""
-        raise SkipTest("this user may not scan")
-
     def make_stranger(self, hub: Hub) -> Hub:
         """Another fleet of another user, by the same way."""
         login = f"shop:{QUOTED_PASSWORD}@"
         return self.open_hub(self.url.replace(login, ""), HubSettings("contract2", TIMEOUT_S))
+
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        """A client that has the script ask for the time, with as many shards as it has by itself."""
+        return ClusterHub(url, settings)
 
 
 class TestSnapshotsOnACluster(BoardClaims):

@@ -1,4 +1,4 @@
-"""Goal: the embedded hub keeps every promise of a hub. Method: the claims that all hubs share, on its own server."""
+"""Goal: the embedded hub keeps every promise of a hub. Method: what depends on the way, on its own server."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytest
 from reconverge.hub import Hub
 from reconverge.hub.port import SnapshotBoard
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import HubClaims, ManualClock, ReaderClaims
+from reconverge.testing import ManualClock
 from reconverge_sync.embedded.hub import EmbeddedHub
 from reconverge_sync.redis.hub import RedisHub
+from tests.support.hubs.reached import WayClaims
 
 SETTINGS = HubSettings("claims", 5.0)
 _numbers = count(1)
 
 
-class TestEmbeddedHub(HubClaims, ReaderClaims):
+class TestEmbeddedHub(WayClaims):
     """A server for each claim, which goes by the machine's clock."""
 
     own_clock = True

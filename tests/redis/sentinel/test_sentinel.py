@@ -1,24 +1,24 @@
 """Goal: the hub that Sentinels lead to keeps every promise of a hub, however it is reached.
 
-Method: the claims that all hubs share, on a real master with a replica and three Sentinels: with the test's clock and
-with the server's, with users who may do nothing else, and over TLS as those.
+Method: what depends on the way to a hub, on a real master with a replica and three Sentinels: with the test's clock;
+and with the server's, over TLS, as users who may do nothing else.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from unittest import SkipTest
 
 import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardClaims, HubClaims, ManualClock, ReaderClaims
-from reconverge.testing.board_claims import BoardHub
+from reconverge.testing import BoardContract, ManualClock
+from reconverge.testing.board_contract import BoardHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
+from tests.support.hubs.reached import WayClaims
 from tests.support.redis_sentinel import SERVICE, RedisService
 from tests.support.servers import free_port
 
@@ -44,10 +44,10 @@ def tls_service(certificates: Certificates) -> Iterator[RedisService]:
         yield service
 
 
-class TestSentinelHub(HubClaims, ReaderClaims):
+class TestSentinelHub(WayClaims):
     """The master's time is the test's; every node has connections of its own."""
 
-    seeds = range(2)
+    seeds = range(1)
     settings = SETTINGS
 
     @pytest.fixture(autouse=True)
@@ -83,38 +83,10 @@ class TestSentinelHub(HubClaims, ReaderClaims):
         return SentinelHub(url, settings, clock=self.clock)
 
 
-class TestSentinelHubWithItsOwnClock(TestSentinelHub):
-    """The way it is used."""
+class TestSentinelHubBehindTLS(TestSentinelHub):
+    """As it is used: with certificates that an authority of our own has signed, users with few rights, no clock."""
 
     own_clock = True
-    seeds = range(1)
-
-    def open_hub(self, url: str, settings: HubSettings) -> Hub:
-        """A client that has the script ask for the time."""
-        return SentinelHub(url, settings)
-
-
-class TestSentinelHubOfUsersWithFewRights(TestSentinelHub):
-    """All that a hub does is allowed to users who may do nothing else, of the servers and of the Sentinels."""
-
-    seeds = range(1)
-    settings = HubSettings("shop", TIMEOUT_S)
-
-    @pytest.fixture(autouse=True)
-    def on_a_service(self, shared_service: RedisService, acl_line: str) -> None:
-        allow(shared_service.master, acl_line)
-        self.service = shared_service
-        self.url = f"{shared_service.url.replace('://', f'://shop:{QUOTED_PASSWORD}@')}?{FINDER_OPTIONS}"
-
-    def make_operator(self, hub: Hub) -> Hub:
-        """That user may not look through keys, as an operator has to."""
-        raise SkipTest("this user may not scan")
-
-
-class TestSentinelHubBehindTLS(TestSentinelHub):
-    """Sentinels and servers have certificates that an authority of our own has signed; users have few rights."""
-
-    seeds = range(1)
     settings = HubSettings("shop", TIMEOUT_S)
 
     @pytest.fixture(autouse=True)
@@ -124,9 +96,9 @@ class TestSentinelHubBehindTLS(TestSentinelHub):
         place = tls_service.url.replace("redis+sentinel://", f"rediss+sentinel://shop:{QUOTED_PASSWORD}@")
         self.url = f"{place}?{FINDER_OPTIONS}&ssl_ca_certs={certificates.authority}"
 
-    def make_operator(self, hub: Hub) -> Hub:
-        """That user may not look through keys, as an operator has to."""
-        raise SkipTest("this user may not scan")
+    def open_hub(self, url: str, settings: HubSettings) -> Hub:
+        """A client that has the script ask for the time."""
+        return SentinelHub(url, settings)
 
 
 class TestSnapshotsAtAService(BoardClaims):
