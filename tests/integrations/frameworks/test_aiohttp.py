@@ -16,17 +16,13 @@ import pytest
 from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from reconverge import Agent
 from reconverge.errors import InvalidLimit, InvalidSetting
-from reconverge.integrations import Guard, Rule, by_header, by_route
+from reconverge.integrations import Rule, by_header, by_route
 from reconverge.integrations.aiohttp import Limits, outcome_of
 from reconverge.integrations.web.request.request import Response
-from tests.support.servers import RedisServer, free_port
-from tests.support.waiting import EVENTUALLY_S, eventually_in_loop
+from tests.support.waiting import eventually_in_loop
 
 PROBLEM = "application/problem+json"
-A_MEGABYTE = 1024 * 1024
-TEN_MB = 10 * A_MEGABYTE
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -286,15 +282,6 @@ async def test_handlers_and_methods_of_views_are_limited() -> None:
 
 
 @in_a_loop
-async def test_a_handler_says_itself_what_it_has_used() -> None:
-    """Of an estimate of ten, three were used."""
-    async with served(Limits()) as client:
-        answers = await gets(client, "/spending", "/spending")
-
-    assert [{"spending": 90}, {"spending": 87}] == [left for _, left in answers]
-
-
-@in_a_loop
 async def test_a_decorator_works_without_the_middleware() -> None:
     """Where the limits were not installed, plain responses have the fields all the same."""
     async with TestClient(TestServer(application(Limits()))) as client:
@@ -334,67 +321,6 @@ async def test_routes_are_patterns() -> None:
     assert 1998 == nowhere[-1][1]["requests"]
 
 
-@in_a_loop
-async def test_forwarding_headers_are_believed_of_trusted_proxies_only() -> None:
-    """Otherwise whoever makes them up is counted by his own address, every time."""
-    forged = [{"X-Forwarded-For": f"192.0.2.{number}"} for number in range(3)]
-    found: list[list[int]] = []
-    for limits in (Limits("2/hour"), Limits("2/hour", trusted_proxies=["127.0.0.0/8"])):
-        async with served(limits) as client:
-            found.append([status for headers in forged for status, _ in await gets(client, "/", **headers)])
-
-    assert [[200, 200, 429], [200, 200, 200]] == found
-
-
-@in_a_loop
-async def test_a_key_of_ten_megabytes_is_counted_like_any_other() -> None:
-    """Where the server takes such a field at all; by default it answers 400 itself."""
-    async with served(Limits("1/hour", key_func=by_header("X-Api-Key")), max_field_size=2 * TEN_MB) as client:
-        answers = [status for _ in range(2) for status, _ in await gets(client, "/", **{"X-Api-Key": "k" * TEN_MB})]
-    async with served(Limits("1/hour", key_func=by_header("X-Api-Key"))) as client:
-        refused = await gets(client, "/", **{"X-Api-Key": "k" * TEN_MB})
-
-    assert [200, 429] == answers
-    assert [400] == [status for status, _ in refused]
-
-
-@in_a_loop
-async def test_requests_without_a_key_are_treated_as_said() -> None:
-    """Refused, let pass, or counted together; by default by address."""
-    found: dict[str, list[int]] = {}
-    for missing in ("address", "shared", "exempt", "refuse"):
-        async with served(Limits("1/hour", key_func=by_header("X-Api-Key"), missing=missing)) as client:
-            found[missing] = [status for status, _ in await gets(client, "/", "/")]
-
-    assert {"address": [200, 429], "shared": [200, 429], "exempt": [200, 200], "refuse": [429, 429]} == found
-
-
-@in_a_loop
-async def test_a_function_that_fails_or_takes_its_time_is_no_failure_of_requests() -> None:
-    """A slow function is awaited.
-
-    With a broken one the request is counted by its address, or refused if that was chosen.
-    """
-
-    async def slowly(request: Any) -> str:
-        await asyncio.sleep(0)
-        return str(request.header("X-Tenant"))
-
-    def broken(request: Any) -> str:
-        raise ZeroDivisionError
-
-    async with served(Limits("1/hour", key_func=slowly)) as client:
-        waited = [(await gets(client, "/", **{"X-Tenant": name}))[0][0] for name in ("a", "b", "a")]
-    limits = Limits("1/hour", key_func=broken)
-    async with served(limits) as client:
-        went_on = [status for status, _ in await gets(client, "/", "/")]
-    async with served(Limits("1/hour", key_func=broken, fail="closed")) as client:
-        refused = [status for status, _ in await gets(client, "/")]
-
-    assert ([200, 200, 429], [200, 429], [503]) == (waited, went_on, refused)
-    assert {"ZeroDivisionError": 2} == limits.guard.stats().failures
-
-
 def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
     """Limits and settings, before any request."""
     with pytest.raises(InvalidLimit):
@@ -403,41 +329,6 @@ def test_what_makes_no_sense_is_told_when_it_is_declared() -> None:
         Limits("1/hour", fail="maybe")
     with pytest.raises(InvalidSetting, match="close_code"):
         Limits().messages("1/hour", close_code=1000)
-
-
-def test_a_guard_comes_with_its_settings() -> None:
-    """Whoever gives others besides is told which, as they would have no effect."""
-    with pytest.raises(InvalidSetting, match="fail, key_func"):
-        Limits("1/hour", guard=Guard("memory://"), fail="closed", key_func=by_route)
-
-
-@in_a_loop
-async def test_two_servers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer) -> None:
-    """Together they never admit more than the limit; when their Redis is killed no request fails."""
-    agents = [Agent(own_redis.url, namespace="aiohttp", sync_interval=0.02, policy="strict") for _ in range(2)]
-    statuses: list[int] = []
-    async with served(Limits("60/hour", agent=agents[0])) as one, served(Limits("60/hour", agent=agents[1])) as two:
-        async with asyncio.timeout(EVENTUALLY_S):
-            while statuses.count(200) < 40:
-                statuses += [status for client in (one, two) for status, _ in await gets(client, *["/"] * 5)]
-        statuses += [status for client in (one, two) for status, _ in await gets(client, *["/"] * 40)]
-        own_redis.kill()
-        after = [status for client in (one, two) for status, _ in await gets(client, *["/"] * 20)]
-    for agent in agents:
-        await asyncio.to_thread(agent.stop)
-
-    assert 40 <= statuses.count(200) <= 60
-    assert {200, 429} == set(statuses)
-    assert {200, 429} >= set(after)
-
-
-@in_a_loop
-async def test_a_server_works_without_a_hub_that_answers() -> None:
-    """Nobody listens where the hub should be: all requests are answered, within the limit."""
-    async with served(Limits("20/hour", agent=f"redis://127.0.0.1:{free_port()}/0")) as client:
-        statuses = [status for status, _ in await gets(client, *["/"] * 30)]
-
-    assert [200] * 20 + [429] * 10 == statuses
 
 
 @in_a_loop

@@ -15,7 +15,6 @@ from reconverge import Agent, InvalidSetting, Limit
 from reconverge.clock import ManualClock
 from reconverge.integrations import (
     SPENT,
-    Guard,
     Outcome,
     by_header,
     by_ip,
@@ -193,12 +192,6 @@ def test_limits_that_are_not_installed_limit_all_the_same(limits: Limits) -> Non
         ask_asgi(app, "/settled")
 
 
-def test_a_guard_comes_with_its_settings(agent: Agent) -> None:
-    """Whoever gives a key function besides is told so, as it would have no effect."""
-    with pytest.raises(InvalidSetting, match="key_func"):
-        Limits(guard=Guard(agent), key_func=by_route)
-
-
 def test_websockets_are_limited_by_a_dependency(app: FastAPI, limits: Limits) -> None:
     """Before they are accepted."""
 
@@ -373,16 +366,6 @@ def test_a_cancelled_endpoint_is_settled(app: FastAPI, limits: Limits, agent: Ag
     asyncio.run(cancel())
 
     assert 1 == tokens(agent)
-
-
-def test_limit_is_the_word_that_other_frameworks_have(app: FastAPI, limits: Limits) -> None:
-    """A dependency as by calling them."""
-
-    @app.get("/", dependencies=[Depends(limits.limit("2/minute"))])
-    async def answer() -> str:
-        return "here"
-
-    assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
 
 
 def test_a_path_of_a_dependency_without_a_route_is_told_of_once(

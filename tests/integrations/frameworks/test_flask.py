@@ -11,7 +11,7 @@ import flask.views
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import SPENT, Guard, by_user
+from reconverge.integrations import SPENT, by_user
 from reconverge.integrations.flask import Limits
 from tests.integrations.frameworks.test_wsgi import tokens
 from tests.support.applications.asking import ADA, BOB, ask_wsgi, environment_of, statuses
@@ -295,16 +295,6 @@ def test_a_breach_may_be_answered_with_a_response(app: flask.Flask, agent: Agent
     assert (420, b"slow down") == (refused.status, refused.body)
 
 
-@pytest.mark.parametrize("odd", [5, int, object()])
-def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(app: flask.Flask, agent: Agent, odd: Any) -> None:
-    """And no error of the server's; it is counted."""
-    limits = Limits(app=app, agent=agent, on_breach=lambda _outcome: odd)
-    add(app, "/", limits.limit("1/minute")(hello))
-
-    assert [200, 429] == statuses(ask_wsgi(app, times=2))
-    assert 1 == sum(limits.guard.stats().failures.values())
-
-
 def test_a_breach_may_be_answered_with_a_stream(app: flask.Flask, agent: Agent) -> None:
     """Which has no length: that of the body in whose place it stands would cut it off, or keep its client waiting."""
 
@@ -365,12 +355,6 @@ def test_a_coroutine_function_is_refused_at_once(app: flask.Flask, agent: Agent)
         Limits(key, app=app, agent=agent, default_limits="1/minute")
     with pytest.raises(InvalidSetting, match="which WSGI cannot await"):
         Limits(app=app, agent=agent).request_filter(key)
-
-
-def test_a_guard_comes_with_its_settings(app: flask.Flask, agent: Agent) -> None:
-    """Whoever gives a key function besides is told so, as it would have no effect."""
-    with pytest.raises(InvalidSetting, match="key_func"):
-        Limits(by_user, app=app, guard=Guard(agent))
 
 
 def test_applications_made_twice_are_limited_alike(agent: Agent) -> None:

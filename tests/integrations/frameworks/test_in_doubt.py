@@ -1,4 +1,4 @@
-"""Goal: in every framework a request in doubt asks the hub, unless the application says otherwise; nothing else waits.
+"""Goal: a request in doubt asks the hub if its framework's settings say so; wrong ones are told, nothing else waits.
 
 Method: a Redis knows of a node which has used up the limit of a client that the application under test has never heard
 of. Or the Redis is stopped.
@@ -13,119 +13,26 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-import aiohttp.web
 import flask
-import grpc
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
 from django.core.exceptions import ImproperlyConfigured
 from fastapi import Depends, FastAPI
 
 from reconverge import Agent
-from reconverge.integrations import Rule
-from reconverge.integrations import aiohttp as of_aiohttp
-from reconverge.integrations import asgi as of_asgi
 from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations import flask as of_flask
-from reconverge.integrations import wsgi as of_wsgi
 from reconverge.integrations.config import load
 from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.django.settings import configured as what_is_said
 from reconverge.integrations.grpc.interceptors import by_metadata
-from tests.integrations.frameworks import test_django, test_grpc
+from tests.integrations.frameworks import test_django, test_every_framework, test_grpc
 from tests.support.agents import until_near
-from tests.support.applications.asking import ADA, BOB, HERE, asgi_answer, ask_asgi, ask_wsgi, http_scope
+from tests.support.applications.asking import ADA, BOB, HERE, asgi_answer, ask_wsgi, http_scope
 from tests.support.servers import RedisServer
 
-PATIENT = "ask:10s"
-"""Far more than an answer takes; only a failing test waits so long."""
+PATIENT = test_every_framework.PATIENT
 BRIEF = "ask:50ms"
 BRIEF_S = 0.05
-NAMED = Rule(limits="5/hour", name="requests")
-Admits = Callable[[Agent, dict[str, Any]], bool]
-
-
-async def _plain(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def fastapi(agent: Agent, settings: dict[str, Any]) -> bool:
-    """An endpoint."""
-    app, limits = FastAPI(), of_fastapi.Limits(agent, **settings)
-    limits.install(app)
-
-    @app.get("/", dependencies=[Depends(limits("5/hour", name="requests", per_route=False))])
-    async def answer() -> str:
-        return "here"
-
-    return ask_asgi(app)[0].status == 200
-
-
-def asgi(agent: Agent, settings: dict[str, Any]) -> bool:
-    """An application in the middleware."""
-    return ask_asgi(of_asgi.RateLimitMiddleware(_plain, rules=[NAMED], agent=agent, **settings))[0].status == 200
-
-
-def wsgi(agent: Agent, settings: dict[str, Any]) -> bool:
-    """Likewise, on a thread."""
-
-    def app(_environment: Any, start_response: Any) -> list[bytes]:
-        start_response("200 OK", [])
-        return [b""]
-
-    return ask_wsgi(of_wsgi.RateLimitMiddleware(app, rules=[NAMED], agent=agent, **settings))[0].status == 200
-
-
-def flask_view(agent: Agent, settings: dict[str, Any]) -> bool:
-    """A view."""
-    app = flask.Flask(__name__)
-    limits = of_flask.Limits(app=app, agent=agent, **settings)
-    app.add_url_rule("/", "root", limits.limit("5/hour", name="requests")(lambda: "here"))
-    return ask_wsgi(app)[0].status == 200
-
-
-def aiohttp_handler(agent: Agent, settings: dict[str, Any]) -> bool:
-    """A handler, on a real server."""
-
-    async def answer(_request: aiohttp.web.Request) -> aiohttp.web.Response:
-        return aiohttp.web.Response()
-
-    async def ask() -> bool:
-        app = aiohttp.web.Application()
-        of_aiohttp.Limits(rules=[NAMED], agent=agent, **settings).install(app)
-        app.router.add_get("/", answer)
-        async with TestClient(TestServer(app)) as client:
-            return (await client.get("/")).status == 200
-
-    return asyncio.run(ask())
-
-
-def grpc_on_threads(agent: Agent, settings: dict[str, Any]) -> bool:
-    """A call to a server on threads."""
-    with test_grpc.on_threads(rules=[NAMED], agent=agent, **settings) as address:
-        return test_grpc.codes(address, "unary_unary") == [grpc.StatusCode.OK.name]
-
-
-def grpc_in_a_loop(agent: Agent, settings: dict[str, Any]) -> bool:
-    """A call to a server in an event loop."""
-    with test_grpc.in_a_loop(rules=[NAMED], agent=agent, **settings) as address:
-        return test_grpc.codes(address, "unary_unary") == [grpc.StatusCode.OK.name]
-
-
-@pytest.mark.parametrize(
-    "admits",
-    [fastapi, asgi, wsgi, flask_view, aiohttp_handler, grpc_on_threads, grpc_in_a_loop],
-    ids=lambda function: function.__name__,
-)
-def test_what_another_worker_has_used_up_is_refused(admits: Admits, used_up: str) -> None:
-    """Where the application says that it does not ask, a request is admitted on trust."""
-    found: list[bool] = []
-    for settings in ({"in_doubt": PATIENT}, {"in_doubt": "refuse"}):
-        with Agent(used_up) as agent:
-            found.append(admits(agent, settings))
-
-    assert [False, True] == found
 
 
 @pytest.mark.parametrize("serving", [test_grpc.on_threads, test_grpc.in_a_loop])
@@ -186,7 +93,8 @@ def test_a_file_says_what_is_done_in_doubt(used_up: str, tmp_path: Path) -> None
     for said in (PATIENT, "refuse"):
         path.write_text(f"hub = '{used_up}'\nin_doubt = '{said}'\n")
         agent = load(path).agent
-        found.append(asgi(agent, {}))
+        with test_every_framework.asgi("5/hour", agent=agent) as ask:
+            found.append(ask({}) == [200])
         agent.stop()
 
     assert [False, True] == found

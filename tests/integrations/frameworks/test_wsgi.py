@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import OUTCOME, SPENT, Guard, Rule
+from reconverge.integrations import Guard, Rule
 from reconverge.integrations.wsgi import RateLimitMiddleware
-from tests.support.applications.asking import ADA, BOB, ask_wsgi, environment_of, statuses, wsgi_answer
+from tests.support.applications.asking import ADA, ask_wsgi, environment_of, statuses, wsgi_answer
 from tests.support.applications.webserver import check_fields
 
 
@@ -45,18 +45,6 @@ def tokens(agent: Agent) -> int:
 BY_BYTES = Rule(limits="100/minute", name="tokens", cost=50, settle=lambda response: response.bytes_sent)
 
 
-def test_a_client_is_refused_and_others_are_not(agent: Agent) -> None:
-    """With problem details, and fields that parse on every response."""
-    app = RateLimitMiddleware(serving([b"hel", b"lo"]), "2/minute", agent=agent)
-    answers = [*ask_wsgi(app, times=3), *ask_wsgi(app, client=BOB)]
-
-    assert [200, 200, 429, 200] == statuses(answers)
-    assert b"hello" == answers[0].body
-    assert b'"violated-policies":["requests"]' in answers[2].body
-    for answer in answers:
-        check_fields(answer.headers, refused=answer.status == 429)
-
-
 def test_a_body_is_the_applications_own(agent: Agent) -> None:
     """The very object, so that a server may send a file by itself, as long as nothing is to be settled."""
     body = Body(b"abc")
@@ -85,19 +73,6 @@ def test_a_client_that_goes_away_is_settled_for_what_it_was_sent(agent: Agent) -
 
     assert 1 == body.closed
     assert 3 == tokens(agent)
-
-
-def test_an_application_that_fails_is_settled(agent: Agent) -> None:
-    """Before it has begun: as a response with status 500. Its exception is its server's affair."""
-
-    def app(environment: Any, start_response: Any) -> Any:
-        raise KeyError("a mistake")
-
-    rule = Rule(limits="9/minute", name="tokens", deduct_when=lambda response: response.status != 500)
-    with pytest.raises(KeyError):
-        ask_wsgi(RateLimitMiddleware(app, rules=[rule], agent=agent))
-
-    assert 0 == tokens(agent)
 
 
 def test_an_error_page_begins_the_response_anew(agent: Agent) -> None:
@@ -133,33 +108,12 @@ def test_what_the_server_offers_to_write_with_reaches_the_application(agent: Age
     assert ["write"] == seen
 
 
-def test_the_application_says_what_it_used(agent: Agent) -> None:
-    """By the outcome in its environment."""
-
-    def app(environment: Any, start_response: Any) -> Any:
-        environment[OUTCOME].spend(3)
-        return serving([b""])(environment, start_response)
-
-    rule = Rule(limits="100/minute", name="tokens", cost=50, settle=SPENT)
-    ask_wsgi(RateLimitMiddleware(app, rules=[rule], agent=agent))
-
-    assert 3 == tokens(agent)
-
-
 def test_an_application_of_its_own_may_answer_a_breach(agent: Agent) -> None:
     """`on_breach` returns a WSGI application."""
     instead = serving([b"instead"])
     app = RateLimitMiddleware(serving([b"hello"]), "1/minute", agent=agent, on_breach=lambda _outcome: instead)
 
     assert [b"hello", b"instead"] == [answer.body for answer in ask_wsgi(app, times=2)]
-
-
-@pytest.mark.parametrize("odd", [int, 5, "no application"])
-def test_a_breach_that_is_answered_with_no_application_is_a_refusal(agent: Agent, odd: Any) -> None:
-    """And no error of the server's."""
-    app = RateLimitMiddleware(serving([b"here"]), "1/minute", agent=agent, on_breach=lambda _outcome: odd)
-
-    assert [200, 429] == statuses(ask_wsgi(app, times=2))
 
 
 def test_methods_are_in_capitals(agent: Agent) -> None:

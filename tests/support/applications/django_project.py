@@ -21,7 +21,6 @@ from django.urls import include, path
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from reconverge.integrations import by_header
 from reconverge.integrations.web.request.request import Response
 
 HERE = "tests.support.applications.django_project"
@@ -53,7 +52,6 @@ if not settings.configured:
 
 from reconverge.integrations.django import exempt, limit, outcome_of  # noqa: E402  # it reads the settings
 
-by_api_key = by_header("x-api-key")
 settled: list[Response] = []
 """The responses that something was settled by."""
 
@@ -124,7 +122,6 @@ async def limited_slowly(request: Any) -> HttpResponse:
     return HttpResponse(b"welcome")
 
 
-@limit("100/hour", name="spending", settle="spent", cost=10)
 def spending(request: Any) -> HttpResponse:
     """Say what was used."""
     outcome = outcome_of(request)
