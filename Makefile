@@ -38,6 +38,8 @@ fast_tests := tests/kernel tests/limit tests/protocol/merge tests/hub/test_memor
 # whereas pytest-xdist 3.8 would wait for ever for the process that replaces it (its issues 784 and 1378).
 pytest = .venv/bin/python -m pytest -o cache_dir=.pytest_cache/$@
 at_once = $(pytest) --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
+# What a newcomer waits for: nothing that is slow or takes a browser, a build or a program that has to be built.
+quick = $(if $(ARGS),$(ARGS),-m 'not slow')
 # What fails beside others on a busy machine is tried once more by itself; then it counts. It is told both times.
 alone = [ $$? = 1 ] && [ $(WORKERS) != 0 ] && $(pytest) --last-failed --last-failed-no-failures=none
 
@@ -46,7 +48,7 @@ define chaos_tools
 	{ command -v nft && command -v ip; } >/dev/null || .ci/apt-install nftables iproute2 || echo "Scenarios that drop packets are left out." >&2
 endef
 
-.PHONY: help demo test test-long test-fast test-all test-python check check-native coverage fuzz soak figures chaos bench bench-shedding docs release-check changelog pictures clean
+.PHONY: help demo test test-all test-long test-fast test-everything test-python check check-native coverage fuzz soak figures chaos bench bench-shedding docs release-check changelog pictures clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /make \1	/p' $(firstword $(MAKEFILE_LIST))
@@ -55,16 +57,21 @@ demo: $(with_demo) ## show what it does, on this machine alone; ARGS='...' for `
 	@.ci/programs redis-server
 	.venv/bin/reconverge demo $(ARGS)
 
-test: test-all test-python ## run all tests, and the kernel's for its twin in Python, too; ARGS='...' for pytest, once, WORKERS=0 one by one
+test: export FAST := $(if $(ARGS),,1)
+test: $(with_test) ## run all tests but the slow ones, in minutes; ARGS='...' for pytest, slow ones of these as well, WORKERS=0 one by one
+	@.ci/programs redis-server openssl mosquitto
+	$(at_once) $(quick) || { $(alone) $(quick); }
+
+test-all: test-everything test-python ## run all tests, and the kernel's for its twin in Python, too, as a merge has to pass them
 
 test-long: export LONG := 1
-test-long: test ## the same with all random examples, seeds and instructions that the tests name; takes twice as long
+test-long: test-all ## the same with all random examples, seeds and instructions that the tests name; takes twice as long
 
 test-fast: $(with_test) ## run what says within a minute whether a change of the core is sound; ARGS='...' for pytest
 	@.ci/programs redis-server
 	FAST=1 $(pytest) --quiet --numprocesses=2 --dist=worksteal -m 'not slow' $(fast_tests) $(ARGS)
 
-test-all: $(with_test)
+test-everything: $(with_test)
 	@.ci/programs redis-server openssl mosquitto
 	@.ci/programs chromium || echo "Tests in a browser are left out." >&2
 	@.ci/programs wrk || echo "Tests with as much traffic as there can be are left out." >&2

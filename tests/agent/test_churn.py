@@ -20,6 +20,7 @@ RESIDENT_MAX = 4 * 1024**2
 """The allocator and the collector may have so much in hand; a kilobyte lost in every round would be a quarter of it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activity", ACTIVITIES)
 def test_nothing_is_left(activity: str) -> None:
     """After a thousand rounds hardly a block is left for each, though dozens were made."""

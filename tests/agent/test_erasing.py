@@ -81,6 +81,7 @@ def test_no_node_and_no_hub_knows_an_identity_that_is_erased(
     assert 0 == asyncio.run(agents[0].fleet_usage(agents[0].limiter("daily"), IDENTITY)).used
 
 
+@pytest.mark.slow
 def test_a_node_that_was_cut_off_brings_nothing_back(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """It holds an allowance, so the key stays until it is heard of again; then it lets go of the key by itself."""
     redis_server.command("FLUSHALL")

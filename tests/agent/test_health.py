@@ -83,6 +83,7 @@ def test_whoever_has_no_hub_is_ready() -> None:
     assert Health("ready") == Agent("memory://").health()
 
 
+@pytest.mark.slow
 def test_an_agent_goes_through_all_states_with_its_hub(own_redis: RedisServer, make_agent: MakeAgent) -> None:
     """It starts, is ready, is degraded while its allowances last, cut off when they do not, and ready in the end."""
     # From the first failure the allowances last for more than three seconds, in which even a busy machine looks once.

@@ -144,6 +144,7 @@ def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> Non
     assert ["reconverge: the hook refused of Clumsy failed"] == [record.message for record in caplog.records]
 
 
+@pytest.mark.slow
 def test_the_agent_looks_by_itself_on_a_thread_of_its_own() -> None:
     """It looks as long as there are hooks; and the thread ends with the agent."""
     agent, diary = Agent("memory://"), Diary()
@@ -174,6 +175,7 @@ class Sick(Agent):
         return super().health()
 
 
+@pytest.mark.slow
 def test_a_look_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     """It is counted and logged, and a second later somebody looks again."""
     agent, diary = Sick("memory://"), Diary()

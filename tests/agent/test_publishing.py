@@ -67,6 +67,7 @@ def test_no_snapshot_is_made_while_no_console_is_open(make_agent: MakeAgent) -> 
     assert "reconverge-dispatcher" not in [each.name for each in threading.enumerate()]
 
 
+@pytest.mark.slow
 def test_all_nodes_leave_snapshots_while_a_console_is_open(make_agent: MakeAgent) -> None:
     """Each under a name of its own, with what it has refused and to which key; then they stop."""
     hub = CountingHub()
@@ -111,6 +112,7 @@ def test_a_hidden_agent_is_no_node_of_the_fleet(make_agent: MakeAgent) -> None:
     assert {shown._publishing.name} == names
 
 
+@pytest.mark.slow
 def test_a_hub_sees_hashes_where_keys_are_hashed(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """In snapshots as elsewhere."""
     redis_server.command("FLUSHALL")
@@ -165,6 +167,7 @@ def test_an_agent_that_is_stopped_tells_hooks_no_more(make_agent: MakeAgent) -> 
     assert not agent.watch.tells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("console", [False, True], ids=["closed", "open"])
 def test_a_hub_that_fails_about_consoles_fails_nothing_else(make_agent: MakeAgent, *, console: bool) -> None:
     """Exchanges go on; the look is tried again."""
@@ -220,6 +223,7 @@ class Board:
         return read(asyncio.run(run()))
 
 
+@pytest.mark.slow
 def test_an_identity_that_is_erased_is_in_no_snapshot(make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """Neither among the fullest keys nor among denials, nor in what the hub keeps of them."""
     redis_server.command("FLUSHALL")

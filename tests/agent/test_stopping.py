@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from reconverge import Agent
 from tests.support.agents import (
     HOUR_S,
@@ -104,6 +106,7 @@ def test_nothing_is_lost_or_doubled_over_many_starts(redis_server: RedisServer, 
         assert admitted == net_at(redis_server.url)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_decisions_fall_into_the_last_words(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:

@@ -121,6 +121,7 @@ def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> No
 # -------------------------------------------------------------------- tools
 
 
+@pytest.mark.slow
 def test_a_toxiproxy_that_does_not_obey_is_found_out(tmp_path: Path) -> None:
     """A toxic that does not exist, a wire that cannot be made: its client would say nothing, or something else."""
     needs(Toxiproxy.missing())
@@ -138,6 +139,7 @@ def test_a_toxiproxy_that_does_not_obey_is_found_out(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
+@pytest.mark.slow
 def test_a_wire_can_be_cut_and_led_elsewhere(tmp_path: Path) -> None:
     """And what was done to it is what the server says of it."""
     needs(Toxiproxy.missing())

@@ -134,6 +134,7 @@ def test_of_two_former_limits_that_count_alike_the_longer_one_holds() -> None:
         assert [expected] == until(changed(by_hand))
 
 
+@pytest.mark.slow
 def test_more_former_limits_than_can_be_kept_are_refused() -> None:
     """With what to do; nothing is forgiven."""
     document = checked(shop(ada="free"))

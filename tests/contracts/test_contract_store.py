@@ -73,7 +73,8 @@ class TestOnRedis(ContractStoreClaims):
         return RedisHub(self.url, OTHERS)
 
 
-class TestOnACluster(ContractStoreClaims):
+@pytest.mark.slow
+class TestOnACluster(ContractStoreContract):
     """Pages are spread over the servers of a cluster."""
 
     @pytest.fixture(autouse=True)
@@ -102,7 +103,8 @@ def service() -> Iterator[RedisService]:
         yield service
 
 
-class TestWithSentinels(ContractStoreClaims):
+@pytest.mark.slow
+class TestWithSentinels(ContractStoreContract):
     """At the master that Sentinels name."""
 
     @pytest.fixture(autouse=True)
@@ -172,6 +174,7 @@ class TestAtABroker(_AtABroker):
     query = ""
 
 
+@pytest.mark.slow
 class TestAtANewerBroker(_AtABroker):
     """By MQTT 5."""
 

@@ -496,6 +496,7 @@ def test_tables_of_past_quotas_are_dropped() -> None:
     assert ["calls@1504/3600s"] == list(contracts.agent.stats().limits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", ["quota", "window", "customer"])
 def test_a_fleet_keeps_no_table_of_a_past_quota(changes: str, make_agent: MakeAgent, redis_server: RedisServer) -> None:
     """On a node with a hub, whatever changes: a plan's quota, its window, or a customer's own quota."""

@@ -149,6 +149,7 @@ def test_what_is_no_identity_is_refused(identity: Any, make_book: MakeBook, cloc
     on(make_book(clock), live)
 
 
+@pytest.mark.slow
 def test_a_customer_is_erased_from_a_full_history_of_many_pages(redis_server: RedisServer) -> None:
     """Of a hundred versions and a thousand customers, in which each page of the erased one was another."""
     redis_server.command("FLUSHALL")

@@ -72,6 +72,7 @@ def set_over_http(url: str, plan: str) -> None:
     asyncio.run(setting())
 
 
+@pytest.mark.slow
 def test_four_processes_obey_a_plan_and_keep_the_use(redis_server: RedisServer) -> None:
     """Free, pro by command, free over HTTP, pro again: 20 in an hour, then 40 more, then none, by all of them."""
     pro_by_command, free_over_http = partial(set_by_command, plan="pro"), partial(set_over_http, plan="free")
@@ -109,6 +110,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
     cluster.flush()
 
 
+@pytest.mark.slow
 def test_four_processes_forget_what_a_customer_has_used(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def publish(url: str, document: dict[str, Any]) -> None:
     asyncio.run(publishing())
 
 
+@pytest.mark.slow
 def test_four_processes_and_a_command_tell_the_same(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a customer that one of them has refused: one sentence, and the numbers of the hub."""
     monkeypatch.setenv("RECONVERGE_SETTINGS_SECRET", SECRET)

@@ -315,6 +315,7 @@ def service() -> Iterator[RedisService]:
         yield service
 
 
+@pytest.mark.slow
 def test_a_hub_says_that_its_index_has_changed(make_hub: Callable[[], Any]) -> None:
     """To each that listens, also what was said between two calls; a page that is put is no change."""
 

@@ -359,6 +359,7 @@ def test_a_hub_that_is_away_is_asked_with_a_growing_pause(hub: OddHub, node: Dec
     assert not node.contracts.test(other).pending
 
 
+@pytest.mark.slow
 def test_a_flood_of_names_fetches_each_page_once(hub: OddHub, node: DecidingNode) -> None:
     """100,000 names that stand on no page: four pages, and bounded tables of what is not known yet."""
     for number in range(20_000):
@@ -587,6 +588,7 @@ def test_a_hub_that_has_lost_its_data_is_told_what_all_nodes_hold(
     assert 1 == sum(each.reader.stats().restored for each in nodes)
 
 
+@pytest.mark.slow
 def test_a_small_document_is_held_whole(hub: OddHub, clock: ManualClock) -> None:
     """Below the number of pages from which on they are fetched on demand, nothing is as it was not before."""
     node = DecidingNode(hub, clock)

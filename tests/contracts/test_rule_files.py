@@ -38,6 +38,7 @@ def file(directory: Path, name: str, text: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 @given(table=documents())
 def test_a_document_is_the_same_in_every_language(table: Table, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Written, and read back."""
@@ -103,6 +104,7 @@ def test_there_are_hundreds_of_broken_files() -> None:
     assert {f"plans.{language}" for language in LANGUAGES} == {each.name for each in BROKEN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", BROKEN, ids=lambda each: each.case)
 def test_a_broken_file_is_one_mistake_with_its_line(each: Broken, tmp_path: Path) -> None:
     """At or below the field that is wrong, in one short line that commands no terminal; the file is as it was."""

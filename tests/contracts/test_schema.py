@@ -73,6 +73,7 @@ def test_the_published_schema_is_this_one() -> None:
     assert json.loads(PUBLISHED.read_text()) == schema()
 
 
+@pytest.mark.slow
 @given(table=documents())
 def test_the_schema_accepts_all_that_makes_sense(table: Table) -> None:
     """It accepts a document as it was written, and as it is written back."""

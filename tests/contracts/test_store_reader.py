@@ -491,6 +491,7 @@ def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_
     assert not agent._lifecycle.alive
 
 
+@pytest.mark.slow
 def test_processes_follow_within_an_interval(redis_server: RedisServer) -> None:
     """Three of them, which know nothing of each other, each told once of each version."""
 

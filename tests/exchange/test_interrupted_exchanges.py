@@ -243,6 +243,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]
         yield runner.get_loop()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("raises", [raise_interrupted, raise_ended], ids=["an Exception", "no Exception"])
 @pytest.mark.parametrize("story", STORIES)

@@ -63,6 +63,7 @@ def agents(hub: CountingHub) -> Iterator[list[Agent]]:
         hub.lets_pass(1_000_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quotas", "uses"), [(NEVER_FULL, 1), ("10/hour", 6)], ids=["changed", "in a hurry"])
 def test_a_change_reaches_another_node_within_three_batches(
     agents: list[Agent], hub: CountingHub, quotas: str, uses: int

@@ -216,6 +216,7 @@ def test_a_round_that_takes_longer_than_an_interval_is_followed_by_the_next_one(
     assert 3 * BATCHES * node.round_trip_ns == node.clock.monotonic_ns() - begun_ns
 
 
+@pytest.mark.slow
 def test_a_limit_that_becomes_due_during_a_round_of_others_is_reported_right_after_it() -> None:
     """It does not wait for an interval of its own once more."""
     node = Busy()

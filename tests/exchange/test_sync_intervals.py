@@ -198,6 +198,7 @@ def test_the_agents_interval_changes_without_those_of_limits() -> None:
     assert (2 * INTERVAL_NS, SLOW.interval_ns) == mixed.node.kernel.intervals_ns
 
 
+@pytest.mark.slow
 def test_so_many_cells_that_are_not_due_neither_block_nor_are_lost() -> None:
     """Thousands of keys of a slow limit are put aside, and each is reported when its limit is due."""
     mixed = Mixed(SLOW)

@@ -103,6 +103,7 @@ def test_a_wrong_hub_is_found_out(hub_class: type[MemoryHub], claim: str) -> Non
         getattr(_contract_of(hub_class), claim)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "claim", sorted({claim for _, claim in FAULTS} - {"test_a_hub_that_is_not_there_is_unavailable"})
 )
@@ -158,6 +159,7 @@ unittest.main()
 """
 
 
+@pytest.mark.slow
 def test_the_contract_needs_no_pytest() -> None:
     """Any runner of tests can run it, and a dozen lines are enough to name the hub."""
     run = subprocess.run([sys.executable, "-c", WITHOUT_PYTEST], capture_output=True, text=True, check=False)

@@ -100,6 +100,7 @@ def jsonline(installed: Path) -> Iterator[str]:
         server.wait()
 
 
+@pytest.mark.slow
 def test_the_installed_hub_keeps_every_promise(installed: Path) -> None:
     """Its own conformance test passes as it would at its author's, with nothing skipped."""
     shutil.copy(EXAMPLE / "test_conformance.py", installed)
@@ -109,6 +110,7 @@ def test_the_installed_hub_keeps_every_promise(installed: Path) -> None:
     assert "OK" == ran.stderr.rstrip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_agents_find_the_installed_hub_by_its_scheme(installed: Path, jsonline: str) -> None:
     """Two of them admit exactly what they may together, and each a part of it."""
     ran = run(installed, "-W", "error", "-c", AGENTS, jsonline)

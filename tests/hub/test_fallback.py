@@ -63,6 +63,7 @@ def test_decisions_go_on_and_counts_are_exact(
     assert ["reconverge: the hub fails; exchanging with the fallback from here on"] == said
 
 
+@pytest.mark.slow
 def test_a_primary_that_hangs_is_left_and_found_again(two_redises: tuple[RedisServer, RedisServer]) -> None:
     """It keeps its data meanwhile: what it knew is replaced and not added to."""
     primary, fallback = two_redises
@@ -81,6 +82,7 @@ def test_a_primary_that_hangs_is_left_and_found_again(two_redises: tuple[RedisSe
         eventually(lambda: login.usage("ada").total == admitted, "so does the node")
 
 
+@pytest.mark.slow
 def test_several_processes_stay_within_twice_the_bound(two_redises: tuple[RedisServer, RedisServer]) -> None:
     """They ask as fast as they can while the primary is killed and comes back; nothing is lost, and nothing doubled."""
     primary, fallback = two_redises

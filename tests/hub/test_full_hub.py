@@ -121,6 +121,7 @@ def test_a_hub_in_memory_keeps_no_more_cells_than_it_may() -> None:
     assert ([1, 1, NOT_TAKEN], [1, 1, NOT_TAKEN]) == asyncio.run(check())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "strict"])
 def test_customers_of_other_limits_do_not_notice_that_the_hub_is_full(own_redis: RedisServer, policy: str) -> None:
     """A known customer is admitted as before; a new key goes by the cold rule; health tells of it."""

@@ -73,6 +73,7 @@ def damages(draw: st.DrawFn) -> Damage:
     return damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @given(damaged=st.lists(damages(), min_size=1, max_size=4), limit=st.sampled_from(sorted(LIMITS)))
 @settings(deadline=None)

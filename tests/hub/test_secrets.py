@@ -88,6 +88,7 @@ def failing(
         }[request.param]
 
 
+@pytest.mark.slow
 def test_a_hub_that_fails_does_not_tell_its_password(
     failing: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,6 +206,7 @@ except reconverge.MissingExtra as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "extra", "package"),
     [

@@ -203,6 +203,7 @@ def test_a_text_of_the_greatest_length_is_read() -> None:
     assert (TEXT_LENGTH_MAX, TEXT_LENGTH_MAX // 4) == (len(text), len(parse_quotas(text)))
 
 
+@pytest.mark.slow
 @given(text=TEXTS)
 @example("100/")
 @example("1/s as\u2003")

@@ -94,6 +94,7 @@ def test_exactly_the_quota_is_admitted(algorithm: str) -> None:
     assert sum(admitted.values()) == limiter.table.admitted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_nobody_who_looks_on_changes_anything(algorithm: str) -> None:
     """With threads that ask for the usage, foresee, and come with other keys all the time, it is the same."""
@@ -129,6 +130,7 @@ def test_no_charge_is_lost_while_exchanging(algorithm: str) -> None:
     assert 0 == agent.stats().bugs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_no_charge_is_lost_while_all_is_corrected(algorithm: str) -> None:
     """With resets, settlements and refunds in between, the hub hears of every charge and of all that was given back."""

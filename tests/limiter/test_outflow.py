@@ -49,6 +49,7 @@ def most_at_once(moments: list[float], window_s: float) -> int:
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "waiters"),
     [

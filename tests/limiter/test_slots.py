@@ -164,6 +164,7 @@ async def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, e
     assert 0 == _in_use(render)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_ten_thousand_races_leave_no_slot_in_use() -> None:
     """Tasks take, wait, end, fail and are cancelled at moments that are drawn; no more than the limit ever run."""

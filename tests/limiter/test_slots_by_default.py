@@ -91,6 +91,7 @@ def test_a_customer_may_have_a_rate_where_others_have_slots() -> None:
     assert ("strict", "balanced") == (slots.policy.name, rate.policy.name)
 
 
+@pytest.mark.slow
 def test_one_agent_refuses_no_new_key_while_its_hub_answers(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """In doubt a block asks: each of 50 keys that the hub has never heard of has its slot, once the hub has begun."""
     render = make_agent(redis_server.url).concurrency("render", 20, lease=30.0)

@@ -17,6 +17,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+import pytest
+
 from reconverge import Agent, Limiter, Slot
 from reconverge.clock import NEVER_NS, SECOND_NS, SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
@@ -115,6 +117,7 @@ def _takes_all(limiter: Limiter) -> bool:
             slot.release()
 
 
+@pytest.mark.slow
 def test_four_processes_never_run_more_than_the_limit(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Of 20 threads that take a slot 60 times each at most 8 work at any moment; in the end one node can have all 8."""
     gauge = Gauge()
@@ -132,6 +135,7 @@ def test_four_processes_never_run_more_than_the_limit(redis_server: RedisServer,
     eventually(lambda: _takes_all(render), "all slots, after the processes have ended")
 
 
+@pytest.mark.slow
 def test_slots_of_a_killed_process_are_back_when_its_lease_is_over(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
@@ -259,6 +263,7 @@ def _all_begin_something(limiters: Sequence[Limiter]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_trouble_lets_no_more_run_than_the_limit_and_what_ended_leases_left(
     own_redis: RedisServer, make_agent: MakeAgent
 ) -> None:

@@ -72,6 +72,7 @@ def test_after():
 }
 
 
+@pytest.mark.slow
 def test_every_agent_is_switched_as_before_when_the_test_is_over(tmp_path: Path) -> None:
     """One that was on is on and has charged nothing meanwhile, one in shadow is in shadow, and a new one is on."""
     for name, text in PROJECT.items():
@@ -90,6 +91,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 def test_pytest_loads_nothing_of_this_package_unless_it_is_asked_to(tmp_path: Path) -> None:
     """In a project that does not ask for the fixtures no module of `reconverge` is imported."""
     (tmp_path / "test_other.py").write_text(LOADS_NOTHING)

@@ -30,6 +30,8 @@ from bench.web import middleware, under_servers
 from bench.web.limited import BARE, CONSTANT, LIMITED, REFUSED
 from bench.web.under_servers import H11, HTTPTOOLS
 
+pytestmark = pytest.mark.slow  # benchmarks are run
+
 ROOT = Path(__file__).parents[2]
 PARTS = ("decisions", "felt", "memory", "threads", "blocks", "sync", "exchange", "asks")
 RUN_S_MAX = 500.0

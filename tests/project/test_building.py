@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # wheels are built
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("agent", "sync", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 NATIVE = ROOT / "agent" / "reconverge" / "kernel" / "native"
@@ -145,7 +147,6 @@ def works(python: str) -> bool:
     return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-@pytest.mark.slow
 def test_without_a_compiler_it_is_installed_all_the_same(source: Path, environment: Environment) -> None:
     """The kernel runs in Python then, and says so once, however many agents there are, and what to do about it."""
     environment.installs(source, CC="/bin/false")
@@ -158,7 +159,6 @@ def test_without_a_compiler_it_is_installed_all_the_same(source: Path, environme
     assert all(word in done.stderr for word in ("gcc", "python3-dev", "pip install", "RECONVERGE_NO_EXTENSIONS=1"))
 
 
-@pytest.mark.slow
 def test_who_asked_for_python_is_not_told_that_it_is_python(source: Path, environment: Environment) -> None:
     """Nothing is said where nothing is amiss."""
     environment.installs(source, CC="/bin/false")
@@ -168,7 +168,6 @@ def test_who_asked_for_python_is_not_told_that_it_is_python(source: Path, enviro
     assert ("pure", "") == (done.stdout.strip(), done.stderr)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_a_source_distribution_has_all_that_is_compiled(sdist: Path, wheel: Path, environment: Environment) -> None:
     """Every file of C and every header; the wheel that pip makes of it to install it is compiled, without a word."""
@@ -182,7 +181,6 @@ def test_a_source_distribution_has_all_that_is_compiled(sdist: Path, wheel: Path
     assert ("native", "") == (done.stdout.strip(), done.stderr)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_a_wheel_carries_the_compiled_kernel(wheel: Path, environment: Environment) -> None:
     """One that was built with a compiler works where there is none, and can be told to do without."""
@@ -195,7 +193,6 @@ def test_a_wheel_carries_the_compiled_kernel(wheel: Path, environment: Environme
     assert "pure" == environment.runs(DECIDES, RECONVERGE_NO_EXTENSIONS="1").stdout.strip()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_a_wheel_passes_the_quickstart_where_there_is_no_compiler(
     wheel: Path, environment: Environment, short_path: Path
@@ -218,7 +215,6 @@ def test_a_wheel_passes_the_quickstart_where_there_is_no_compiler(
     assert 90 <= int(admitted.removesuffix(" of 100.").rpartition("= ")[2]) <= 100
 
 
-@pytest.mark.slow
 def test_a_wheel_and_a_source_distribution_carry_every_script(wheel: Path, sdist: Path) -> None:
     """Every `.lua` file of the hubs is in both, under its own path: an installed hub reads its scripts from there."""
     scripts = {str(path.relative_to(ROOT / "sync")) for path in (ROOT / "sync").rglob("*.lua")}
@@ -232,7 +228,6 @@ def test_a_wheel_and_a_source_distribution_carry_every_script(wheel: Path, sdist
     assert scripts == {name for name in in_sdist if name.endswith(".lua")}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("python", PYTHONS)
 def test_it_is_compiled_for_every_python_that_is_found(python: str, sdist: Path, tmp_path: Path) -> None:

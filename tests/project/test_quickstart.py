@@ -28,6 +28,8 @@ import pytest
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # an environment is made
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 QUICKSTART = (ROOT / "docs" / "start" / "quickstart.md").read_text()
@@ -163,7 +165,6 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     return fresh
 
 
-@pytest.mark.slow
 def test_the_six_lines_of_the_readme_welcome_ada(clone: Clone, redis_server: RedisServer) -> None:
     """The first program of the README runs as it stands there, in what was installed from the clone."""
     six, *_ = blocks(README, "python")
@@ -174,7 +175,6 @@ def test_the_six_lines_of_the_readme_welcome_ada(clone: Clone, redis_server: Red
     )
 
 
-@pytest.mark.slow
 def test_a_small_limit_is_exact_on_two_workers(clone: Clone, redis_server: RedisServer) -> None:
     """The program of the quickstart admits what the page promises, on both workers together."""
     (program,) = blocks(QUICKSTART, "python")
@@ -187,7 +187,6 @@ def test_a_small_limit_is_exact_on_two_workers(clone: Clone, redis_server: Redis
     assert said.split() == answers
 
 
-@pytest.mark.slow
 def test_a_refusal_tells_what_the_page_says(clone: Clone, redis_server: RedisServer) -> None:
     """The second command for `curl` shows 429 with the three fields that the page names."""
     loop, *_ = [line for line in commands() if line.startswith("for ")]
@@ -202,7 +201,6 @@ def test_a_refusal_tells_what_the_page_says(clone: Clone, redis_server: RedisSer
     assert "application/problem+json" in told
 
 
-@pytest.mark.slow
 def test_the_fault_is_survived(clone: Clone) -> None:
     """The scenario of the page ends as the page says: its promises are kept."""
     (name, verdict) = re.findall(

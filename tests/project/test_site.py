@@ -21,6 +21,8 @@ from docs.tools.public import HIDDEN, members
 from reconverge import Agent, Limiter
 from reconverge.integrations import Request
 
+pytestmark = pytest.mark.slow  # the site is built
+
 ROOT = Path(__file__).parents[2]
 BUILD_S_MAX = 500.0
 API = "reference/api/index.html"

@@ -71,6 +71,7 @@ def test_an_agent_exchanges_again_after_nonsense(name: str, times: int) -> None:
     assert 0 == agent.stats().bugs
 
 
+@pytest.mark.slow
 def test_health_names_the_protocol_and_is_starting_only_at_the_start() -> None:
     """From the first nonsense on its ground is that class, and `starting` is over once an exchange was tried."""
     hub = OddHub()

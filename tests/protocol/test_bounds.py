@@ -66,4 +66,4 @@ class Daring(Protocol):
 
 
 TestDaring = Daring.TestCase
-TestDaring.settings = settings(max_examples=tried(50, long=200), stateful_step_count=30)
+TestDaring.settings = settings(max_examples=tried(50, long=200, brief=15), stateful_step_count=30)

@@ -51,6 +51,7 @@ def spent_by(server: RedisServer, shape: Shape) -> Spent:
         return asyncio.run(fleet.run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_cold_keys_cause_at_most_a_tenth_of_the_traffic_of_hot_ones(server: RedisServer, limit: Limit) -> None:
     """Asked about once, over two windows, at the same sync interval; the hot ones are asked about in each."""

@@ -89,6 +89,7 @@ def lived(limit: Limit, policy: Policy, story: tuple[str, ...], *, asking: int |
     return world.problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_short_sequence_of_actions_exceeds_a_limit(kind: str) -> None:
     """Any two or three things happen one after the other once both nodes have used the key."""
@@ -103,6 +104,7 @@ def test_no_short_sequence_of_actions_exceeds_a_limit(kind: str) -> None:
     assert {} == {story: problems for story in stories if (problems := lived(limit, STRICT, story))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @settings(max_examples=tried(25, long=4000))

@@ -312,7 +312,7 @@ def _reading_at_most(entries: int) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=tried(50, long=200))
+@settings(max_examples=tried(50, long=200, brief=15))
 @given(
     steps=st.lists(STEPS, min_size=10, max_size=60),
     certainly_new=st.booleans(),
@@ -326,7 +326,7 @@ def test_lua_and_python_answer_alike(
         _compare_twins(shared_redis, steps, certainly_new=certainly_new)
 
 
-@settings(max_examples=tried(50, long=200))
+@settings(max_examples=tried(50, long=200, brief=15))
 @given(
     steps=st.lists(SCARCE_STEPS, min_size=10, max_size=60),
     scanned_max=st.sampled_from([rule.SCANNED_MAX, rule.SCANNED_MAX, rule.SCANNED_MAX, 1, 2]),

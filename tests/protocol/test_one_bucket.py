@@ -133,6 +133,7 @@ ACTIONS: tuple[Callable[[TwoNodes], None], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["steady", "interval"])
 def test_no_sequence_of_coarse_actions_admits_more_than_one_bucket(variant: str) -> None:
     """Whichever five of hits, asks, orderly stops, crashes and rests follow each other."""
@@ -153,6 +154,7 @@ def test_no_sequence_of_coarse_actions_admits_more_than_one_bucket(variant: str)
     assert [] == broken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limit",
     [
@@ -244,6 +246,7 @@ def test_a_burst_that_is_edited_down_and_up_forgives_nothing() -> None:
     assert world.worst <= BITS
 
 
+@pytest.mark.slow
 def test_an_overdraft_in_use_is_granted_to_no_other_node() -> None:
     """Nodes that dare all they may use half as much again as there is, however often others replace them."""
     daring = Policy("daring", lambda view: view.allowance + view.overdraft, 0.5, 0.0)

@@ -608,7 +608,7 @@ class Protocol(RuleBasedStateMachine):
 TestProtocol = Protocol.TestCase
 # The twin in Python takes the same steps, many times as slowly.
 TestProtocol.settings = settings(
-    max_examples=tried(100, long=500) if COMPILED else tried(30, long=150), stateful_step_count=50
+    max_examples=tried(100, long=500, brief=20) if COMPILED else tried(30, long=150), stateful_step_count=50
 )
 pytestmark = pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
 

@@ -190,4 +190,4 @@ class Several(Protocol):
 
 
 TestSeveral = Several.TestCase
-TestSeveral.settings = settings(max_examples=tried(50, long=200), stateful_step_count=40)
+TestSeveral.settings = settings(max_examples=tried(50, long=200, brief=12), stateful_step_count=40)

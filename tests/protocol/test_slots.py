@@ -223,6 +223,6 @@ def test_a_busy_node_leaves_what_comes_back_to_an_older_ask() -> None:
 
 
 TestSlots = SlotMachine.TestCase
-TestSlots.settings = settings(max_examples=tried(40, long=1500), stateful_step_count=60)
+TestSlots.settings = settings(max_examples=tried(40, long=1500, brief=15), stateful_step_count=60)
 TestSlotsOnPlans = SlotsOnPlans.TestCase
-TestSlotsOnPlans.settings = settings(max_examples=tried(30, long=1500), stateful_step_count=60)
+TestSlotsOnPlans.settings = settings(max_examples=tried(30, long=1500, brief=15), stateful_step_count=60)

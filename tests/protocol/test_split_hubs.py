@@ -148,6 +148,7 @@ def live(seed: int, algorithm: str, policy: Policy, *, times: int) -> int:
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
 def test_split_nodes_stay_within_twice_the_bound(algorithm: str, policy: Policy) -> None:

@@ -53,6 +53,6 @@ class Plans(Protocol):
 
 TestPlans = Plans.TestCase
 TestPlans.settings = settings(
-    max_examples=tried(70, long=400) if COMPILED else tried(30, long=100), stateful_step_count=50
+    max_examples=tried(70, long=400, brief=20) if COMPILED else tried(30, long=100), stateful_step_count=50
 )
 pytestmark = pytest.mark.timeout(1500)

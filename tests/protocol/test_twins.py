@@ -262,7 +262,7 @@ def _difference(steps: list[Step], place: int, native: list[Any], pure: list[Any
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=tried(60, long=250))
+@settings(max_examples=tried(60, long=250, brief=15))
 @given(data=st.data())
 def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on a node that meets nobody."""
@@ -271,7 +271,7 @@ def test_both_decide_alike_without_a_hub(algorithm: str, other: OtherTwin, data:
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("algorithm", COMPILED_ALGORITHMS)
-@settings(max_examples=tried(90, long=400))
+@settings(max_examples=tried(90, long=400, brief=20))
 @given(data=st.data())
 def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st.DataObject) -> None:
     """Limits about which C decides, on two nodes, a hub, and a network that loses and delays."""
@@ -281,7 +281,7 @@ def test_both_decide_and_report_alike(algorithm: str, other: OtherTwin, data: st
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in COMPILED_ALGORITHMS])
-@settings(max_examples=tried(20, long=50))
+@settings(max_examples=tried(20, long=50, brief=6))
 @given(data=st.data())
 def test_what_is_decided_in_python_goes_alike_on_compiled_cells(
     algorithm: str, alone: bool, other: OtherTwin, data: st.DataObject
@@ -292,7 +292,7 @@ def test_what_is_decided_in_python_goes_alike_on_compiled_cells(
 
 @pytest.mark.usefixtures("compiled_kernel")
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
-@settings(max_examples=tried(40, long=120))
+@settings(max_examples=tried(40, long=120, brief=10))
 @given(data=st.data())
 def test_several_quotas_go_alike(alone: bool, other: OtherTwin, data: st.DataObject) -> None:
     """A limit with two quotas of any kind, each of which is a table of its own."""

@@ -549,6 +549,7 @@ def test_an_agent_does_not_show_its_secret(shop: Shop) -> None:
 # ---------------------------------------------------------------- real processes
 
 
+@pytest.mark.slow
 def test_processes_obey_through_a_redis(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that have started, and one that starts afterwards; nobody obeys a forgery, and each cap is kept."""
     post_at(redis_server.url, sealed_now(1, limits=login("90/day")))
@@ -566,6 +567,7 @@ def test_processes_obey_through_a_redis(redis_server: RedisServer, monkeypatch: 
             assert "120 on" == late.says()
 
 
+@pytest.mark.slow
 def test_nodes_keep_to_what_is_published_through_a_redis_that_comes_back_empty(
     own_redis: RedisServer, make_agent: MakeAgent
 ) -> None:

@@ -88,6 +88,7 @@ def test_all_is_known_again_in_time(redis_server: RedisServer, policy: Policy) -
     asyncio.run(live())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
 def test_strict_holds_when_data_are_lost_in_the_middle_of_a_window(

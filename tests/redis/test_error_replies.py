@@ -161,6 +161,7 @@ def test_a_server_that_is_loading_its_data(caplog: pytest.LogCaptureFixture) -> 
         _goes_through(server, server.url, "loading", fault, caplog)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_has_not_been_set_up_yet(caplog: pytest.LogCaptureFixture) -> None:
     """A node of a cluster in which nobody serves the key's slot says so; when it serves all slots, all is well."""
     with RedisServer("--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:

@@ -72,6 +72,7 @@ def test_a_strict_agent_admits_nothing_without_a_hub(
     assert ["is unavailable", "answers again"] == _said(caplog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["strict", "balanced"])
 def test_a_hub_that_is_killed_and_comes_back_empty(
     present_redis: RedisServer, caplog: pytest.LogCaptureFixture, policy: str

@@ -416,6 +416,7 @@ def _any_batch(random: Random, hub_us: int) -> tuple[list[Any], bytes]:
     return shared, pack("<13q", epoch, drawn(0), 0, *amounts)
 
 
+@pytest.mark.slow
 def test_whatever_a_node_says_every_key_expires(redis_server: RedisServer) -> None:
     """A batch is refused without a trace, or every key has a life that ends."""
     hub_us = int(START_S * 1_000_000)

@@ -55,6 +55,7 @@ Held = tuple[Any, Callable[[], object]]
 class TestSource:
     """Walks the source."""
 
+    @pytest.mark.slow
     def test_every_lock_is_made_so_that_it_survives_a_fork(self) -> None:
         """Or a comment in its line says why it need not."""
         found = [

@@ -103,6 +103,7 @@ def test_a_node_that_was_never_connected_serves(make_agent: MakeAgent) -> None:
     assert 0 < admitted(shedder, CRITICAL, 200) <= 200
 
 
+@pytest.mark.slow
 def test_a_partitioned_node_goes_on_with_what_it_did(make_agent: MakeAgent, own_redis: RedisServer) -> None:
     """After its lease is over a node admits of each class as much as in its fullest window before, and no more."""
     agent = make_agent(own_redis.url, lease_ttl=1.5, exchange_timeout=0.5, policy="strict")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+import pytest
+
 from tests.support.programs.process import Process
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -46,6 +48,7 @@ def ask(nodes: list[Process], name: str, number: int) -> list[Asked]:
     return found
 
 
+@pytest.mark.slow
 def test_four_processes_share_the_capacity(own_redis: RedisServer) -> None:
     """Of 400 the class GET gets 320 in all and the critical class the other 80, and not one request more."""
     admitted = {"GET": 0, "critical": 0}
@@ -65,6 +68,7 @@ def test_four_processes_share_the_capacity(own_redis: RedisServer) -> None:
     assert {"GET": 320, "critical": 80} == admitted
 
 
+@pytest.mark.slow
 def test_a_partition_is_no_outage_of_four_processes(own_redis: RedisServer) -> None:
     """Each process that cannot reach the Redis goes on, with no more than it did in its fullest second before.
 

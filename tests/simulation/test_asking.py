@@ -222,6 +222,7 @@ def test_a_run_tells_what_its_requests_waited_after_the_warm_up() -> None:
     assert max(run.waited_ns) <= WITHIN_NS
 
 
+@pytest.mark.slow
 def test_asking_lowers_what_is_refused_falsely_and_admits_nothing_above_the_limit() -> None:
     """Five a minute on four nodes, asked for twice, with the sync interval that an agent has by default."""
     unasked, asked = (summed_up(_runs(fleet)) for fleet in (FLEET, ASKING))
@@ -276,6 +277,7 @@ def test_a_node_that_admits_whatever_the_hub_answers_is_found(monkeypatch: pytes
     assert any("more than declared" in problem for problem in _problems(SAFETY, range(40)))
 
 
+@pytest.mark.slow
 def test_a_request_that_is_charged_before_it_is_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a charge when it joins the batch: what is cancelled, or refused in the end, has been used all the same."""
     join = asking.Together._join
@@ -301,6 +303,7 @@ def test_small_limits_about_which_requests_ask_are_drawn_often() -> None:
     assert {2, 8} <= {fleet.nodes for fleet in scarce}
 
 
+@pytest.mark.slow
 def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a hub that grants what waits and does not write it down: the next node that asks is granted it, too."""
     grant = HubAsk.grant
@@ -318,6 +321,7 @@ def test_a_grant_that_is_not_booked_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
 
 
+@pytest.mark.slow
 def test_vouchers_of_others_that_are_not_reckoned_with_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a hub for which a node that floats has in use what it has reported, whatever it was granted since."""
 
@@ -331,6 +335,7 @@ def test_vouchers_of_others_that_are_not_reckoned_with_are_found(monkeypatch: py
     assert any("more than declared" in problem for problem in _problems(SAFETY, SCARCE_SEEDS))
 
 
+@pytest.mark.slow
 def test_use_that_fades_before_its_window_is_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a hub for which use of a node that floats ends with the window, as if the limit had fixed ones."""
     monkeypatch.setattr(ledger.Floating, "rights", lambda self, *_: self.current)
@@ -338,6 +343,7 @@ def test_use_that_fades_before_its_window_is_over_is_found(monkeypatch: pytest.M
     assert any("more than declared" in problem for problem in _problems(SAFETY, LATER_SCARCE_SEEDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("meter", "seeds"),
     [(windows.SlidingWindow, SCARCE_SEEDS), (windows.FixedWindow, LATER_SCARCE_SEEDS)],

@@ -112,6 +112,7 @@ def test_the_model_is_as_good_as_it_says() -> None:
     assert bytes_of["once, ten windows"] <= 0.1 * bytes_of["hot"]
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_keep_the_bound() -> None:
     """Simulated, with half of them cut off meanwhile."""
     fleet = Fleet(1000, Limit(4000, 10.0), SECOND_NS)

@@ -31,6 +31,7 @@ SEEDS_OF_REGIONS = range(tried(36, long=0), tried(45, long=46))
 `test_regions.py`, is found by the seed 44, and by none of the ten before it."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)  # it has work for minutes, of which the others on the machine take their part
 @pytest.mark.parametrize(
     ("modes", "seeds"), [(ALL_BUT_REGIONS, SEEDS), ((REGIONS,), SEEDS_OF_REGIONS)], ids=["one hub", "regions"]
@@ -105,6 +106,7 @@ def test_a_hub_that_counts_a_batch_twice_is_found(mode: str, monkeypatch: pytest
     assert any("was charged" in problem for problem in _problems(mode))
 
 
+@pytest.mark.slow
 def test_a_hub_that_tells_one_node_less_than_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a view that never agrees, however long nothing happens; safety alone would not see it."""
     monkeypatch.setattr(world, "open_merge_rule", _Whispering)

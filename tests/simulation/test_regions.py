@@ -21,6 +21,7 @@ def _as_if_granted(holding: Holding, now_ns: int, loan_ns: int) -> int:  # as th
     return max(holding.granted, holding.need)
 
 
+@pytest.mark.slow
 def test_loans_before_they_are_granted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plants a bridge that lends what its region needs."""
     monkeypatch.setattr(Holding, "target", _as_if_granted)
@@ -41,6 +42,7 @@ def test_a_case_of_regions_is_told_as_a_command() -> None:
     assert "--mode regions --start 3 --seeds 1" in draw_case(REGIONS, 3).command()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window", "token-bucket"])
 def test_bridges_waste_less_than_fixed_parts_and_exceed_nothing(algorithm: str) -> None:
     """When the demand wanders; all of the limit in each region exceeds it instead, when several are asked at once."""

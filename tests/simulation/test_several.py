@@ -29,6 +29,7 @@ def figures(policy: Policy, *faults: str, seed: int = 3) -> list[RunFigures]:
     return [run_once(replace(tried, judged=number), policy, tried.arrivals(seed), seed=seed) for number in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [(), FAULTS])
 def test_strict_is_never_above_any_quota(faults: tuple[str, ...]) -> None:
     """While who believes merged totals is above both."""

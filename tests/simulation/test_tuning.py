@@ -179,6 +179,7 @@ def test_one_node_alone_needs_no_exchanges_to_speak_of() -> None:
     assert 60.0 == chosen.sync_interval_s
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_long_intervals")
 def test_the_figures_of_a_fleet_are_those_of_its_worst_pattern() -> None:
     """The worst patterns are known beforehand.
@@ -223,6 +224,7 @@ def _with_hot_keys(count: int) -> list[Option]:
     return [option for option in options if option.sync_interval_s == 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("only_long_intervals")
 def test_two_processes_weigh_as_one_does() -> None:
     """Whoever simulates what."""

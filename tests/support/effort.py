@@ -3,7 +3,7 @@
 A test of random examples, seeds or instructions finds a fault with a chance that grows with their number, and costs
 time in proportion. Each such test names two numbers: a small one for every run, and a large one that searches for what
 is rare. Without `CI` in the environment Hypothesis draws other examples in each run, so that several small runs try as
-much as a large one.
+much as a large one. Some name a third, for `make test`, whose examples are always the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ LONG: Final = bool(os.environ.get("LONG") or os.environ.get("PLANT"))
 """Whether all is tried that the tests name, as in `make test-long`, and where planted faults are searched for."""
 
 
-def tried(few: int, *, long: int) -> int:
+BRIEF: Final = bool(os.environ.get("FAST"))
+"""Whether it is `make test` or `make test-fast`, which are waited for."""
+
+
+def tried(few: int, *, long: int, brief: int | None = None) -> int:
     """The number of examples in this run."""
-    return long if LONG else few
+    return long if LONG else brief if BRIEF and brief is not None else few

@@ -22,6 +22,7 @@ def estimates(count: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 20, 100, 1000, 5000])
 def test_the_estimate_is_within_its_error(count: int) -> None:
     """On average it is right to a fifth of the error and one, and it is spread no wider than one and a half of it.

@@ -428,6 +428,7 @@ class TestRedisUsage(UsageContract):
         return RedisHub(self.server.url, PATIENT, shards=2, clock=clock)
 
 
+@pytest.mark.slow
 class TestClusterUsage(UsageContract):
     """Each shard on its server."""
 

@@ -43,6 +43,7 @@ def end(server: RedisServer, how: str) -> int:
     return subprocess.run(command, check=False, timeout=120).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "status", "expected"),
     [("exit", 0, 50), ("sigterm", 143, 50), ("fork", 0, 100 + 5000), ("kill", -9, 0)],

@@ -129,7 +129,7 @@ class LossyFleet(RuleBasedStateMachine):
 
 
 TestLossyFleet = LossyFleet.TestCase
-TestLossyFleet.settings = settings(max_examples=tried(40, long=400), stateful_step_count=25)
+TestLossyFleet.settings = settings(max_examples=tried(40, long=400, brief=15), stateful_step_count=25)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ TOLD_BEFORE = 1
 SIGTERM_STATUS = 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "status"),
     [
@@ -172,6 +173,7 @@ def test_kill_loses_no_more_than_what_was_not_yet_heard(redis_server: RedisServe
     assert heard <= net_at(redis_server.url) <= int(said[-1]) + 100  # of which it had no time to speak
 
 
+@pytest.mark.slow
 def test_a_crash_loop_does_not_use_up_a_long_window(redis_server: RedisServer) -> None:
     """A lone worker that is killed after each twenty requests of 1000 an hour admits all of them in ten lives."""
     admitted: list[str] = []
@@ -223,6 +225,7 @@ def _says_no_more_than_that_the_hub_is_unavailable(process: Process) -> None:
     assert all("is unavailable" in line and "deciding from memory" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_the_tests_themselves_may_inherit_an_ignored_ctrl_c() -> None:
     """`nohup make test &` ignores SIGINT; a program that a test starts then has to react to it all the same."""
     chosen = "tests/agent/processes/test_ends.py::test_ctrl_c_loses_nothing[rests]"

@@ -76,6 +76,7 @@ def test_a_child_forked_while_a_server_is_joined_can_join_it_too() -> None:
     assert "" == process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_of_multiprocessing_say_their_last_words(method: str, redis_server: RedisServer) -> None:
     """Though they leave past the ordinary end; each is a node of its own."""
@@ -111,6 +112,7 @@ def test_a_child_of_multiprocessing_that_is_no_daemon_handles_sigterm(method: st
         assert "handled" == process.ends()[1][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pool_that_is_closed_and_joined_loses_nothing(method: str, redis_server: RedisServer) -> None:
     """While one that is terminated loses what the hub had not heard; the pace is an hour."""

@@ -33,6 +33,7 @@ def needs(package: str) -> None:
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after-import", "after-agent"])
 def test_decisions_and_waits_on_greenlets_hold_up_no_other_greenlet(when: str, redis_server: RedisServer) -> None:
     """Whenever gevent has patched: twenty greenlets get all they ask for, others go on, and the hub knows the sum."""
@@ -74,6 +75,7 @@ def _ask(port: int, key: str) -> str | None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_a_gevent_worker_answers_its_bursts_and_says_its_last_words(
     gevent_server: tuple[subprocess.Popen[str], int], redis_server: RedisServer
 ) -> None:

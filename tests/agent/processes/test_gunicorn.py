@@ -82,6 +82,7 @@ def gunicorn(redis_server: RedisServer) -> Iterator[Callable[[str], Gunicorn]]:
         server.kill()
 
 
+@pytest.mark.slow
 def test_eight_workers_are_eight_nodes_and_the_sum_is_exact(
     gunicorn: Callable[[str], Gunicorn], redis_server: RedisServer
 ) -> None:

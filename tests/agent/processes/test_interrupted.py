@@ -98,6 +98,7 @@ def _on_another_thread(act: Callable[[], object]) -> None:
         raise AssertionError(f"hangs in {sys._current_frames()[thread.ident or 0]}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "handler",
     [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
@@ -114,6 +115,7 @@ def test_a_start_that_is_interrupted_leaves_one_thread(
         assert 0 == made.stats().bugs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "handler",
     [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
@@ -166,6 +168,7 @@ def _asked_before_and_after_a_reset(login: Limiter) -> Iterator[bool]:
     yield login.wait_blocking("ada", timeout=10.0).allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_waiting_that_is_interrupted_leaves_nobody_in_the_queue(handler: str) -> None:
     """Whoever comes afterwards is first, and gets through as soon as there is room."""

@@ -173,6 +173,7 @@ def shim(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["native", "pure"])
 def test_a_machine_that_slept_beyond_its_lease_uses_no_allowance(
     kernel: str, shim: Path, own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ def _ask(port: int) -> tuple[int, str] | None:
         connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize(
     ("options", "runs_as"),

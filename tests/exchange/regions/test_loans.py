@@ -120,6 +120,7 @@ class Home:
         self.clock.advance(seconds)
 
 
+@pytest.mark.slow
 def test_both_hubs_can_be_a_regions(home: Home) -> None:
     """They say so by their shape."""
     assert isinstance(home.hub, Region)

@@ -121,6 +121,7 @@ def test_without_bridges_a_region_has_its_own_part(world: World) -> None:
     assert 2 * OWN == world.eu.asks(100) + world.us.asks(100)
 
 
+@pytest.mark.slow
 def test_a_region_that_is_asked_for_more_gets_more(world: World) -> None:
     """All that belongs to no region if nobody else needs it; the other has its own part all the time."""
     world.eu.start_bridge()
@@ -131,6 +132,7 @@ def test_a_region_that_is_asked_for_more_gets_more(world: World) -> None:
     assert QUOTA == world.eu.asks(100) + world.us.asks(100)
 
 
+@pytest.mark.slow
 def test_a_bridge_that_ends_gives_back_what_is_free(world: World) -> None:
     """And tells of the rest; so that the other region gets all that is left, and no more."""
     world.eu.start_bridge()
@@ -143,6 +145,7 @@ def test_a_bridge_that_ends_gives_back_what_is_free(world: World) -> None:
     assert world.eu.asks(100) + world.us.asks(100) <= QUOTA
 
 
+@pytest.mark.slow
 def test_a_bridge_that_is_killed_holds_up_no_decision(world: World) -> None:
     """The other region has its own part; what was lent to the first is nobody else's for as long as it counts."""
     world.eu.start_bridge()
@@ -158,6 +161,7 @@ def test_a_bridge_that_is_killed_holds_up_no_decision(world: World) -> None:
     assert world.admitted <= QUOTA
 
 
+@pytest.mark.slow
 def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world: World) -> None:
     """Loans go on for a while, nothing is lent twice, and the bridge warns once."""
     world.eu.start_bridge()
@@ -178,6 +182,7 @@ def test_a_wide_hub_that_is_away_and_back_empty_takes_nothing_from_anybody(world
     assert 1 == world.eu.bridge_said.count("answers again")
 
 
+@pytest.mark.slow
 def test_a_regions_hub_that_is_back_empty_is_lent_anew(world: World) -> None:
     """Its nodes' allowances are reported to it again; they go on, and so do loans."""
     world.eu.start_bridge()

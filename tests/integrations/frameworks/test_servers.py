@@ -80,6 +80,7 @@ def test_four_workers_admit_what_the_limit_says(serve: StartServer, name: str) -
     assert "" == server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [FASTAPI, FLASK])
 def test_as_much_traffic_as_there_can_be_stays_within_the_bound(
     serve: StartServer, name: str, own_redis: RedisServer

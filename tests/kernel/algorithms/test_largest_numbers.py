@@ -147,6 +147,7 @@ def test_debt_has_an_end_even_if_the_limit_names_none(algorithm: str) -> None:
     assert 0 < node.limiter.hit("ada").retry_after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_whatever_is_asked_can_be_told(algorithm: str) -> None:
     """Requests as large as the largest limit, nearly all refused, many at a time: every number is an exact double."""

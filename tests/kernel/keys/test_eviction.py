@@ -91,6 +91,7 @@ class Crowded:
 # ---------------------------------------------------------------- newcomers
 
 
+@pytest.mark.slow
 def test_newcomers_find_room_while_made_up_keys_keep_coming() -> None:
     """200 made-up keys per second, six times as many as there is room for; and nobody who is known is refused."""
     fleet = Crowded(Limit(100, WINDOW_S), keys_max=1000)

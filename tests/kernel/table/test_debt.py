@@ -257,6 +257,7 @@ def test_a_higher_quota_pays_a_debt_off_sooner() -> None:
     assert (1000, 114.0) == (debtor.used, debtor.limiter.hit("ada").retry_after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.0, 114.0, 210.0, 3000.0])
 def test_an_exception_at_any_instruction_leaves_a_debt_no_smaller(pause_s: float) -> None:
     """While none, one, three or all of its windows are being paid off; what was left undone is done a slice later."""
@@ -287,6 +288,7 @@ def test_an_exception_at_any_instruction_leaves_a_debt_no_smaller(pause_s: float
     assert number > 10
 
 
+@pytest.mark.slow
 def test_an_exception_while_a_debt_is_made_leaves_what_was_used_before() -> None:
     """At any instruction. Between two assignments, where only a tracer raises, it may all count twice."""
     number, interrupted = 0, True

@@ -116,6 +116,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("waiters", [[5, 5, 5, 5], [9, 3, 2, 1]], ids=str)
 def test_the_outflow_of_all_stays_at_the_rate(name: str, waiters: list[int]) -> None:

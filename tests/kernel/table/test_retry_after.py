@@ -77,6 +77,7 @@ def test_a_client_that_keeps_to_it_is_admitted_at_the_first_try(kind: str) -> No
     assert [True] * 10 == admitted
 
 
+@pytest.mark.slow
 @every_limit
 def test_a_client_whose_key_is_in_debt_is_admitted_at_the_first_try_if_it_keeps_to_it(kind: str) -> None:
     """By a node that exchanges with its hub; each time seventeen of five were settled."""

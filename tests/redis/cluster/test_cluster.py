@@ -21,6 +21,8 @@ from tests.support.hubs.reached import WayClaims
 from tests.support.redis_cluster import RedisCluster
 from tests.support.servers import free_port
 
+pytestmark = pytest.mark.slow  # several servers are started, and found
+
 TIMEOUT_S = 30.0
 SETTINGS = HubSettings("claims", TIMEOUT_S)
 

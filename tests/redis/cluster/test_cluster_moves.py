@@ -21,6 +21,8 @@ from tests.support.redis_cluster import RedisCluster, SlotMove
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # several servers are started, and found
+
 SHARDS = 8
 SETTINGS = HubSettings("shop", 30.0)
 

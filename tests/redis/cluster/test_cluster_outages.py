@@ -22,6 +22,8 @@ from tests.support.redis_cluster import QUICK_MS, RedisCluster, SlotMove
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # several servers are started, and found
+
 NODES = 2
 KEYS = [f"key{number}" for number in range(40)]
 """In as good as all shards."""

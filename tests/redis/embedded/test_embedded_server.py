@@ -88,6 +88,7 @@ def directory(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     eventually(lambda: not _processes(short_path), "all servers and keepers are gone")
 
 
+@pytest.mark.slow
 def test_two_processes_meet(directory: Path) -> None:
     """Each hears what the other has used, from one server."""
     with User() as ada, User() as bob:
@@ -160,6 +161,7 @@ def test_the_server_ends_when_its_only_user_closes(directory: Path) -> None:
         assert ada.says("hello") not in ("", before)
 
 
+@pytest.mark.slow
 def test_eight_processes_that_start_at_once_start_one_server(directory: Path) -> None:
     """One of them starts it, and the others wait for that."""
     users = [User() for _ in range(8)]
@@ -177,6 +179,7 @@ def test_eight_processes_that_start_at_once_start_one_server(directory: Path) ->
         user.ends()
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_is_started_again(directory: Path) -> None:
     """It comes back empty, which its users hear of."""
     with User() as ada, User() as bob:
@@ -233,6 +236,7 @@ def test_the_first_user_of_a_new_server_is_granted_strict_lines_at_once(director
         assert "100" == ada.says("strict 100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newcomer", [True, False])
 def test_a_later_user_of_a_new_server_is_not(directory: Path, newcomer: bool) -> None:
     """When the server has to be started again, somebody may hold lines from before, and has not spoken yet.

@@ -22,6 +22,8 @@ from tests.support.hubs.reached import WayClaims
 from tests.support.redis_sentinel import SERVICE, RedisService
 from tests.support.servers import free_port
 
+pytestmark = pytest.mark.slow  # several servers are started, and found
+
 TIMEOUT_S = 30.0
 SETTINGS = HubSettings("claims", TIMEOUT_S)
 FINDER = re.search(r"ACL SETUSER finder (on .*)", SentinelHub.__doc__ or "")

@@ -22,6 +22,8 @@ from tests.support.redis_sentinel import QUICK_MS, SERVICE, RedisService
 from tests.support.servers import free_port
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # several servers are started, and found
+
 SETTINGS = HubSettings("shop", 30.0)
 PATIENCE_S = 60.0
 UNREPLICATED = 50

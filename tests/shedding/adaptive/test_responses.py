@@ -108,6 +108,7 @@ def test_a_probe_is_no_swing(phase: int) -> None:
     assert 0.05 >= max(abs(share - mean) for share in shares)
 
 
+@pytest.mark.slow
 def test_the_baseline_does_not_drift() -> None:
     """After four minutes under twice the load the baseline of both is within a third of the true 50 ms."""
     for algorithm in (Vegas(), Gradient2()):
@@ -116,6 +117,7 @@ def test_the_baseline_does_not_drift() -> None:
         assert 0.033 < algorithm.baseline.round_trip_ns / 1e9 < 0.067
 
 
+@pytest.mark.slow
 def test_a_service_that_begins_under_load_finds_its_baseline() -> None:
     """A limit of 100 over ten workers begins with round trips of half a second, and is below 30 after one minute."""
     for algorithm in (Vegas(initial=100), Gradient2(initial=100)):
