@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import pytest
 
 from reconverge import Agent, Limit, LimitConflict
-from reconverge.kernel import COMPILED
 from reconverge.testing import ManualClock
 from tests.support.agents import admitted_of, exchange_threads
 
@@ -76,40 +75,6 @@ def test_the_quota_is_admitted_and_not_one_more(algorithm: str, clock: ManualClo
     answers = [login.allow("ada") for _ in range(QUOTA + 5)]
 
     assert [True] * QUOTA + [False] * 5 == answers
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_remaining_counts_down_to_zero(algorithm: str, clock: ManualClock) -> None:
-    """There is nobody else, so what this node has left is what there is, and it is never stale."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
-
-    decisions = [login.hit("ada") for _ in range(QUOTA)]
-
-    assert list(reversed(range(QUOTA))) == [decision.remaining for decision in decisions]
-    assert {0.0} == {decision.staleness for decision in decisions}
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_moment_named_by_a_refusal_is_the_first_that_admits(algorithm: str, clock: ManualClock) -> None:
-    """Not a nanosecond earlier, and no later either."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, algorithm))
-    admitted_of(login, QUOTA)
-    retry_after_ns = round(login.hit("ada").retry_after * 1e9)
-
-    clock.advance_ns(retry_after_ns - 1)
-    assert not login.test("ada")
-
-    clock.advance_ns(1)
-    assert login.test("ada")
-
-
-def test_a_request_that_does_not_fit_leaves_room_for_one_that_does(clock: ManualClock) -> None:
-    """A refusal costs nothing."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S))
-    login.allow("ada", cost=7)
-
-    assert not login.allow("ada", cost=4)
-    assert login.allow("ada", cost=3)
 
 
 # ---------------------------------------------------------------- nothing in the background
@@ -194,40 +159,6 @@ def test_agents_of_one_name_must_agree_on_their_limits(name: str) -> None:
 
 
 # ---------------------------------------------------------------- many threads
-
-
-ATTEMPTS = 3000 if COMPILED else 100
-"""A compiled decision is over before another thread has a turn; so many are not."""
-
-
-@pytest.mark.parametrize("method", ["allow", "hit"])
-def test_64_threads_on_one_key_admit_exactly_the_quota(method: str, restless: None, clock: ManualClock) -> None:
-    """However their decisions fall between each other."""
-    agent = Agent("memory://", clock=clock)
-    decide: Callable[[str], object] = getattr(agent.limit("login", Limit(1000, MINUTE_S)), method)
-
-    answers, turns = _all_at_once(lambda _thread, _attempt: bool(decide("ada")), attempts=ATTEMPTS)
-
-    assert 1000 == answers[True]
-    assert THREADS * ATTEMPTS == sum(answers.values())
-    assert turns > THREADS  # one after another they would need one turn less
-
-
-def test_64_threads_on_64_keys_admit_exactly_the_quota_of_each(restless: None, clock: ManualClock) -> None:
-    """No key's count suffers from another's, also not when it is made."""
-    agent = Agent("memory://", clock=clock)
-    login = agent.limit("login", Limit(QUOTA, MINUTE_S))
-
-    def decide(thread: int, attempt: int) -> tuple[str, bool]:
-        key = f"key {(thread + attempt) % 64}"
-        return key, login.allow(key)
-
-    answers, turns = _all_at_once(decide, attempts=640)
-
-    assert {f"key {number}": QUOTA for number in range(64)} == {key: n for (key, yes), n in answers.items() if yes}
-    assert turns > THREADS  # one after another they would need one turn less
-    stats = agent.stats().limits["login"]
-    assert (64 * QUOTA, 64 * (640 - QUOTA)) == (stats.admitted, stats.refused)
 
 
 def test_64_threads_on_several_quotas_charge_all_of_them_or_none(restless: None, clock: ManualClock) -> None:

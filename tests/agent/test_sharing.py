@@ -6,14 +6,13 @@ within the test, and requests on both until nothing more is admitted.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from operator import ge
 
 import pytest
 
 from reconverge import Agent
-from tests.support.agents import NEVER_FULL, admitted_of, exchanges_of, heard, introduce, net_at
+from tests.support.agents import admitted_of, exchanges_of, heard, introduce, net_at
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -21,7 +20,6 @@ from tests.support.waiting import eventually
 QUOTA = 100
 LIMIT = f"{QUOTA}/year"
 ALGORITHMS = ("fixed-window", "sliding-window", "token-bucket")
-THREADS = 64
 
 
 class Pair:
@@ -92,29 +90,6 @@ def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:
     assert QUOTA - 1 <= pair.admitted <= QUOTA
 
 
-def test_64_threads_of_one_agent_lose_and_double_nothing(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Their answers and the hub's count add up to the same number."""
-    agent = make_agent(redis_server.url)
-    login = agent.limit("login", NEVER_FULL)
-    barrier = threading.Barrier(THREADS)
-    admitted = [0] * THREADS
-
-    def work(number: int) -> None:
-        barrier.wait()
-        for attempt in range(100):
-            admitted[number] += admitted_of(login, 5, f"key {(number + attempt) % 8}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    agent.stop()
-
-    assert sum(admitted) == net_at(redis_server.url) == agent.stats().limits["login"].admitted
-    assert 0 == agent.stats().bugs
-
-
 # ---------------------------------------------------------------- what is said of it
 
 
@@ -177,18 +152,6 @@ def test_reset_forgets_a_key_on_all_nodes(make_pair: MakePair) -> None:
     eventually(lambda: pair.bob.usage("ada").own < own, "the news of the reset")
     eventually(lambda: pair.bob.allow("ada"), "room where the reset was heard of")
     eventually(lambda: pair.ada.allow("ada"), "room where it was made")
-
-
-def test_reset_leaves_other_keys_alone(make_pair: MakePair) -> None:
-    """On both nodes."""
-    pair = make_pair("balanced")
-    introduce(pair.ada, "ada", "eve")
-    introduce(pair.bob, "ada", "eve")
-
-    pair.ada.reset("ada")
-    eventually(lambda: pair.bob.usage("ada").own == 0, "the news of the reset")
-
-    assert 1 == pair.ada.usage("eve").own == pair.bob.usage("eve").own
 
 
 def test_testing_charges_nothing(redis_server: RedisServer, make_agent: MakeAgent) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import subprocess
@@ -150,11 +149,6 @@ def test_what_asked_and_waited_has_a_table_of_its_own() -> None:
     assert "asked" not in say("simulate", *SMALL).stdout
 
 
-def test_a_limit_with_a_burst_is_a_bucket_unless_told_otherwise() -> None:
-    """An agent takes it so, too."""
-    assert 10 + 100 * 4 / 20 == figures("--limit", "50/10s burst 20", "--policy", "balanced")["balanced"]["bound_pct"]
-
-
 def test_the_warm_up_is_left_out_of_the_figures() -> None:
     """In which a fleet that has just been started gets to know its keys."""
     crowds = ("--algorithm", "fixed-window", "--pattern", "spray", "--rtt", "200ms", "--windows", "2")
@@ -200,37 +194,6 @@ def test_of_a_recording_no_more_than_the_windows_that_are_asked_for(recording: P
     assert 10 + 100 * 8 * 30 / 40 == five["bound_pct"]
 
 
-def test_a_gzipped_recording_is_read_as_well(recording: Path) -> None:
-    """Recordings are long."""
-    packed = recording.with_suffix(".csv.gz")
-    packed.write_bytes(gzip.compress(recording.read_bytes()))
-    options = ("--limit", "40/10s", "--seeds", "1", "--policy", "naive", "--pattern")
-
-    assert told("simulate", *options, str(recording)) == told("simulate", *options, str(packed))
-
-
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ("soon,0,ada,1", "t_s is 'soon', not a number of seconds"),
-        ("-1,0,ada,1", "t_s is -1, before the start"),
-        ("nan,0,ada,1", "t_s is 'nan', not a moment"),
-        ("1,8,ada,1", "node is 8, but the nodes are 0 to 7"),
-        ("1,-1,ada,1", "node is '-1', not a whole number from 0"),
-        ("1,,ada,1", "node is missing"),
-        ("1,0,,1", "key is missing"),
-        ("1,0,ada,1.5", "cost is '1.5', not a whole number from 0"),
-        ("1,0,ada,1,7", "has more fields than there are columns"),
-    ],
-)
-def test_a_bad_row_is_told_by_file_and_line(recording: Path, row: str, problem: str) -> None:
-    """The hundred rows before it are good."""
-    with recording.open("a") as file:
-        file.write(f"{row}\n")
-
-    assert mistake("simulate", "--pattern", str(recording)).startswith(f"{recording}:102: {problem}")
-
-
 def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, recording: Path) -> None:
     """Not there, without its columns, empty, or with a request that could never be admitted."""
     bare = tmp_path / "bare.csv"
@@ -244,23 +207,6 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
     assert f"{recording}: has a request that costs 2, more than 1/10s (sliding-window) can ever admit" == (
         mistake("simulate", "--pattern", str(recording), "--limit", "1/10s")
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--slices", "4"), "(sliding-slices, 4 slices)"),
-        (("--algorithm", "sliding-slices"), "(sliding-slices, 10 slices)"),
-        (("--algorithm", "sliding-log"), "(sliding-log)"),
-        (("--algorithm", "leaky-bucket"), "(leaky-bucket)"),
-    ],
-)
-def test_every_algorithm_keeps_its_bound(options: tuple[str, ...], told: str) -> None:
-    """Slices without an algorithm are those of sliding-slices."""
-    said = say("simulate", *SMALL, *options, "--policy", "strict")
-
-    assert 0 == said.status
-    assert told in " ".join(said.stdout.split())
 
 
 # -------------------------------------------------------------------- mistakes

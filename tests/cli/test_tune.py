@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconverge.simulation.studies import tuning
-from tests.support.commands.simulated import COLUMNS, is_png, mistake, needs_other_files, say, told
+from tests.support.commands.simulated import COLUMNS, is_png, needs_other_files, say, told
 
 SMALL = ("--nodes", "3", "--limit", "40/10s", "--algorithm", "fixed-window", "--seeds", "1")
 OPTION = {
@@ -82,26 +82,6 @@ def test_every_interval_is_weighed_with_every_policy() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_is_chosen_keeps_what_was_asked_for() -> None:
-    """And the longer interval does not, or it would have been chosen."""
-    found = told("tune", *SMALL, "--max-over", "1%", "--max-refused", "10%")
-    (longer,) = (
-        option for option in found["options"] if option["policy"] == "strict" and option["sync_interval_s"] == 10.0
-    )
-
-    assert 1.0 == found["chosen"]["sync_interval_s"]
-    assert found["chosen"]["over_max_pct"] <= 1.0
-    assert found["chosen"]["falsely_refused_pct"] <= 10.0
-    assert longer["falsely_refused_pct"] > 10.0
-
-
-@pytest.mark.usefixtures("quick")
-def test_where_refusals_do_not_matter_the_longest_interval_without_a_warning_is_chosen() -> None:
-    """It costs least of those that an agent takes without a warning: a tenth of the window, and not all of it."""
-    assert 1.0 == told("tune", *SMALL, "--max-refused", "100%")["chosen"]["sync_interval_s"]
-
-
-@pytest.mark.usefixtures("quick")
 def test_when_nothing_keeps_it_the_command_ends_with_status_1_and_tells_the_nearest() -> None:
     """So that a script notices, and whoever reads it knows how much more to allow."""
     said = say("tune", *SMALL, "--max-refused", "0%")
@@ -110,27 +90,6 @@ def test_when_nothing_keeps_it_the_command_ends_with_status_1_and_tells_the_near
     assert "Nothing that was tried keeps at most 1 % over and 0 % falsely refused. Nearest: sync_interval=" in (
         prose(said.stdout)
     )
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_policy_that_declares_more_than_was_seen_is_chosen_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulated traffic kept the bound; other traffic need not."""
-    monkeypatch.setattr("reconverge.cli.tune.OURS", ("balanced",))
-    advice = told("tune", *SMALL, "--max-over", "10%")["advice"]
-
-    assert "with policy='balanced'" in advice
-    assert "Other traffic may reach the declared 17.5 %; strict declares 0." in advice
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_network_and_the_number_of_keys_matter() -> None:
-    """The one for what is admitted, the other for what the hub has to do."""
-    near, far, many = (
-        told("tune", *SMALL, *options)["options"] for options in ((), ("--redis-rtt", "500ms"), ("--hot-keys", "20"))
-    )
-
-    assert [option["falsely_refused_pct"] for option in near] != [option["falsely_refused_pct"] for option in far]
-    assert all(one["hub_cpu_pct"] < other["hub_cpu_pct"] for one, other in zip(near, many, strict=True))
 
 
 @pytest.mark.usefixtures("quick")
@@ -169,17 +128,6 @@ def test_who_needs_more_than_one_redis_is_told_how_many() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_cold_keys_cost_less_than_hot_ones() -> None:
-    """But something."""
-    none, cold, hot = (
-        told("tune", *SMALL, *options)["options"][0]["hub_cpu_pct"]
-        for options in ((), ("--cold-keys", "1000"), ("--hot-keys", "1001"))
-    )
-
-    assert none < cold < hot
-
-
-@pytest.mark.usefixtures("quick")
 def test_requests_that_ask_are_simulated_and_told() -> None:
     """How many wait, and how long; then a new key is not refused, and that is no ground to take another policy."""
     unasked, asked = (told("tune", *SMALL, *options) for options in ((), ("--in-doubt", "ask:25ms")))
@@ -189,25 +137,6 @@ def test_requests_that_ask_are_simulated_and_told() -> None:
     assert 1.6 <= asked["chosen"]["waited_p99_ms"] <= 25.0
     assert "With in_doubt='ask:25ms' at most " in asked["advice"]
     assert "is refused there until the hub has answered" not in asked["advice"]
-
-
-@pytest.mark.usefixtures("quick")
-def test_every_request_for_a_cold_key_may_ask_which_costs_an_exchange() -> None:
-    """So cold keys make more messages asking than from memory, though never more than there are round trips."""
-    cold = ("--cold-keys", "1000")
-    unasked, asked, many = (
-        told("tune", *SMALL, *options)["options"][0]["messages_per_s"]
-        for options in (cold, (*cold, "--in-doubt", "ask:25ms"), ("--cold-keys", "10000000", "--in-doubt", "ask:25ms"))
-    )
-
-    assert unasked + 3 * 1000 / 10 <= asked
-    assert many < 3 * 1000 + 3 * 10_000_000 / 256
-
-
-@pytest.mark.usefixtures("quick")
-def test_the_same_numbers_lead_to_the_same_advice() -> None:
-    """Nothing is left to chance."""
-    assert told("tune", *SMALL) == told("tune", *SMALL)
 
 
 # -------------------------------------------------------------------- mistakes
@@ -243,11 +172,6 @@ def test_a_mistake_is_told_in_one_sentence_before_anything_is_simulated(
     assert "" == said.stdout
     assert said.stderr.startswith(f"reconverge: {sentence}")
     assert "Traceback" not in said.stderr
-
-
-def test_a_mistake_takes_one_line() -> None:
-    """There is no more to read than necessary."""
-    assert "max_over='5': is not a percentage like 1%" == mistake("tune", *SMALL, "--max-over", "5")
 
 
 @pytest.mark.parametrize("options", [("--limit", "40/10s"), ("--nodes", "3")], ids=str)
@@ -298,14 +222,6 @@ def test_whoever_asks_about_a_large_limit_is_told_what_was_simulated_instead() -
 
     assert "Simulated with 2000/10s (sliding-window), which is harder to share." in text
     assert "messages/s: of the fleet, at most." in text
-
-
-def test_help_fits_into_eighty_columns() -> None:
-    """Nothing is cut off."""
-    said = say("tune", "--help")
-
-    assert max(map(len, said.stdout.splitlines())) <= COLUMNS
-    assert "…" not in said.stdout
 
 
 @pytest.mark.usefixtures("quick")

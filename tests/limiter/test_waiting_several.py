@@ -6,7 +6,6 @@ Method: on a clock that is moved by hand, so that every moment is exact; and two
 from __future__ import annotations
 
 import asyncio
-import threading
 from random import Random
 
 import pytest
@@ -170,60 +169,6 @@ def test_whose_time_is_up_is_told_which_quota_it_was() -> None:
 
 
 # ---------------------------------------------------------------- leaving
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_thousand_who_are_cancelled_leave_nothing_behind(seed: int) -> None:
-    """At whatever moment; what was charged, to every quota alike, was let through, and in order."""
-    random = Random(seed)
-    pace = Limit(100, 1, algorithm=random.choice(["leaky-bucket", "token-bucket", "smooth-bursty"]))
-    scene = scene_of(pace, Limit(300, 4, algorithm=random.choice(["sliding-window", "fixed-window"])))
-    threads = set(threading.enumerate())
-
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number:04}")) for number in range(1000)]
-        await settled()
-        for _ in range(20):
-            await scene.passes(random.uniform(0.001, 0.2))
-            for task in random.sample(tasks, 10):
-                task.cancel()
-            scene.clock.advance_ns(random.randrange(SECOND_NS // 10))
-            random.choice(tasks[:200]).cancel()  # maybe the one whose turn has come just now
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
-
-    names = [name for name, _ in scene.released]
-    assert sorted(names) == names
-    assert 100 < len(names) < 700
-    assert [len(names)] * 2 == scene.charges
-    assert threads >= set(threading.enumerate())
-    assert scene.is_empty()
-
-
-def test_threads_and_coroutines_share_the_queue() -> None:
-    """A thread, a coroutine, a thread: each goes when both quotas have room."""
-    scene = scene_of(Limit(1, 1, algorithm="leaky-bucket"), Limit(3, 10, algorithm="fixed-window"))
-    scene.limiter.allow("ada")
-
-    async def story() -> None:
-        threads = [scene.waits_blocking("thread")]
-        task = asyncio.create_task(scene.waits("coroutine"))
-        await settled()
-        threads.append(scene.waits_blocking("last"))
-        for seconds, count in ((1, 1), (1, 2), (7, 2), (1, 3)):
-            scene.clock.advance_ns(seconds * SECOND_NS)
-            await eventually_in_loop(lambda count=count: count == len(scene.released), "the next one")  # type: ignore[misc]
-        await task
-        for thread in threads:
-            thread.join()
-
-    run(story)
-
-    assert [("thread", 1.0), ("coroutine", 2.0), ("last", 10.0)] == scene.released
-    assert scene.is_empty()
 
 
 def test_whatever_makes_room_in_any_quota_is_told_to_the_first() -> None:

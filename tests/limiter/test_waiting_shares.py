@@ -151,29 +151,6 @@ def test_a_refusal_of_a_share_names_whichever_may_admit_first() -> None:
     assert scene.is_empty()
 
 
-def test_a_thousand_who_wait_for_a_share_are_cancelled_and_leave_nothing_behind() -> None:
-    """Neither in the share nor with the parent."""
-    scene, parents = scene_of_a_share("20/10s", "50/10s")
-
-    async def story() -> None:
-        tasks = [asyncio.create_task(scene.waits(f"{number:04}")) for number in range(1000)]
-        await settled()
-        scene.clock.advance_ns(10 * SECOND_NS)
-        tasks[50].cancel()
-        await scene.passes(10.0, steps=10)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(story)
-
-    names = [name for name, _ in scene.released]
-    assert [f"{number:04}" for number in range(151) if number != 50] == names
-    assert 150 == scene.charged
-    assert scene.is_empty()
-    assert parents.is_empty()
-
-
 def test_what_is_asked_of_share_and_parent_is_the_same_whether_one_hits_or_waits() -> None:
     """So allowances go where they are needed: what was borrowed was wanted of the share, and once."""
     asked: list[list[int]] = []

@@ -17,7 +17,6 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.hubs.relay import Relay
-from tests.support.hubs.wrong_hubs import Dropping, Requeuing
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -45,24 +44,6 @@ def test_lost_requests_lose_nothing_once_the_network_has_healed(redis_server: Re
         admitted = _load(relay, lambda: RedisHub(relay.url, SETTINGS), lambda: relay.lost_requests)
 
     assert Totals(admitted, 0) == _known(RedisHub(redis_server.url, SETTINGS))
-
-
-def test_sending_differences_again_would_count_them_twice(redis_server: RedisServer) -> None:
-    """The check can fail: differences that are sent again after an error are found to be counted twice."""
-    with Relay(redis_server.port) as relay:
-        relay.lose_replies = 0.5
-        admitted = _load(relay, lambda: Requeuing(relay.url, SETTINGS), lambda: relay.lost_replies)
-
-    assert _known(Requeuing(redis_server.url, SETTINGS)).net > admitted
-
-
-def test_sending_differences_once_would_lose_them(redis_server: RedisServer) -> None:
-    """The check can fail: differences that are given up after an error are found to be lost."""
-    with Relay(redis_server.port) as relay:
-        relay.lose_requests = 0.5
-        admitted = _load(relay, lambda: Dropping(relay.url, SETTINGS), lambda: relay.lost_requests)
-
-    assert _known(Dropping(redis_server.url, SETTINGS)).net < admitted
 
 
 def test_last_words_survive_a_connection_that_was_cut_unnoticed(own_redis: RedisServer) -> None:

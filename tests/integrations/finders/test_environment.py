@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
 import flask
 import pytest
@@ -23,9 +23,7 @@ from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.web.request.keys import asks, by_ip_network
 from reconverge.integrations.wsgi import RateLimitMiddleware, WsgiRequest
 from tests.integrations.finders.made import made_of
-from tests.support.applications.asking import ADA, environment_of, wsgi_answer
-
-PATIENT: Final = "ask:10s"
+from tests.support.applications.asking import environment_of, wsgi_answer
 
 
 def by_nothing() -> str:
@@ -119,22 +117,6 @@ def test_a_function_around_one_of_ours_is_asked() -> None:
     assert [None] * len(ours) == [finder_for(around(function), Addresses()) for function in ours]
 
 
-@pytest.mark.parametrize("kind", [Side, FlaskSide])
-def test_a_key_function_that_fails_is_asked_once(kind: type[Side]) -> None:
-    """The guard goes on with the key that was found by the environment."""
-    asked = list[int]()
-
-    def fails() -> str:
-        asked.append(1)
-        raise LookupError("a mistake of the application")
-
-    side = kind({"limits": "1/minute", "key_func": fails}, {})
-    statuses = [wsgi_answer(side.app, environment_of("/") | {"test.user": None}).status for _ in range(2)]
-
-    assert [200, 429] == statuses
-    assert 2 == len(asked)
-
-
 def test_a_user_of_the_application_comes_before_that_of_the_server() -> None:
     """Both ways find the user by one function, so that is looked at by itself."""
     side = FlaskSide({"limits": "2/minute", "key_func": by_user}, {})
@@ -153,24 +135,6 @@ def test_an_application_without_anything_to_settle_is_not_told_of_the_end_of_req
         wsgi_answer(each.app, environment_of("/") | {"test.user": None})
 
     assert [0, 1] == [len(list(receivers(each.app.__self__))) for each in (side, settling)]
-
-
-@pytest.mark.parametrize("kind", [Side, FlaskSide])
-def test_a_request_in_doubt_asks_the_hub_as_ever(kind: type[Side], used_up: str) -> None:
-    """Once; nothing was charged for it before, and from then on memory refuses."""
-    with Agent(used_up, in_doubt=PATIENT) as agent:
-        if kind is Side:
-            app: Any = RateLimitMiddleware(_hello, rules=[Rule(limits="5/hour", name="requests")], agent=agent)
-        else:
-            made = flask.Flask(__name__)
-            view = OfFlask(app=made, agent=agent).limit("5/hour", name="requests")(lambda: "hello")
-            made.get("/")(view)
-            app = made.wsgi_app
-        answers = [wsgi_answer(app, environment_of("/", client=ADA)) for _ in range(2)]
-        asks_of = agent.stats().limits["requests"].asks.results
-
-    assert [429, 429] == [each.status for each in answers]
-    assert 1 == asks_of["refused"] == sum(asks_of.values())
 
 
 def _hello(_environment: Any, start_response: Any) -> list[bytes]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from reconverge import Agent
-from reconverge.integrations import Outcome, Rule, by_header, by_ip
+from reconverge.integrations import Rule, by_header, by_ip
 from reconverge.integrations.asgi import AsgiRequest, RateLimitMiddleware
 from reconverge.integrations.asgi.scope_keys import finder_for
 from reconverge.integrations.web.outcome import OUTCOME
@@ -22,9 +22,7 @@ from reconverge.integrations.web.request.keys import by_ip_network
 from reconverge.testing import ManualClock
 from tests.integrations.corpus.drawing import START_S
 from tests.integrations.finders.made import made_of
-from tests.support.applications.asking import ADA, asgi_answer, http_scope
-
-PATIENT: Final = "ask:10s"
+from tests.support.applications.asking import asgi_answer, http_scope
 
 
 @pytest.fixture
@@ -90,19 +88,6 @@ def test_a_flood_of_addresses_is_not_kept() -> None:
 
     assert PEERS_MAX == group.cache_info().currsize  # type: ignore[attr-defined]
     assert 3 * PEERS_MAX == group.cache_info().misses - before  # type: ignore[attr-defined]
-
-
-def test_a_request_in_doubt_asks_the_hub_as_ever(used_up: str) -> None:
-    """Once; nothing was charged for it before, and from then on memory refuses."""
-    with Agent(used_up, in_doubt=PATIENT) as agent:
-        app = RateLimitMiddleware(_hello, rules=[Rule(limits="5/hour", name="requests")], agent=agent)
-        scopes = [http_scope("/", client=ADA) for _ in range(2)]
-        answers = [asyncio.run(asgi_answer(app, scope)) for scope in scopes]
-        asks = agent.stats().limits["requests"].asks.results
-
-    assert [429, 429] == [each.status for each in answers]
-    assert [Outcome, RefusedByOne] == [type(scope[OUTCOME]) for scope in scopes]
-    assert 1 == asks["refused"] == sum(asks.values())
 
 
 def test_header_fields_that_come_as_an_iterator_are_there_for_all_rules_and_the_application() -> None:
