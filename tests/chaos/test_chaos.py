@@ -33,6 +33,7 @@ from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 SEED = 1
+RUNS_MORE = 2
 END_S = 30.0
 
 
@@ -52,12 +53,24 @@ QUICK = {
 }
 
 
+def judged(scenario: Scenario, *ours: str) -> Verdict:
+    """The verdict on a scenario with its rivals.
+
+    Faults come and go in real time: a rival that a busy machine has kept from meeting its fault proves nothing, and
+    runs again without ours, whose promises are judged by the first run.
+    """
+    verdict, rivals = Verdict(scenario, SEED), scenario.contestants or scenario.loners
+    verdict.add(run(scenario, SEED, (*ours, *rivals)))
+    for _ in range(RUNS_MORE):
+        if verdict.missed:
+            verdict.add(run(scenario, SEED, rivals))
+    return verdict
+
+
 @cache
 def lived_through(name: str) -> Verdict:
     """The verdict on one of these, run once for all tests."""
-    verdict = Verdict(QUICK[name], SEED)
-    verdict.add(run(QUICK[name], SEED, (OURS, *QUICK[name].contestants)))
-    return verdict
+    return judged(QUICK[name], OURS)
 
 
 def needs(lacking: str) -> None:

@@ -12,14 +12,12 @@ import pytest
 from chaos.faults.attacks import Flooded, Lied, NodeCrashed, ObjectLied
 from chaos.faults.fault import Commanded
 from chaos.faults.nonsense import TYPES
-from chaos.judge.verdict import Verdict
 from chaos.names import OURS
 from chaos.requirements import missing
 from chaos.scenarios.catalogue import scenario_of
 from chaos.scenarios.hostile import CRASH_REQUESTS, KEYS_PER_S
 from chaos.scenarios.scenario import Scenario, Spell
-from chaos.supervisor import run
-from tests.chaos.test_chaos import SEED, needs
+from tests.chaos.test_chaos import SEED, judged, needs
 
 CRASHES = 3
 
@@ -67,9 +65,8 @@ def test_ours_keeps_its_promises_and_rivals_beside_it_are_caught(name: str) -> N
     """Each in its short form; rivals that would hold up the others have a test of their own."""
     scenario = replace(QUICK[name], rivals=tuple(rival for rival in QUICK[name].rivals if not rival.alone))
     needs(missing(scenario))
-    verdict = Verdict(scenario, SEED)
 
-    verdict.add(run(scenario, SEED, (OURS, *scenario.contestants)))
+    verdict = judged(scenario, OURS)
 
     assert [] == verdict.found[OURS]
     assert [] == verdict.missed
@@ -84,8 +81,5 @@ def test_a_rival_that_runs_alone_is_caught(name: str, rival: str) -> None:
     (chosen,) = (one for one in QUICK[name].rivals if one.name == rival)
     scenario = replace(QUICK[name], rivals=(chosen,))
     needs(missing(scenario))
-    verdict = Verdict(scenario, SEED)
 
-    verdict.add(run(scenario, SEED, (rival,)))
-
-    assert [] == verdict.missed
+    assert [] == judged(scenario).missed

@@ -22,7 +22,8 @@ from tests.support.hubs.reached import WayClaims
 from tests.support.redis_sentinel import SERVICE, RedisService
 from tests.support.servers import free_port
 
-pytestmark = pytest.mark.slow  # several servers are started, and found
+# Several servers are started; a handshake with a Sentinel that answers late is cancelled.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("left_to_the_collector")]
 
 TIMEOUT_S = 30.0
 SETTINGS = HubSettings("claims", TIMEOUT_S)
