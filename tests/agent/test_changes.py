@@ -78,19 +78,6 @@ def test_a_changed_limit_goes_on_as_if_it_had_always_been_so(settings: dict[str,
     assert [] == [pair for pair in answers if pair[0] != pair[1]]
 
 
-def test_what_drained_before_the_change_drained_at_the_old_rate() -> None:
-    """Of sixty that a bucket gets back in a minute, ten have come back after ten seconds, whatever comes then."""
-    limiter, clock = lone("60/minute burst 60")
-    assert 60 == admitted_of(limiter, 61)
-    clock.advance(10)
-    limiter.change("6/minute burst 60")
-    admitted = [admitted_of(limiter, 61)]
-    clock.advance(10)
-    admitted.append(admitted_of(limiter, 61))
-
-    assert [10, 1] == admitted
-
-
 def test_keys_of_which_there_is_no_object_change_as_well() -> None:
     """A node without a hub keeps most keys as bare numbers; ten thousand of them, all used up."""
     limiter, _ = lone("2/minute")
@@ -272,69 +259,6 @@ def test_a_raised_quota_lets_waiters_go_at_once() -> None:
 
 
 # -------------------------------------------------------------------- with a hub
-
-
-def test_nodes_keep_to_a_lowered_quota_and_totals_stay_exact(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Two nodes that share a hundred are told of forty: together they admit forty, and the hub knows of each."""
-    limiters = [
-        make_agent(redis_server.url, policy="strict").limit("login", "100/hour", algorithm="fixed-window")
-        for _ in range(2)
-    ]
-    admitted = sum(introduce(limiter) for limiter in limiters)
-    for limiter in limiters:
-        admitted += admitted_of(limiter, 8)
-    for limiter in limiters:
-        limiter.change(Limit(40, 3600, algorithm="fixed-window"))
-
-    def used_up() -> bool:
-        nonlocal admitted
-        admitted += sum(admitted_of(limiter, 3) for limiter in limiters)
-        return all(limiter.usage("ada").total >= 40 for limiter in limiters)
-
-    eventually(used_up, "the end of the quota")
-    eventually(lambda: net_at(redis_server.url) == admitted, "all that was admitted, at the hub")
-
-    assert 40 == admitted
-
-
-def test_an_allowance_is_lowered_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """In the proportion in which the quota falls, without waiting for an exchange; and it is not raised so."""
-    limiter = make_agent(redis_server.url, sync_interval=100.0, lease_ttl=1000.0).limit(
-        "login", "1000 per 5 minutes", algorithm="fixed-window"
-    )
-    introduce(limiter)
-    before = limiter.usage("ada").allowance
-    limiter.change(Limit(300, 300, algorithm="fixed-window"))
-    lowered = limiter.usage("ada").allowance
-    limiter.change(Limit(900, 300, algorithm="fixed-window"))
-
-    assert before > 100
-    assert [before * 300 // 1000] * 2 == [lowered, limiter.usage("ada").allowance]
-
-
-def test_a_raised_quota_is_in_force_when_the_last_node_has_it(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Until then the smaller one of the two counts."""
-    first, second = [
-        make_agent(redis_server.url, policy="strict").limit("login", "10/hour", algorithm="fixed-window")
-        for _ in range(2)
-    ]
-    admitted = introduce(first) + introduce(second)
-
-    def admitted_now(goal: int) -> bool:
-        nonlocal admitted
-        admitted += admitted_of(first, 5) + admitted_of(second, 5)
-        return admitted >= goal
-
-    raised = Limit(30, 3600, algorithm="fixed-window")
-    first.change(raised)
-    eventually(lambda: admitted_now(10), "the smaller quota used up")
-    eventually(lambda: first.usage("ada").total == 10, "everybody's knowledge of that")
-    assert not admitted_now(11)
-    second.change(raised)
-    eventually(lambda: admitted_now(30), "the larger quota used up")
-    eventually(lambda: net_at(redis_server.url) == admitted, "all that was admitted, at the hub")
-
-    assert 30 == admitted
 
 
 def test_another_pace_is_in_force_at_once(redis_server: RedisServer, make_agent: MakeAgent) -> None:

@@ -183,18 +183,6 @@ def test_a_warm_key_is_known_before_its_first_request(redis_server: RedisServer,
     assert 0 == agent.stats().limits["login"].admitted
 
 
-def test_namespaces_share_nothing(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Two fleets on one server do not know of each other."""
-    shop = make_agent(redis_server.url, namespace="shop").limit("login", LIMIT)
-    forum = make_agent(redis_server.url, namespace="forum").limit("login", LIMIT)
-
-    introduce(shop)
-    introduce(forum)
-
-    assert 1 == shop.usage("ada").total == forum.usage("ada").total
-    assert 1 == net_at(redis_server.url, namespace="shop") == net_at(redis_server.url, namespace="forum")
-
-
 def _is_known(agent: Agent, key: str) -> bool:
     cell = agent._kernel.tables["login"].cells.get(key)
     return cell is not None and cell.heard

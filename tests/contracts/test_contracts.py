@@ -75,13 +75,6 @@ def test_use_moves_with_the_customer() -> None:
     assert [50, 450, 500, 0] == counts
 
 
-def test_an_override_is_for_its_customer_alone() -> None:
-    """Quota and burst are its own, and all else is as in the plan."""
-    contracts = contracts_of(customers={"acme": {"plan": "free", "limits": {"requests": "70/second"}}})
-
-    assert [70, 50] == [admitted(contracts, each, 100) for each in ("acme", "other")]
-
-
 def test_an_unknown_customer_can_be_refused() -> None:
     """Nothing is charged, and the answer says that there is no contract."""
     contracts = contracts_of(unknown="refused", customers={"acme": "free"})
@@ -130,19 +123,6 @@ def test_a_fact_that_is_not_named_is_an_error() -> None:
     assert ["a"] == list(contracts.usages("acme"))
 
 
-def test_a_plan_that_ends_is_followed_by_another() -> None:
-    """A trial of ten days has 500, and 50 from the moment on at which it ends."""
-    clock = ManualClock(NOW_S)
-    plans = {**PLANS, "trial": {"limits": {"requests": "500/second"}, "lasts": "P10D", "then": "free"}}
-    contracts = contracts_of(plans, clock, customers={"acme": {"plan": "trial", "since": "2025-06-15T15:06:40Z"}})
-    before = admitted(contracts, "acme", 600)
-    clock.advance(10 * 86_400 - 1)
-    last = admitted(contracts, "acme", 600)
-    clock.advance(2)
-
-    assert [500, 500, 50] == [before, last, admitted(contracts, "acme", 600)]
-
-
 def test_a_limit_that_is_counted_otherwise_does_not_forgive_use() -> None:
     """A trial of 100 a day ends, and 60 a minute follow: until the day's use has stopped counting, both hold."""
     clock = ManualClock(NOW_S)
@@ -180,28 +160,6 @@ def test_a_limit_in_shadow_refuses_nothing_and_one_that_is_off_is_not_asked() ->
     assert [True, True, False, False, False] == [each.decisions["shadow"].allowed for each in answers[:5]]
     assert not any("off" in each.decisions for each in answers)
     assert "firm" == answers[-1].refused_by
-
-
-def test_a_switch_ends_when_it_says() -> None:
-    """A contract that is off for an hour refuses again after that."""
-    clock = ManualClock(NOW_S)
-    switch = {"to": "off", "until": "2025-06-15T16:06:40Z"}
-    contracts = contracts_of(None, clock, customers={"acme": {"plan": "free", "switch": switch}})
-    before = admitted(contracts, "acme", 100)
-    clock.advance(3600)
-
-    assert (100, 50) == (before, admitted(contracts, "acme", 100))
-
-
-def test_a_part_of_the_keys_is_in_shadow() -> None:
-    """About a tenth of them, and the same ones each time."""
-    plans = {"p": {"limits": {"requests": {"limit": "1/hour", "switch": {"to": "shadow", "percent": 10}}}}}
-    contracts = contracts_of(plans, unknown="p")
-    names = [f"customer {number}" for number in range(1000)]
-    admitted_twice = [name for name in names if admitted(contracts, name, 3) == 3]
-
-    assert 50 < len(admitted_twice) < 150
-    assert admitted_twice == [name for name in names if contracts.hit(name).allowed]
 
 
 def test_no_document_goes_beyond_a_cap_of_the_node() -> None:
@@ -352,18 +310,6 @@ def test_a_meter_is_told_what_was_charged() -> None:
 
     assert [True, True, True, False] == answers
     assert {("acme", "requests"): (7, 3, 1), ("acme", "day"): (3, 3, 1)} == taken
-
-
-def test_all_former_limits_hold_beside_each_other() -> None:
-    """Two of one name refuse, each for as long as its own use counts; what one of them refuses is admitted by none."""
-    former = [
-        {"name": "requests", "limit": limit, "until": "2030-01-01T00:00:00Z"}
-        for limit in ("5/day", "40/hour", "9/week")
-    ]
-    contracts = contracts_of(None, customers={"acme": {"plan": "free", "former": former}})
-
-    assert 5 == admitted(contracts, "acme", 60)
-    assert 4 == len(contracts.usages("acme"))
 
 
 def test_a_limit_by_other_facts_has_other_keys_at_the_hub() -> None:

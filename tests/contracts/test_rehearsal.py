@@ -114,15 +114,6 @@ def test_what_only_one_of_both_admits_is_charged_there_alone() -> None:
     assert requests[1].moment_ns == outcome.admitted[0].first_ns
 
 
-def test_a_request_that_one_limit_refuses_takes_no_place_of_another() -> None:
-    """The long window has room for three, and the refused requests of the first second leave it."""
-    contracts = document(second="1/second", hour="3/hour")
-
-    found = decided(contracts, [request(second) for second in (0.1, 0.2, 0.3, 5, 10, 15)])
-
-    assert [(), ("second",), ("second",), (), (), ("hour",)] == found
-
-
 def test_all_limits_that_refuse_are_named() -> None:
     """And a request that two limits refuse is one request, which counts for both."""
     requests = [request(0.1), request(0.2), request(5)]
@@ -142,14 +133,6 @@ def test_a_limit_without_room_for_a_new_key_is_named_beside_one_that_is_used_up(
     requests = [request(0, facts=("x",), costs=(1,)), request(1, facts=("y",), costs=(2,))]
 
     assert [(), ("api", "users")] == decided(document(api="1/hour", users=users), requests, shape)
-
-
-def test_a_cost_that_could_never_be_admitted_is_refused() -> None:
-    """By that limit; the others say what they would have said. Nothing is charged."""
-    contracts = document(tokens="10/minute", api="1/minute")
-    requests = [request(0, costs=(11,)), request(1, costs=(10,)), request(2, costs=(11,))]
-
-    assert [("tokens",), (), ("tokens", "api")] == decided(contracts, requests, TOKENS)
 
 
 def test_unknown_customers_are_refused_where_the_document_says_so() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.kept_contracts import INTERVAL_S, Node, book_at, many, shop
-from tests.support.programs.process import Process
 from tests.support.published import NOON, SECRET
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -386,11 +384,6 @@ def follow(agent: Agent, told: list[int]) -> ContractsReader:
     )
 
 
-def all_at(readers: list[ContractsReader], version: int) -> bool:
-    """Whether all of them know that version."""
-    return all(reader.version == version for reader in readers)
-
-
 def test_agents_at_a_redis_follow_within_one_interval(redis_server: RedisServer) -> None:
     """Driven by the test: each change is obeyed by the next round that every agent makes, and no other is needed."""
     clock = ManualClock(start=NOON)
@@ -420,37 +413,6 @@ def test_agents_at_a_redis_follow_within_one_interval(redis_server: RedisServer)
         return seen
 
     assert [[list(range(1, number + 2))] * 3 for number in range(4)] == asyncio.run(live())
-
-
-@pytest.mark.parametrize("shards", ["", "with shards"])
-def test_running_agents_follow_while_they_decide(redis_server: RedisServer, make_agent: MakeAgent, shards: str) -> None:
-    """In their own threads, beside exchanges; over one connection and over several."""
-    make = partial(RedisHub, redis_server.url, HubSettings("shop", 5.0), shards=4 if shards else 1)
-    told: list[list[int]] = [[], []]
-    agents = [make_agent(make(), namespace="shop", sync_interval=0.02) for _ in told]
-    readers = [follow(agent, versions) for agent, versions in zip(agents, told, strict=True)]
-    for agent in agents:
-        agent.limit("calls", "100/second").allow("ada")
-
-    async def publish(number: int) -> int:
-        hub = make()
-        book = book_at(hub)
-        change = (
-            book.set_customer("ada", "plan-1", author="root") if number else book.replace(many(2000), author="root")
-        )
-        version = await change
-        await hub.close()
-        return version
-
-    for number in range(3):
-        version = asyncio.run(publish(number))
-        eventually(partial(all_at, readers, version), "the version on all nodes")
-    for agent in agents:
-        assert agent.limiter("calls").allow("ada")
-        agent.stop()
-
-    assert [({}, {})] * 2 == [(reader.stats().rejected, reader.stats().failures) for reader in readers]
-    assert [3, 3] == [versions[-1] for versions in told]
 
 
 def test_an_agent_without_a_hub_has_nothing_to_follow(make_agent: MakeAgent) -> None:
@@ -489,29 +451,3 @@ def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_
     agent.stop()
 
     assert not agent._lifecycle.alive
-
-
-@pytest.mark.slow
-def test_processes_follow_within_an_interval(redis_server: RedisServer) -> None:
-    """Three of them, which know nothing of each other, each told once of each version."""
-
-    async def publish(number: int) -> None:
-        hub = RedisHub(redis_server.url, HubSettings("shop", 5.0))
-        book = book_at(hub)
-        await (book.set_customer("ada", "plan-2", author="root") if number else book.replace(many(2000), author="root"))
-        await hub.close()
-
-    processes = [Process("follow", redis_server.url, SECRET, "3", module="contracts") for _ in range(3)]
-    try:
-        assert ["ready"] * 3 == [process.says() for process in processes]
-        seen = []
-        for number in range(3):
-            asyncio.run(publish(number))
-            seen.append([process.says() for process in processes])
-        ended = [process.ends() for process in processes]
-    finally:
-        for process in processes:
-            process.__exit__(None, None, None)
-
-    assert [[f"version {number + 1}"] * 3 for number in range(3)] == seen
-    assert [(0, [])] * 3 == ended

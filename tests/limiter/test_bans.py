@@ -30,10 +30,7 @@ from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.waiters import waiting_at
 from reconverge.policies import NAIVE, STRICT
 from reconverge_sync.memory import MemoryHub
-from tests.support.fixtures.agents import MakeAgent
 from tests.support.node import INTERVAL_NS, START_S, Node
-from tests.support.servers import RedisServer
-from tests.support.waiting import eventually
 
 AFTER, FOR = "3/minute", "10 minutes"
 FOR_S = 600
@@ -558,20 +555,6 @@ def test_another_node_knows_of_a_ban_within_a_look_and_the_exchanges() -> None:
     assert max(ends) - min(ends) < 0.001
 
 
-def test_a_node_that_comes_to_know_the_key_later_knows_of_the_ban_after_one_exchange() -> None:
-    """A node to which the key is new admits what its limit admits until the hub has answered, and nothing after it."""
-    fleet = Fleet(2)
-    fleet.limiters[0].allow("ada", 0)
-    fleet.passes(2)
-    fleet.ban_at(0)
-    fleet.passes(1)
-    before = fleet.banned()[1]
-    fleet.passes(LATEST_S)
-
-    assert not before
-    assert fleet.banned() == [True, True]
-
-
 def test_refusals_of_all_nodes_count_together() -> None:
     """After one refusal on each of three nodes, of which all have heard, the next one bans, and on all nodes."""
     fleet = Fleet(3)
@@ -660,37 +643,3 @@ def test_a_ban_outlives_a_hub_that_has_lost_its_data() -> None:
         fleet.banned()
 
     assert fleet.banned() == [True, True]
-
-
-def test_a_flood_of_other_keys_bans_no_key() -> None:
-    """Keys that were never refused are free, however many come and whatever has left to make room for them."""
-    fleet = Fleet(1)
-    limiter = fleet.limiters[0]
-    for number in range(2000):
-        limiter.allow(f"key{number}")
-        if number % 100 == 0:
-            fleet.passes(0.1)
-    fleet.clock.advance(5)
-
-    assert not any(limiter.test(f"key{number}").binding == "login/ban" for number in range(2000))
-
-
-def test_two_agents_on_a_redis_share_a_ban(redis_server: RedisServer, make_agent: MakeAgent) -> None:
-    """Both refuse until the same moment; a reset by either lifts it for both."""
-    limiters = [
-        make_agent(redis_server.url, sync_interval=0.05).limit(
-            "login", Limit(5, 600, algorithm="fixed-window", align="first-hit"), block_after=AFTER, block_for=FOR
-        )
-        for _ in range(2)
-    ]
-
-    def banned(number: int) -> bool:
-        return limiters[number].test("ada").binding == "login/ban"
-
-    eventually(lambda: not limiters[0].allow("ada") and banned(0), "a ban")
-    eventually(lambda: banned(1), "the ban on the other node")
-    ends = [limiter.test("ada").retry_after for limiter in limiters]
-    limiters[1].reset("ada")
-
-    assert abs(ends[0] - ends[1]) < 30
-    eventually(lambda: not banned(0) and not banned(1), "no ban on either")

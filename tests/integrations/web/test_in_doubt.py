@@ -21,7 +21,6 @@ from reconverge.integrations.decorators import limited
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.refusal import problem_of
-from tests.support.agents import until_near
 from tests.support.applications.asking import ADA, BOB
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -31,7 +30,6 @@ OTHER = PlainRequest(client=BOB)
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 BRIEF = "ask:50ms"
-BRIEF_S = 0.05
 
 
 @pytest.fixture
@@ -62,35 +60,6 @@ def on_a_thread(guard: Guard, rules: list[Declared], request: PlainRequest = REQ
 BOTH = pytest.mark.parametrize("check", [in_a_loop, on_a_thread], ids=["awaited", "blocking"])
 
 
-@BOTH
-@pytest.mark.parametrize(("in_doubt", "admitted"), [("refuse", True), (PATIENT, False)])
-def test_what_the_others_have_used_is_known_to_a_request_that_asks(
-    used_up: str, check: Callable[..., Outcome], in_doubt: str, admitted: bool
-) -> None:
-    """A request that does not is admitted on trust."""
-    with Agent(used_up) as agent:
-        guard = Guard(agent, in_doubt=in_doubt)
-
-        outcome = check(guard, [guard.declare(Rule(limits="5/hour", name="requests"))])
-
-        assert admitted == outcome.allowed
-        assert ({} if admitted else {"refused": 1}) == asks_of(agent)
-
-
-@BOTH
-def test_a_new_key_admits_its_quota_on_all_workers_together(redis_server: RedisServer, check: Any) -> None:
-    """At the default policy, which would trust each of them with all of it."""
-    agents = [Agent(redis_server.url) for _ in range(4)]
-    guards = [Guard(agent, in_doubt=PATIENT) for agent in agents]
-    rules = [guard.declare(Rule(limits="5/day", name="login")) for guard in guards]
-
-    admitted = sum(check(guard, [rule]).allowed for _ in range(5) for guard, rule in zip(guards, rules, strict=True))
-    for agent in agents:
-        agent.stop()
-
-    assert 5 == admitted
-
-
 def test_by_default_a_request_asks_for_25_ms() -> None:
     """The rule, else the guard, else the agent sets another time."""
     agent = Agent("memory://")
@@ -108,52 +77,6 @@ def test_by_default_a_request_asks_for_25_ms() -> None:
     ]
 
     assert [0.025, 0.04, 0.0, 1.5] == [each.within_s for each in declared]
-
-
-def test_the_loop_goes_on_while_a_request_asks(
-    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
-) -> None:
-    """And the policy decides when the hub does not answer."""
-    agent = make_agent(own_redis.url)
-    guard = Guard(agent, in_doubt=BRIEF)
-    rule = guard.declare("5/hour")
-    assert guard.check(OTHER, [rule])
-    until_near(agent, within=BRIEF_S)
-    stopped()
-    before = asks_of(agent).get("timeout", 0)
-
-    async def ask() -> int:
-        waiting = asyncio.create_task(guard.check_async(REQUEST, [rule]))
-        turns = 0
-        while not waiting.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert waiting.result()
-        return turns
-
-    assert asyncio.run(ask()) > 10
-    assert before + 1 == asks_of(agent)["timeout"]
-
-
-@BOTH
-def test_a_stopped_hub_holds_up_one_request_and_none_after(
-    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent], check: Callable[..., Outcome]
-) -> None:
-    """The others are about any keys."""
-    agent = make_agent(own_redis.url)
-    guard = Guard(agent, in_doubt=BRIEF)
-    rules = [guard.declare("5/hour"), guard.declare("50/day")]
-    assert guard.check(OTHER, rules)
-    until_near(agent, within=BRIEF_S)
-    stopped()
-    before = asks_of(agent)
-
-    outcomes = [check(guard, rules, PlainRequest(client=f"192.0.2.{number}")) for number in range(3, 23)]
-
-    assert all(outcomes)
-    after = {result: count - before.get(result, 0) for result, count in asks_of(agent).items()}
-    assert 2 == after["timeout"]  # the first request asks about both of its limits at once
-    assert 38 == after["in_vain"]
 
 
 @BOTH
@@ -274,22 +197,6 @@ def test_no_request_waits_for_a_rule_in_the_shadow(used_up: str) -> None:
 
         assert guard.check(REQUEST, [guard.declare(Rule(limits="5/hour", name="requests", shadow=True))])
         assert {} == asks_of(agent)
-
-
-def test_no_thread_with_an_event_loop_is_held_up(
-    own_redis: RedisServer, stopped: Callable[[], None], make_agent: Callable[..., Agent]
-) -> None:
-    """Where a framework decides without awaiting in a coroutine, memory decides."""
-    agent = make_agent(own_redis.url)
-    guard = Guard(agent, in_doubt=PATIENT)
-    rule = guard.declare("5/hour")
-    stopped()
-
-    async def ask() -> Outcome:
-        return guard.check(REQUEST, [rule])
-
-    assert asyncio.run(ask())
-    assert {"not_here": 1} == asks_of(agent)
 
 
 @BOTH

@@ -5,8 +5,6 @@ Method: nodes and a hub, driven by hand, with clocks that are known badly.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from reconverge import Limit
@@ -43,32 +41,6 @@ def test_a_cold_node_dares_no_more_than_the_initial(policy: Policy) -> None:
     assert 30 == node.admitted_of(200)
 
 
-def test_an_initial_of_nothing_lets_a_new_key_wait() -> None:
-    """Until the first of its quota has come back."""
-    node = Lone(replace(SLOW_START, initial=0))
-
-    assert 1.0 == node.hits().retry_after
-    node.passes(0.999_999_999)
-    assert 0 == node.admitted_of(1)
-    node.passes(0.000_000_001)
-    assert 1 == node.admitted_of(2)
-
-
-def test_a_key_that_was_idle_until_it_was_full_is_full_on_its_return() -> None:
-    """Though the node has forgotten it: the hub has not."""
-    world = World(SLOW_START, BALANCED, lease_ns=600 * SECOND_NS)
-    (node,) = world.nodes
-    node.speaks_when_due(world.hub, 1)
-    node.admitted_of(10)
-    node.speaks_when_due(world.hub, 500)
-    assert "ada" not in node.table.cells
-
-    node.table.test("ada", 0)
-    node.speaks_when_due(world.hub, 1)
-
-    assert 100 == node.table.test("ada", 0).remaining
-
-
 def test_a_lone_node_keeps_a_full_key_while_there_is_room() -> None:
     """And then forgets it: what begins anew has less, which is the safe side."""
     node = Lone(SLOW_START, keys_max=3)
@@ -93,16 +65,6 @@ def test_when_the_hub_has_lost_its_data_every_key_begins_again() -> None:
     world.hub.lose_data()
 
     assert 110 >= admitted_within(world, 3)
-
-
-def test_a_reset_fills_the_bucket() -> None:
-    """A key that is forgiven is not a new one."""
-    node = Lone(SLOW_START)
-    node.admitted_of(30)
-
-    node.limiter.reset("ada")
-
-    assert 100 == node.admitted_of(200)
 
 
 def test_the_quota_comes_back_at_the_edges_of_the_hubs_windows_to_all_nodes_together() -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from reconverge import Limit
-from reconverge.clock import SECOND_NS
 from reconverge.kernel.history import History
-from tests.support.kernel.lone import Lone, in_ns
+from tests.support.kernel.lone import Lone
 
 LOG = Limit(10, 60, algorithm="sliding-log")
 REFUSED = Limit(10, 60, algorithm="sliding-log", count_refused=True)
@@ -30,61 +29,6 @@ def used(node: Lone) -> int:
 
 
 # ---------------------------------------------------------------- until when something counts
-
-
-def test_a_charge_counts_in_a_log_for_one_window_to_the_nanosecond() -> None:
-    """Exactly a window later it does not."""
-    node = Lone(LOG)
-    node.passes(ns=12_345)
-    node.admitted_of(10)
-
-    node.passes(60.0, ns=-1)
-    before = node.admits()
-    node.passes(ns=1)
-
-    assert (False, 10) == (before, node.admitted_of(11))
-
-
-def test_a_charge_counts_with_its_slice() -> None:
-    """One at 12:00:17 counts until 12:01:10, when the slice that began at 12:00:10 has left the window."""
-    node = Lone(SLICES)
-    node.passes(17.0)
-    node.admitted_of(10)
-
-    node.passes(53.0, ns=-1)
-    before = node.admits()
-    node.passes(ns=1)
-
-    assert (False, 10) == (before, node.admitted_of(11))
-
-
-def test_slices_end_together_with_the_window_though_they_are_no_whole_nanoseconds() -> None:
-    """A third of a hundred milliseconds is none; the third slice ends with the window all the same."""
-    node = Lone(Limit(10, 0.1, algorithm="sliding-slices", slices=3))
-    edges_ns: list[int] = []
-
-    for _ in range(3):
-        node.admits()
-        edges_ns.append(in_ns(node.limiter.test("ada", 10).retry_after) - 100_000_000)
-        node.passes(ns=33_333_334)
-
-    assert [0, 33_333_334 - 33_333_334, 66_666_667 - 2 * 33_333_334] == edges_ns
-
-
-@each_limit
-def test_what_was_reset_does_not_come_back(limit: Limit) -> None:
-    """Nor does it expire once more."""
-    node = Lone(limit)
-    node.admitted_of(10)
-    node.limiter.reset("ada")
-    node.passes(5.0)
-    node.admitted_of(4)
-
-    node.passes(56.0)
-
-    assert (4 if limit is LOG else 0) == used(node)
-    node.passes(60.0)
-    assert (0, 10) == (used(node), node.admitted_of(11))
 
 
 def test_a_wall_clock_set_back_within_a_window_gives_no_slices_back() -> None:
@@ -266,20 +210,3 @@ def test_other_algorithms_remember_no_dates() -> None:
 
 
 # ---------------------------------------------------------------- the short way
-
-
-def test_within_a_slice_requests_are_simply_added_up() -> None:
-    """The fast path holds until the slice ends, as in a fixed window."""
-    node = Lone(SLICES)
-    node.admits()
-    cell = node.limiter.table.cells["ada"]
-
-    assert (10, 10 * SECOND_NS) == (cell.room, cell.until_ns - node.clock.monotonic_ns())
-
-
-def test_in_a_log_every_request_is_written_down() -> None:
-    """So that none takes the fast path."""
-    node = Lone(LOG)
-    node.admits()
-
-    assert -1 == node.limiter.table.cells["ada"].room

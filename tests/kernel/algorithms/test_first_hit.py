@@ -70,19 +70,6 @@ def test_a_node_opens_a_window_with_its_first_charge_and_the_hub_takes_it() -> N
     assert [opened_us, opened_us] == [cell(node).epoch for node in fleet.nodes]
 
 
-def test_a_question_opens_no_window() -> None:
-    """Nothing is charged by it."""
-    fleet = Fleet()
-
-    fleet.ada.table.test("ada")
-    fleet.ada.table.usage("ada")
-    fleet.ada.admitted_of(3, cost=0)
-    fleet.meets(fleet.ada)
-
-    assert NONE == cell(fleet.ada).epoch
-    assert fleet.hub_window() < 0
-
-
 def test_what_the_base_does_not_suffice_for_opens_the_hubs_window() -> None:
     """Else nobody could ever be granted more than a base."""
     fleet = Fleet()
@@ -207,38 +194,6 @@ def test_a_reset_leaves_the_window_where_it_is_and_empties_it() -> None:
 
     assert opened_us == fleet.hub_window()
     assert [0, 0] == [node.table.usage("ada").total for node in fleet.nodes]
-
-
-def test_a_lone_node_that_is_reset_begins_anew_with_the_next_hit() -> None:
-    """It has nobody to keep a window for."""
-    node = Lone(LIMIT)
-    assert 100 == node.admitted_of(200)
-    node.passes(10)
-    node.limiter.reset("ada")
-    node.passes(10)
-
-    assert 100 == node.admitted_of(200)
-
-    node.passes(59)
-    assert 0 == node.admitted_of(1)
-    node.passes(1)
-    assert 1 == node.admitted_of(1)
-
-
-@pytest.mark.parametrize("jump_s", [-100_000.0, -30.0, 30.0, 100_000.0])
-def test_a_lone_nodes_windows_do_not_follow_the_wall_clock(jump_s: float) -> None:
-    """They last as long as they last, whoever sets it."""
-    node = Lone(LIMIT)
-    assert 100 == node.admitted_of(200)
-    node.passes(30)
-
-    node.clock.jump(jump_s)
-
-    assert 30.0 == node.hits().retry_after
-    node.passes(29.999_999_999)
-    assert 0 == node.admitted_of(1)
-    node.passes(0.000_000_001)
-    assert 100 == node.admitted_of(200)
 
 
 @pytest.mark.parametrize("jump_s", [-100_000.0, -20.0, 20.0, 100_000.0])

@@ -90,62 +90,6 @@ def test_a_cold_limiter_of_one_per_second_warms_up_in_four() -> None:
     assert [0.0, 2.5, 1.5, 1.0, 1.0, 1.0, 1.0] == seconds_between(node.limiter, node.clock, 7)
 
 
-@pytest.mark.parametrize(("cost", "pays"), [(1, 2.5), (2, 4.0), (3, 5.0), (4, 6.0), (5, 7.0), (7, 9.0)])
-def test_who_comes_next_pays_for_the_last(cost: int, pays: float) -> None:
-    """A request goes at once whatever it costs; taking all four permits takes six seconds, any further one each."""
-    node = Lone(Limit(7, 7, algorithm="smooth-warming-up", warmup=4))
-
-    assert node.admits(cost)
-    assert pays == node.hits().retry_after
-
-
-@pytest.mark.parametrize(("idle_s", "pays"), [(0.0, 1.0), (2.0, 1.0), (2.5, 1.125), (3.0, 1.5), (4.0, 2.5), (9.0, 2.5)])
-def test_only_what_is_stored_above_the_threshold_is_slower(idle_s: float, pays: float) -> None:
-    """Up to two of four permits nothing is; from there on the interval rises steadily to three times as much."""
-    node = Lone(Limit(1, 1, algorithm="smooth-warming-up", warmup=4))
-    seconds_between(node.limiter, node.clock, 5)
-    node.passes(1.0 + idle_s)
-
-    assert [0.0, pays] == seconds_between(node.limiter, node.clock, 2)
-
-
-def test_a_bursty_limiter_has_nothing_stored_when_it_is_made() -> None:
-    """Five per second come at intervals of a fifth of one, from the very first."""
-    node = Lone(Limit(5, 1, algorithm="smooth-bursty"))
-
-    assert [0.0, 0.2, 0.2, 0.2] == seconds_between(node.limiter, node.clock, 4)
-
-
-def test_permits_of_an_idle_second_go_at_once() -> None:
-    """Five are stored and a sixth goes on credit, for which the seventh waits."""
-    node = Lone(Limit(5, 1, algorithm="smooth-bursty"))
-    node.admits()
-    node.passes(0.2 + 10.0)
-
-    assert 6 == node.admitted_of(10)
-    assert 0.2 == node.hits().retry_after
-
-
-@pytest.mark.parametrize(
-    ("limit", "most"),
-    [(Limit(5, 1, algorithm="smooth-bursty", burst=2), 2), (Limit(5, 60, algorithm="smooth-bursty"), 1)],
-)
-def test_no_more_is_stored_than_the_burst(limit: Limit, most: int) -> None:
-    """By default one second's worth, and at least one permit."""
-    node = Lone(limit)
-    node.passes(3600.0)
-
-    assert most + 1 == node.admitted_of(20)
-
-
-def test_a_key_that_was_never_used_has_been_idle() -> None:
-    """Since the limit was declared, so that forgetting an idle key changes nothing."""
-    node = Lone(Limit(5, 1, algorithm="smooth-bursty"))
-    node.passes(0.4)
-
-    assert (3, 3) == (node.admitted_of(9), node.admitted_of(9, key="bob"))
-
-
 def test_an_idle_key_that_was_forgotten_is_as_it_would_have_been() -> None:
     """Keys that come and go make idle ones leave, and these find all permits stored when they are back."""
     node = Lone(Limit(5, 1, algorithm="smooth-bursty"))
@@ -156,21 +100,6 @@ def test_an_idle_key_that_was_forgotten_is_as_it_would_have_been() -> None:
     assert "ada" not in node.limiter.table.cells
 
     assert 6 == node.admitted_of(9)
-
-
-@pytest.mark.parametrize("algorithm", ["smooth-bursty", "smooth-warming-up"])
-@pytest.mark.parametrize("cost", [1, 3, 0])
-def test_a_refusal_names_the_moment_from_which_it_goes(algorithm: str, cost: int) -> None:
-    """Not a nanosecond earlier."""
-    node = Lone(Limit(7, 1, algorithm=algorithm, warmup=1.0 if "warming" in algorithm else None))
-    node.admits(5)
-
-    told_ns = in_ns(node.hits(cost).retry_after)
-    node.passes(ns=told_ns - 1)
-    before = node.admits(cost)
-    node.passes(ns=1)
-
-    assert (False, True) == (before, node.admits(cost))
 
 
 @pytest.mark.parametrize(

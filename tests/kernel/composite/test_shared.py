@@ -43,30 +43,6 @@ def family(request: pytest.FixtureRequest) -> Family:
     return Family(str(request.param))
 
 
-def test_beyond_its_share_a_limit_borrows_what_nobody_is_guaranteed(family: Family) -> None:
-    """And says so; then it is refused."""
-    answers = [family.search.hit("ada") for _ in range(9)]
-
-    assert [True] * 8 + [False] == [each.allowed for each in answers]
-    assert [False] * 3 + [True] * 5 + [False] == [each.borrowed for each in answers]
-    assert ["search"] * 3 + ["api"] * 5 == [each.binding for each in answers[:8]]
-
-
-def test_a_share_is_there_whatever_the_others_do(family: Family) -> None:
-    """They have used up all that they can get."""
-    others = family.admitted(family.search) + family.admitted(family.parent)
-
-    assert (8, 2) == (others, family.admitted(family.upload))
-
-
-def test_the_parents_own_requests_come_out_of_what_is_for_all(family: Family) -> None:
-    """It has no share itself; all together admit its quota."""
-    admitted = [family.admitted(limiter) for limiter in (family.parent, family.search, family.upload)]
-
-    assert [5, 3, 2] == admitted
-    assert 5 == family.parent.usage("ada").limit
-
-
 def test_a_refusal_names_whoever_may_admit_first(family: Family) -> None:
     """Both the share and the pool are used up; the moment is exact."""
     family.admitted(family.parent)

@@ -108,23 +108,6 @@ def test_a_node_that_is_cut_off_keeps_its_allowance() -> None:
     assert allowance == node.allowance() > 10
 
 
-def test_what_an_allowance_does_not_cover_is_a_debt_that_nobody_else_is_granted() -> None:
-    """After a settlement for more than was there, others go on with what they have and no more."""
-    world = busy(MINUTE, nodes=2)
-    node, other = world.nodes
-    granted = other.allowance()
-    decision = node.table.decide("ada", 1, world.clock.monotonic_ns())
-    node.table.correct("ada", decision.epoch, 80)
-    node.exchanges_with(world.hub)
-
-    for _ in range(10):
-        other.admitted_of(100)
-        world.all_speak()
-
-    assert decision.allowed
-    assert 17 < granted == other.table.usage("ada").own
-
-
 # ---------------------------------------------------------------- what becomes of the answer
 
 
@@ -163,23 +146,6 @@ def test_an_answer_from_before_the_edge_does_not_raise_the_allowance_behind_it()
 
     assert (answered.epoch + 1, told.base) == (node.table.cells["ada"].epoch, node.allowance())
     assert told.base < answered.allowance
-
-
-def test_the_lowest_capacity_of_all_nodes_holds_for_all() -> None:
-    """While a limit is being changed, node by node, nobody goes past the smaller one."""
-    world = busy(Limit(100, 3600), nodes=1)
-    (old,) = world.nodes
-    new = Talker(world.clock, Limit(40, 3600), STRICT)
-    world.nodes.append(new)
-    for _ in range(10):
-        for node in world.nodes:
-            node.admitted_of(100)
-        world.all_speak()
-
-    uses = [node.table.usage("ada") for node in world.nodes]
-
-    assert [40, 40] == [use.limit for use in uses]
-    assert sum(use.own for use in uses) <= 40 or old.allowance() <= uses[0].own
 
 
 def test_what_others_used_is_known_from_the_answer() -> None:

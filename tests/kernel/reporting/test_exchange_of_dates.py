@@ -43,13 +43,6 @@ def granted(world: World, node: Talker, cost: int = 100) -> int:
     return node.allowance()
 
 
-def granted_at_once(world: World, node: Talker) -> int:
-    """The same without a moment passing, and with a lease that is over."""
-    node.table.allow("ada", 100)
-    node.exchanges_with(world.hub, rounds=3)
-    return node.allowance()
-
-
 # ---------------------------------------------------------------- what is reported
 
 
@@ -80,19 +73,6 @@ def test_what_has_expired_is_reported_no_more(limit: Limit) -> None:
     report = reported(node.says())
 
     assert (0, 0) == (report.current, report.previous)
-
-
-@each_limit
-def test_all_nodes_see_what_all_have_in_use(limit: Limit) -> None:
-    """The others' use is as they last reported it, and its own as it is."""
-    world = busy(limit, nodes=3)
-    for node in world.nodes:
-        node.admitted_of(4)
-    world.all_speak(2)
-
-    used = sum(node.table.usage("ada").own for node in world.nodes)
-    assert [used] * 3 == [node.table.usage("ada").total for node in world.nodes]
-    assert 12 < used
 
 
 @each_limit
@@ -207,45 +187,6 @@ def test_a_quiet_node_is_looked_at_when_something_expires_and_not_all_the_time(l
 
     assert 100 == used
     assert 4 <= len(said) <= 24
-
-
-@each_limit
-@pytest.mark.parametrize(("late_us", "allowance"), [(-1, 0), (0, 100)])
-def test_what_a_crashed_node_held_counts_until_a_window_after_its_lease(
-    limit: Limit, late_us: int, allowance: int
-) -> None:
-    """It may have used it until then; to the microsecond."""
-    world = World(limit, STRICT, nodes=2)
-    node, heir = world.nodes
-    who_used_all(world)
-    free_us = world.hub._shards[0].nodes[node.syncer.node].seen_us + LEASE_NS // 1000 + 60_000_000
-    world.passes(LEASE_S + 1.0)
-    granted_at_once(world, heir)
-
-    world.clock.advance_ns((free_us + late_us) * 1000 - world.clock.wall_ns())
-
-    assert allowance == granted_at_once(world, heir)
-
-
-@pytest.mark.parametrize(("late_us", "allowance"), [(-1, 0), (0, 100)])
-def test_what_a_node_used_that_left_counts_until_its_own_date(late_us: int, allowance: int) -> None:
-    """It has said for how long."""
-    world = World(LOG, STRICT, nodes=2)
-    node, heir = world.nodes
-    who_used_all(world)
-    history = node.table.cells["ada"].history
-    assert history is not None
-    assert history.newest is not None
-    free_ns = history.newest + 60 * SECOND_NS
-    world.passes(1.0)
-    node.syncer.leave(world.clock.monotonic_ns())
-    node.exchanges_with(world.hub)
-    assert node.syncer.left
-    granted_at_once(world, heir)
-
-    world.clock.advance_ns(free_ns + late_us * 1000 - world.clock.monotonic_ns())
-
-    assert allowance == granted_at_once(world, heir)
 
 
 @each_limit
@@ -494,23 +435,6 @@ def test_a_hub_that_has_lost_its_data_is_told_what_is_in_use(limit: Limit) -> No
     world.all_speak(4)
 
     assert [used] * 2 == [node.table.usage("ada").total for node in world.nodes]
-
-
-@each_limit
-def test_a_reset_is_heard_of_by_all_nodes(limit: Limit) -> None:
-    """And what was used before it is forgotten everywhere."""
-    world = busy(limit, nodes=2)
-    node, other = world.nodes
-    node.admitted_of(4)
-    other.admitted_of(4)
-    world.all_speak(2)
-
-    node.table.reset("ada")
-    world.all_speak(2)
-    other.table.test("ada")
-    world.all_speak(2)
-
-    assert [0, 0] == [each.table.usage("ada").total for each in world.nodes]
 
 
 @each_limit

@@ -7,23 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge.limit import METERED, Limit
+from reconverge.limit import Limit
 from reconverge.policies import AVAILABLE
 from tests.support.kernel.talker import MINUTE, busy
-
-
-@pytest.mark.parametrize("algorithm", METERED)
-def test_a_reset_reaches_every_node(algorithm: str) -> None:
-    """With their next exchange; what each used before is forgotten."""
-    world = busy(Limit(100, 3600, algorithm=algorithm), nodes=3)
-    for node in world.nodes:
-        node.admitted_of(5)
-    world.all_speak(2)
-
-    world.nodes[0].table.reset("ada")
-    world.all_speak(2)
-
-    assert [(0, 0)] * 3 == [(usage.own, usage.total) for usage in (node.table.usage("ada") for node in world.nodes)]
 
 
 @pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])

@@ -43,22 +43,6 @@ def test_a_node_that_leaves_gives_back_what_it_holds_and_tells_what_it_used() ->
     assert (13, 13) == (pair.counted(), pair.totals().charged)
 
 
-def test_what_it_gave_back_is_anothers_to_use() -> None:
-    """All but what was used, at once."""
-    pair = Pair()
-    leaves(pair)
-    successor = pair.another_node()
-    successor.exchanges_with(pair.hub)
-    admitted = 0
-
-    for _ in range(20):
-        admitted += successor.admitted_of(500)
-        successor.exchanges_with(pair.hub, rounds=2)
-        pair.passes(0.1)
-
-    assert 490 == admitted
-
-
 def test_a_node_with_much_to_say_leaves_with_the_last_of_it() -> None:
     """Only the last batch says that it is the last, so that no other comes too late."""
     pair = Pair()

@@ -149,25 +149,6 @@ def test_what_was_used_is_known_again_after_one_exchange_of_each(limit: Limit, c
     assert loss.holder.table.admitted == loss.totals().charged
 
 
-@pytest.mark.parametrize("learning", [STRICT, BALANCED_WITHOUT_COLD])
-@each_limit
-def test_nothing_is_admitted_twice_around_a_loss(limit: Limit, counts_for_s: float, learning: Policy) -> None:
-    """All nodes use all they can before, while and after the hub forgets: in no window more than declared."""
-    world = World(limit, learning, nodes=3)
-    admitted: dict[int, int] = {}
-    for step in range(120):
-        for node in world.nodes:
-            epoch = node.table.decide("ada", 0, world.clock.monotonic_ns()).epoch
-            admitted[epoch] = admitted.get(epoch, 0) + node.admitted_of(30)
-        if step in (20, 41, 77):
-            world.hub.lose_data()
-        world.all_speak()
-
-    bound = learning.bound(limit.capacity, nodes=3) + limit.capacity
-    drained = limit.quota if limit.bucket else 0
-    assert max(admitted.values()) <= bound + drained
-
-
 # ---------------------------------------------------------------- data that begin
 
 

@@ -12,19 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconverge.hub.report import LimitReport
-from reconverge_sync.merge.windows import calendar_epoch, first_hit_epoch, same_window, uniform_epoch
+from reconverge_sync.merge.windows import calendar_epoch, first_hit_epoch, same_window
 
 UNIFORM = LimitReport("x", "fixed-window", 1000, 1, 1, 0, 0, 0)
 FIRST_HIT = UNIFORM._replace(variant="first-hit")
 CALENDAR = UNIFORM._replace(window=7, opens_us=5000, closes_us=6000)
-
-
-@pytest.mark.parametrize(
-    ("hub_us", "told", "epoch"), [(999, 0, 0), (1000, 0, 1), (1000, 1, 1), (1999, 2, 2), (1999, 3, 1), (2000, 1, 2)]
-)
-def test_a_node_that_is_one_window_ahead_is_followed(hub_us: int, told: int, epoch: int) -> None:
-    """Its clock is slightly ahead; one that is further off is not."""
-    assert epoch == uniform_epoch(UNIFORM, hub_us, told)
 
 
 @pytest.mark.parametrize(

@@ -8,95 +8,11 @@ from __future__ import annotations
 import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.kernel import gate_of
 from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge_sync.memory import MemoryHub
-from tests.support.kernel.talker import MINUTE, World, reported
+from tests.support.kernel.talker import World, reported
 from tests.support.node import INTERVAL_NS, START_S, Node
-
-
-def test_a_large_ask_is_met_whole() -> None:
-    """Two nodes that each need more than half are not both given half for ever."""
-    world = World(MINUTE, STRICT, nodes=2)
-    world.all_speak()
-    admitted = 0
-
-    for _ in range(10):
-        admitted += sum(node.admitted_of(1, cost=60) for node in world.nodes)
-        world.all_speak()
-
-    assert 1 == admitted
-
-
-def test_the_older_ask_is_met_first() -> None:
-    """Whoever was refused first is served first, though the other one asks more often."""
-    world = World(MINUTE, STRICT, nodes=3, lease_ns=60 * SECOND_NS)
-    holder, first, second = world.nodes
-    world.all_speak()
-    holder.admitted_of(1, cost=30)
-    world.all_speak(2)
-    admitted = {id(first): 0, id(second): 0}
-    assert 1 == holder.admitted_of(1, cost=30)
-    first.admitted_of(1, cost=60)
-    first.exchanges_with(world.hub)
-    world.passes(0.05)
-
-    for _ in range(30):
-        for node, cost in [(second, 50), (first, 60)]:
-            admitted[id(node)] += node.admitted_of(1, cost=cost)
-        world.all_speak()
-
-    assert {id(first): 1, id(second): 0} == admitted
-
-
-@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-def test_a_node_alone_gets_all_of_it(algorithm: str) -> None:
-    """To the last unit, at the regular pace."""
-    world = World(Limit(100, 3600, algorithm=algorithm), STRICT)
-    (node,) = world.nodes
-    admitted = 0
-
-    for _ in range(20):
-        world.all_speak()
-        admitted += node.admitted_of(100)
-
-    assert 100 == admitted
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 7])
-@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window"])
-def test_nodes_together_get_all_of_it(algorithm: str, nodes: int) -> None:
-    """To the last unit, and not one more."""
-    world = World(Limit(100, 3600, algorithm=algorithm), STRICT, nodes=nodes)
-    admitted = 0
-
-    for _ in range(40):
-        world.all_speak()
-        admitted += sum(node.admitted_of(20) for node in world.nodes)
-
-    assert 100 == admitted
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 7])
-@pytest.mark.parametrize("algorithm", ["fixed-window", "sliding-window", "token-bucket"])
-def test_what_comes_free_goes_to_one_of_the_nodes_where_requests_wait(algorithm: str, nodes: int) -> None:
-    """Each node's part of the one unit is less than a request, and what waits was asked for long ago."""
-    world = World(Limit(9, 365 * 86_400, algorithm=algorithm), STRICT, nodes=1 + nodes, lease_ns=600 * SECOND_NS)
-    holder, *others = world.nodes
-    for _ in range(20):
-        world.all_speak()
-        holder.admitted_of(9)
-    waiting = [gate_of(node.table) for node in others]
-    for gate in waiting:
-        gate.queue_up("ada", (1,), [])
-    world.all_speak(10)
-    assert not any(gate.try_turn("ada", (1,), again=True).decision for gate in waiting)
-    holder.table.refund("ada", 1)
-
-    world.all_speak(3)
-
-    assert 1 == sum(gate.try_turn("ada", (1,), again=True).decision is not None for gate in waiting)
 
 
 class Idler(World):

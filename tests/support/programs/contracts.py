@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from functools import partial
-from queue import Queue
 from threading import Event
 from typing import Any, Final
 
@@ -15,34 +14,11 @@ from reconverge import Agent
 from reconverge.clock import SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
-from reconverge.contracts.store.index import INDEX
 from reconverge.contracts.store.memory_book import MemoryBook
-from reconverge.contracts.store.reader import ContractsReader
 from reconverge.integrations.contracts.api import contracts_api
-from reconverge.published.envelope import Secrets, Verifier
 from tests.support.programs.agents import say
 from tests.support.programs.process import PROCESS_S_MAX
 from tests.support.waiting import eventually
-
-
-def follow(hub: str, secret: str, changes: str) -> None:
-    """Print each version that it is told of, and end after so many."""
-    told: Queue[int] = Queue()
-    agent = Agent(hub, namespace="shop", sync_interval=0.05, exchange_timeout=5.0)
-
-    def make(clock: Any, interval_ns: Any) -> ContractsReader:
-        verifier = Verifier(INDEX, "shop", Secrets(secret))
-        return ContractsReader(
-            verifier, clock, interval_ns=interval_ns, apply=lambda version, _document: told.put(version)
-        )
-
-    agent.follow(make)
-    agent.start()
-    say("ready")
-    for _ in range(int(changes)):
-        say("version", told.get(timeout=PROCESS_S_MAX))
-    agent.stop()
-
 
 INTERVAL_S: Final = 0.05
 PLANS: Final[dict[str, Any]] = {
