@@ -218,18 +218,14 @@ def test_a_hub_that_was_forgotten_does_not_pass_a_check(monkeypatch: pytest.Monk
         Agent().check()
 
 
-def test_a_check_that_would_block_its_own_loop_says_what_to_write(
+async def test_a_check_that_would_block_its_own_loop_says_what_to_write(
     redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """And `check_async` does not block it."""
-
-    async def check() -> None:
-        async with make_agent(redis_server.url) as agent:
-            with pytest.raises(RuntimeError, match="check_async"):
-                agent.check()
-            await agent.check_async()
-
-    asyncio.run(check())
+    async with make_agent(redis_server.url) as agent:
+        with pytest.raises(RuntimeError, match="check_async"):
+            agent.check()
+        await agent.check_async()
 
 
 @pytest.mark.parametrize("hub", ["memory://", "redis"])

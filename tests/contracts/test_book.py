@@ -201,23 +201,19 @@ def test_the_last_hundred_versions_are_kept(make_book: MakeBook, clock: ManualCl
     on(make_book(clock), live)
 
 
-def test_of_writers_at_once_no_change_is_lost(redis_server: RedisServer, clock: ManualClock) -> None:
+async def test_of_writers_at_once_no_change_is_lost(redis_server: RedisServer, clock: ManualClock) -> None:
     """Each is made again from what there is; of those for one version, one is made and the others are told."""
-
-    async def live() -> None:
-        books = [book_at(RedisHub(redis_server.url, HubSettings("shop", 5.0)), clock) for _ in range(4)]
-        await books[0].replace(shop(), author="root")
-        await asyncio.gather(*(book.set_customer(f"c{turn}", "pro", author="root") for turn, book in enumerate(books)))
-        version, document = await books[0].read()
-        assert (5, {f"c{turn}": "pro" for turn in range(4)}) == (version, plans_of(document))
-        answers = await asyncio.gather(
-            *(book.set_customer("ada", "pro", author="root", expected=5) for book in books), return_exceptions=True
-        )
-        assert [6] == [answer for answer in answers if isinstance(answer, int)]
-        assert 3 == sum(isinstance(answer, VersionConflict) for answer in answers)
-        await close(*books)
-
-    asyncio.run(live())
+    books = [book_at(RedisHub(redis_server.url, HubSettings("shop", 5.0)), clock) for _ in range(4)]
+    await books[0].replace(shop(), author="root")
+    await asyncio.gather(*(book.set_customer(f"c{turn}", "pro", author="root") for turn, book in enumerate(books)))
+    version, document = await books[0].read()
+    assert (5, {f"c{turn}": "pro" for turn in range(4)}) == (version, plans_of(document))
+    answers = await asyncio.gather(
+        *(book.set_customer("ada", "pro", author="root", expected=5) for book in books), return_exceptions=True
+    )
+    assert [6] == [answer for answer in answers if isinstance(answer, int)]
+    assert 3 == sum(isinstance(answer, VersionConflict) for answer in answers)
+    await close(*books)
 
 
 def test_ten_thousand_customers_on_twenty_plans_at_a_redis(redis_server: RedisServer, clock: ManualClock) -> None:
@@ -366,14 +362,10 @@ def test_contracts_whose_pages_are_lost_are_told_of(clock: ManualClock) -> None:
     asyncio.run(live())
 
 
-def test_a_minimum_is_kept_by_the_first_version(clock: ManualClock) -> None:
+async def test_a_minimum_is_kept_by_the_first_version(clock: ManualClock) -> None:
     """After a hub was lost with all nodes; from then on versions rise by one."""
-
-    async def live() -> None:
-        book = book_at(MemoryHub(clock=clock), clock, minimum=58)
-        assert [58, 59] == [await book.replace(shop(), author="root") for _ in range(2)]
-
-    asyncio.run(live())
+    book = book_at(MemoryHub(clock=clock), clock, minimum=58)
+    assert [58, 59] == [await book.replace(shop(), author="root") for _ in range(2)]
 
 
 def test_contracts_are_kept_for_a_year(clock: ManualClock) -> None:
@@ -401,18 +393,14 @@ def test_a_hub_that_keeps_no_contracts_is_refused() -> None:
         book_at(object())
 
 
-def test_a_hub_that_is_away_is_unavailable(clock: ManualClock) -> None:
+async def test_a_hub_that_is_away_is_unavailable(clock: ManualClock) -> None:
     """And nothing else is raised."""
-
-    async def live() -> None:
-        book: HubBook = book_at(RedisHub(f"redis://127.0.0.1:{free_port()}/0", HubSettings("shop", 5.0)), clock)
-        for attempt in (
-            book.read(),
-            book.replace(shop(), author="root"),
-            book.history(),
-            book.rollback(1, author="root"),
-        ):
-            with pytest.raises(HubUnavailable):
-                await attempt
-
-    asyncio.run(live())
+    book: HubBook = book_at(RedisHub(f"redis://127.0.0.1:{free_port()}/0", HubSettings("shop", 5.0)), clock)
+    for attempt in (
+        book.read(),
+        book.replace(shop(), author="root"),
+        book.history(),
+        book.rollback(1, author="root"),
+    ):
+        with pytest.raises(HubUnavailable):
+            await attempt

@@ -180,25 +180,21 @@ def test_what_an_answer_grants_is_not_given_back_before_requests_have_looked_at_
     assert [True, True, True] == asyncio.run(live())
 
 
-def test_a_driver_notes_that_it_is_run_while_a_batch_is_under_way_that_carries_asks() -> None:
+async def test_a_driver_notes_that_it_is_run_while_a_batch_is_under_way_that_carries_asks() -> None:
     """A request that waits tells a hub that is silent from a runner that stands still."""
+    hub = Holding()
+    async with Agent(hub) as agent:
+        limiter = agent.limit("login", "5/minute")
+        (shard,) = agent._kernel.shards
+        assert await limiter.ask("eve", within=PATIENT_S)
+        assert shard.turned_ns == NEVER_NS
+        hub.told_to_hold = True
+        ask = asyncio.create_task(limiter.ask("ada", within=PATIENT_S))
+        await eventually_in_loop(lambda: hub.holds, "a batch that is held back")
+        turned_ns = shard.turned_ns
+        assert turned_ns < NEVER_NS
+        await eventually_in_loop(lambda: shard.turned_ns > turned_ns, "another turn")
 
-    async def story() -> None:
-        hub = Holding()
-        async with Agent(hub) as agent:
-            limiter = agent.limit("login", "5/minute")
-            (shard,) = agent._kernel.shards
-            assert await limiter.ask("eve", within=PATIENT_S)
-            assert shard.turned_ns == NEVER_NS
-            hub.told_to_hold = True
-            ask = asyncio.create_task(limiter.ask("ada", within=PATIENT_S))
-            await eventually_in_loop(lambda: hub.holds, "a batch that is held back")
-            turned_ns = shard.turned_ns
-            assert turned_ns < NEVER_NS
-            await eventually_in_loop(lambda: shard.turned_ns > turned_ns, "another turn")
-
-            hub.told_to_hold = False
-            assert await ask
-            assert shard.turned_ns == NEVER_NS
-
-    asyncio.run(story())
+        hub.told_to_hold = False
+        assert await ask
+        assert shard.turned_ns == NEVER_NS

@@ -77,25 +77,21 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
         hub.odd = False
 
 
-def test_nor_does_it_in_a_loop_of_the_applications() -> None:
-    """The exchanges are a task there."""
+async def test_nor_does_it_in_a_loop_of_the_applications() -> None:
+    """As a task."""
+    hub = OddHub()
+    agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
+    agent.limit("login", "1000/hour")
+    keys = _keys(agent)
+    async with agent:
+        await eventually_in_loop(lambda: agent.ready, "all shards answer")
+        hub.odd = True
+        stands = _exchanges(agent)
 
-    async def tried() -> None:
-        hub = OddHub()
-        agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
-        agent.limit("login", "1000/hour")
-        keys = _keys(agent)
-        async with agent:
-            await eventually_in_loop(lambda: agent.ready, "all shards answer")
-            hub.odd = True
-            stands = _exchanges(agent)
+        await eventually_in_loop(lambda: _went_on(agent, keys, stands), "the others go on")
 
-            await eventually_in_loop(lambda: _went_on(agent, keys, stands), "the others go on")
-
-            assert 1 >= _exchanges(agent)[SILENT] - stands[SILENT]
-            hub.odd = False
-
-    asyncio.run(tried())
+        assert 1 >= _exchanges(agent)[SILENT] - stands[SILENT]
+        hub.odd = False
 
 
 def test_a_decision_wakes_shards_that_wait_beside_one_that_does_not_answer() -> None:

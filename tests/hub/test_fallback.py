@@ -6,7 +6,6 @@ killed and comes back empty.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -130,22 +129,18 @@ def test_passwords_of_the_fallback_are_not_shown() -> None:
     assert "fallback" in agent.stats().hub
 
 
-def test_settings_are_read_at_the_primary_alone() -> None:
+async def test_settings_are_read_at_the_primary_alone() -> None:
     """Nothing is posted at the fallback, so who is with that keeps to what he has read before."""
-
-    async def run() -> None:
-        primary, clock = MemoryHub(), SystemClock()
-        hub = two_hubs(primary, MemoryHub(), clock=clock, timeout_s=1.0, name="second")
-        assert isinstance(hub, SettingsStore)
-        await hub.post(b"news", keep_s=60.0)
-        assert b"news" == await primary.read(bytes_max=10) == await hub.read(bytes_max=10)
-        for shard in hub._shards:
-            for _ in range(selector.FAILURES_MAX):
-                shard.choice.exchanged(answered=False, now_ns=clock.monotonic_ns())
-        with pytest.raises(HubUnavailable, match="settings are at the primary"):
-            await hub.read(bytes_max=10)
-
-    asyncio.run(run())
+    primary, clock = MemoryHub(), SystemClock()
+    hub = two_hubs(primary, MemoryHub(), clock=clock, timeout_s=1.0, name="second")
+    assert isinstance(hub, SettingsStore)
+    await hub.post(b"news", keep_s=60.0)
+    assert b"news" == await primary.read(bytes_max=10) == await hub.read(bytes_max=10)
+    for shard in hub._shards:
+        for _ in range(selector.FAILURES_MAX):
+            shard.choice.exchanged(answered=False, now_ns=clock.monotonic_ns())
+    with pytest.raises(HubUnavailable, match="settings are at the primary"):
+        await hub.read(bytes_max=10)
 
 
 def test_a_file_of_settings_names_it_as_well(tmp_path: Path, two_redises: tuple[RedisServer, RedisServer]) -> None:

@@ -71,19 +71,15 @@ def test_a_full_redis_serves_the_keys_that_it_has(own_redis: RedisServer) -> Non
     assert [1, 2] == [cell.nodes for cell in after]
 
 
-def test_a_full_redis_is_no_place_to_begin(own_redis: RedisServer) -> None:
+async def test_a_full_redis_is_no_place_to_begin(own_redis: RedisServer) -> None:
     """A namespace of which it has nothing yet is refused, with the reason."""
+    clock = ManualClock(START_S)
+    hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock)
+    with full(own_redis), pytest.raises(HubUnavailable) as refused:
+        await _answers(_ada(hub, clock), NEW)
+    await hub.close()
 
-    async def check() -> None:
-        clock = ManualClock(START_S)
-        hub = RedisHub(own_redis.url, HubSettings("shop", 5.0), clock=clock)
-        with full(own_redis), pytest.raises(HubUnavailable) as refused:
-            await _answers(_ada(hub, clock), NEW)
-        await hub.close()
-
-        assert "out-of-memory" == refused.value.kind
-
-    asyncio.run(check())
+    assert "out-of-memory" == refused.value.kind
 
 
 def test_a_node_lapses_at_a_full_redis_as_at_any_other(own_redis: RedisServer) -> None:

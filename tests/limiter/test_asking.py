@@ -539,26 +539,22 @@ def test_a_loop_goes_on_while_requests_ask(login: Callable[..., Limiter]) -> Non
     asyncio.run(story())
 
 
-def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis: RedisServer) -> None:
+async def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis: RedisServer) -> None:
     """And nothing waits for it any more."""
-
-    async def story() -> None:
-        async with Agent(f"redis://127.0.0.1:{own_redis.port}/0") as agent:
-            limiter = agent.limit("login", "5/minute")
-            await limiter.ask("eve", within=PATIENT_S)
-            own_redis.pause()
-            try:
-                task = asyncio.create_task(limiter.ask("ada", within=PATIENT_S))
-                await asyncio.sleep(0)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            finally:
-                own_redis.resume()
-            assert 0 == limiter.usage("ada").own
-            assert [{}] == [shard.askers for shard in agent._kernel.shards]
-
-    asyncio.run(story())
+    async with Agent(f"redis://127.0.0.1:{own_redis.port}/0") as agent:
+        limiter = agent.limit("login", "5/minute")
+        await limiter.ask("eve", within=PATIENT_S)
+        own_redis.pause()
+        try:
+            task = asyncio.create_task(limiter.ask("ada", within=PATIENT_S))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            own_redis.resume()
+        assert 0 == limiter.usage("ada").own
+        assert [{}] == [shard.askers for shard in agent._kernel.shards]
 
 
 def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(

@@ -137,7 +137,6 @@ def test_a_setting_of_a_slot_that_has_no_effect_is_refused(
         render.slot("ada", **settings)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("order", "expected"), [("fifo", [1, 2, 3]), ("lifo", [3, 2, 1])])
 async def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, expected: list[int]) -> None:
     """Three wait for the one slot, and a fourth finds the queue full."""
@@ -165,7 +164,6 @@ async def test_the_queue_is_served_from_the_end_that_was_asked_for(order: Any, e
 
 
 @pytest.mark.slow
-@pytest.mark.asyncio
 async def test_ten_thousand_races_leave_no_slot_in_use() -> None:
     """Tasks take, wait, end, fail and are cancelled at moments that are drawn; no more than the limit ever run."""
     render, random = Agent("memory://").concurrency("render", 8), Random(20)

@@ -24,7 +24,6 @@ LOGIN = IMPORTED.limit("login", "2/minute")
 """As an application has them that makes its agent at import."""
 
 
-@pytest.mark.asyncio
 async def test_a_waiter_goes_when_the_clock_is_advanced(manual_clock: ManualClock) -> None:
     """It waits for as long as the clock stands, and has its turn in the moment in which there is room."""
     async with Agent("memory://", clock=manual_clock) as agent:
@@ -38,7 +37,6 @@ async def test_a_waiter_goes_when_the_clock_is_advanced(manual_clock: ManualCloc
         assert (True, True, True) == (bool(first), waits, bool(await waiting))
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("limits_off")
 async def test_limits_that_are_off_admit_everything() -> None:
     """Of an agent that was made at import, and of one that the test makes; waiting calls return at once."""

@@ -116,21 +116,17 @@ def _accounts(pair: Pair) -> set[str]:
     return {agent.stats().exchanges[0].node.partition(".")[0] for agent in pair.agents}
 
 
-def test_a_stranger_with_a_members_name_is_an_outage_like_any_other(own_mosquitto: Mosquitto) -> None:
+async def test_a_stranger_with_a_members_name_is_an_outage_like_any_other(own_mosquitto: Mosquitto) -> None:
     """The broker ends the member's connection; the member comes back under another name."""
+    hub = MqttHub(own_mosquitto.url, HubSettings("shop", 20.0))
+    await hub.exchange(trial_batch("node1", 1))
+    name = hub.membership()._member
+    async with aiomqtt.Client("127.0.0.1", own_mosquitto.port, identifier=name):
+        await eventually_in_loop(lambda: hub.membership()._member not in ("", name), "another name")
+        answer = await hub.exchange(trial_batch("node1", 2))
+    await hub.close()
 
-    async def tried() -> None:
-        hub = MqttHub(own_mosquitto.url, HubSettings("shop", 20.0))
-        await hub.exchange(trial_batch("node1", 1))
-        name = hub.membership()._member
-        async with aiomqtt.Client("127.0.0.1", own_mosquitto.port, identifier=name):
-            await eventually_in_loop(lambda: hub.membership()._member not in ("", name), "another name")
-            answer = await hub.exchange(trial_batch("node1", 2))
-        await hub.close()
-
-        assert "MERGED" == answer.status.name
-
-    asyncio.run(tried())
+    assert "MERGED" == answer.status.name
 
 
 def _problem(url: str, timeout_s: float = 3.0) -> HubUnavailable:

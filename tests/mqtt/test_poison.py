@@ -78,44 +78,36 @@ def _rejected(fleet: MqttFleet, expected: int) -> bool:
     return expected == sum(hub.rejects.total() for hub in fleet.hubs)
 
 
-def test_what_the_broker_has_kept_for_newcomers_is_of_no_use(mosquitto: Mosquitto) -> None:
+async def test_what_the_broker_has_kept_for_newcomers_is_of_no_use(mosquitto: Mosquitto) -> None:
     """Apart from the newest claim, nothing is kept by members, so whatever else there is was left by somebody else."""
+    fleet = MqttFleet(mosquitto.url)
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
+        root = f"{fleet.namespace}/rc/v1"
+        await attacker.publish(f"{root}/gone/{STRANGER}", b"", qos=1)
+        await attacker.publish(f"{root}/gone/{STRANGER}", b"x", qos=1, retain=True)
+        await attacker.publish(f"{root}/0/claims", b"x", qos=1, retain=True)
+    hub = fleet.join()
+    answer = await hub.exchange(batch())
+    await hub.close()
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-            root = f"{fleet.namespace}/rc/v1"
-            await attacker.publish(f"{root}/gone/{STRANGER}", b"", qos=1)
-            await attacker.publish(f"{root}/gone/{STRANGER}", b"x", qos=1, retain=True)
-            await attacker.publish(f"{root}/0/claims", b"x", qos=1, retain=True)
-        hub = fleet.join()
-        answer = await hub.exchange(batch())
-        await hub.close()
-
-        assert Status.MERGED == answer.status
-        assert {"retained": 1, "format": 1} == hub.rejects
-
-    asyncio.run(tried())
+    assert Status.MERGED == answer.status
+    assert {"retained": 1, "format": 1} == hub.rejects
 
 
-def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto) -> None:
+async def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto) -> None:
     """Whoever may write to the claims can unseat a member, and no more than that: names decide from there on."""
+    fleet = MqttFleet(mosquitto.url)
+    hub = fleet.join()
+    await hub.exchange(batch())
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
+        claim = messages.write_claim(Claim(TERM_MAX, STRANGER, 1))
+        await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
+    await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
+    (server,) = fleet.servers()
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        hub = fleet.join()
-        await hub.exchange(batch())
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-            claim = messages.write_claim(LeaderClaim(TERM_MAX, STRANGER, 1))
-            await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
-        await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
-        (server,) = fleet.servers()
-
-        assert Status.MERGED == (await hub.exchange(batch(sequence=2))).status
-        assert server.election.member == server.election.leader
-        await hub.close()
-
-    asyncio.run(tried())
+    assert Status.MERGED == (await hub.exchange(batch(sequence=2))).status
+    assert server.election.member == server.election.leader
+    await hub.close()
 
 
 def test_only_whoever_was_asked_can_answer() -> None:

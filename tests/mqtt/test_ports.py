@@ -54,40 +54,36 @@ async def leader_and_other(fleet: MqttFleet) -> tuple[ImpatientHub, ImpatientHub
 # ------------------------------------------------------------ usage
 
 
-def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosquitto) -> None:
+async def test_usage_is_handed_over_with_all_that_belongs_to_it(mosquitto: Mosquitto) -> None:
     """Totals, what accounts said, events that are not confirmed, marks, loads, and the exporter that leads."""
+    fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november())
+    leader, other = await leader_and_other(fleet)
+    ledger = other.usage
+    rows = [row_of(5), row_of(7, identity="zeta", route="/\N{SNOWMAN}"), row_of(2, hour=HOUR.number + 1)]
+    await ledger.record(batch_of(rows)._replace(load=NodeLoad("one", 1.5, 2.5, 0)))
+    await ledger.record(batch_of([row_of(3)], account="gone"))
+    await ledger.record(batch_of(account="gone", sequence=2, answered=1, leaving=[HOUR]))
+    assert (await ledger.lead_export("hour", "one", 60)).leads
+    await ledger.close_period(HOUR, 0)
+    before = [[await ledger.issue(HOUR, 0, page) for page in range(16)], await ledger.loads()]
+    await ledger.record(batch_of([row_of(6)], sequence=2, answered=1))
+    await ledger.finish(Period("hour", HOUR.number - 1), 0, None)
+    marks, totals = await ledger.marks("hour", 0), await rows_of(ledger, HOUR)
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url, hub_clock=clock_in_november())
-        leader, other = await leader_and_other(fleet)
-        ledger = other.usage
-        rows = [row_of(5), row_of(7, identity="zeta", route="/\N{SNOWMAN}"), row_of(2, hour=HOUR.number + 1)]
-        await ledger.record(batch_of(rows)._replace(load=NodeLoad("one", 1.5, 2.5, 0)))
-        await ledger.record(batch_of([row_of(3)], account="gone"))
-        await ledger.record(batch_of(account="gone", sequence=2, answered=1, leaving=[HOUR]))
-        assert (await ledger.lead_export("hour", "one", 60)).leads
-        await ledger.close_period(HOUR, 0)
-        before = [[await ledger.issue(HOUR, 0, page) for page in range(16)], await ledger.loads()]
-        await ledger.record(batch_of([row_of(6)], sequence=2, answered=1))
-        await ledger.finish(Period("hour", HOUR.number - 1), 0, None)
-        marks, totals = await ledger.marks("hour", 0), await rows_of(ledger, HOUR)
+    await leader.close()
 
-        await leader.close()
-
-        assert totals == await rows_of(ledger, HOUR)
-        assert marks == await ledger.marks("hour", 0)
-        assert not (await ledger.lead_export("hour", "two", 60)).leads
-        events = [event for page in range(16) for event in await ledger.issue(HOUR, 0, page)]
-        assert [0, 0, 1] == sorted(event.number for event in events)
-        assert {event for page in before[0] for event in page} <= set(events)
-        assert before[1] == await ledger.loads()
-        assert not (await ledger.record(batch_of([row_of(9)], account="gone", sequence=3, answered=2))).merged
-        assert (2, True) == (await ledger.record(batch_of([row_of(8)], sequence=3, answered=2)))[:2]
-        assert 8 + 3 == (await rows_of(ledger, HOUR))[row_of(0).key].cost
-        assert [other] == fleet.keepers()
-        await other.close()
-
-    asyncio.run(tried())
+    assert totals == await rows_of(ledger, HOUR)
+    assert marks == await ledger.marks("hour", 0)
+    assert not (await ledger.lead_export("hour", "two", 60)).leads
+    events = [event for page in range(16) for event in await ledger.issue(HOUR, 0, page)]
+    assert [0, 0, 1] == sorted(event.number for event in events)
+    assert {event for page in before[0] for event in page} <= set(events)
+    assert before[1] == await ledger.loads()
+    assert not (await ledger.record(batch_of([row_of(9)], account="gone", sequence=3, answered=2))).merged
+    assert (2, True) == (await ledger.record(batch_of([row_of(8)], sequence=3, answered=2)))[:2]
+    assert 8 + 3 == (await rows_of(ledger, HOUR))[row_of(0).key].cost
+    assert [other] == fleet.keepers()
+    await other.close()
 
 
 def test_a_member_that_tells_usage_alone_leads_by_the_clock_of_the_leader_before(mosquitto: Mosquitto) -> None:
@@ -144,54 +140,42 @@ def test_a_leader_that_dies_before_an_export_has_nothing_billed_twice(mosquitto:
     asyncio.run(tried())
 
 
-def test_what_a_node_forgets_is_taken_back(mosquitto: Mosquitto) -> None:
+async def test_what_a_node_forgets_is_taken_back(mosquitto: Mosquitto) -> None:
     """A node that counts an identity from nothing again adds to what others have told, and to no former count."""
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    await other.usage.record(batch_of([row_of(5), row_of(2, identity="zeta")]))
+    await other.usage.record(batch_of([row_of(4)], account="second"))
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        await other.usage.record(batch_of([row_of(5), row_of(2, identity="zeta")]))
-        await other.usage.record(batch_of([row_of(4)], account="second"))
+    await other.usage.retract(batch_of().account, 0, [(HOUR, row_of(0).key)])
 
-        await other.usage.retract(batch_of().account, 0, [(HOUR, row_of(0).key)])
-
-        found = {key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()}
-        assert {"acme": 4, "zeta": 2} == found
-        await other.usage.record(batch_of([row_of(1)], sequence=2, answered=1))
-        assert 4 + 1 == (await rows_of(other.usage, HOUR))[row_of(0).key].cost
-        await other.close()
-        await leader.close()
-
-    asyncio.run(tried())
+    found = {key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()}
+    assert {"acme": 4, "zeta": 2} == found
+    await other.usage.record(batch_of([row_of(1)], sequence=2, answered=1))
+    assert 4 + 1 == (await rows_of(other.usage, HOUR))[row_of(0).key].cost
+    await other.close()
+    await leader.close()
 
 
-def test_a_broker_merges_no_addresses(mosquitto: Mosquitto) -> None:
+async def test_a_broker_merges_no_addresses(mosquitto: Mosquitto) -> None:
     """Asking for those of the fleet is an error that says where each node's own are."""
-
-    async def tried() -> None:
-        hub = MqttFleet(mosquitto.url).join()
-        with pytest.raises(InvalidSetting, match=r"does not merge addresses"):
-            await from_many_addresses(hub.usage, HOUR)
-
-    asyncio.run(tried())
+    hub = MqttFleet(mosquitto.url).join()
+    with pytest.raises(InvalidSetting, match=r"does not merge addresses"):
+        await from_many_addresses(hub.usage, HOUR)
 
 
-def test_a_successor_of_the_version_before_takes_over_the_ledger_alone(mosquitto: Mosquitto) -> None:
+async def test_a_successor_of_the_version_before_takes_over_the_ledger_alone(mosquitto: Mosquitto) -> None:
     """It knows no usage; what it does not know it counts as of no use, and nothing else suffers."""
+    fleet = MqttFleet(mosquitto.url)
+    leader, old = await leader_and_other(fleet)
+    await leader.usage.record(batch_of([row_of(5)]))
+    make_old(old)
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, old = await leader_and_other(fleet)
-        await leader.usage.record(batch_of([row_of(5)]))
-        make_old(old)
+    await leader.close()
 
-        await leader.close()
-
-        assert 14 == (await old.totals())["login"].charged
-        assert 0 < old.rejects["topic"]
-        await old.close()
-
-    asyncio.run(tried())
+    assert 14 == (await old.totals())["login"].charged
+    assert 0 < old.rejects["topic"]
+    await old.close()
 
 
 def make_old(hub: ImpatientHub) -> None:
@@ -234,46 +218,36 @@ def test_an_old_leader_holds_up_nothing_but_what_it_does_not_know(own_mosquitto:
     assert 3 == asyncio.run(tried()).count("one of a version before this one knows no such question")
 
 
-def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> None:
-    """Its rows stay and may change, and the node keeps those that were not taken."""
-
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        leader.membership().servers[0].candidate._usage._held_max = 4
-        await other.usage.record(batch_of([row_of(5), row_of(5, identity="zeta")]))
-        with pytest.raises(HubUnavailable, match=r"^full: there are 4 rows of usage"):
-            await other.usage.record(batch_of([row_of(5, identity="more")], sequence=2, answered=1))
-        assert (await other.usage.record(batch_of([row_of(6)], sequence=3, answered=1))).merged
-        assert {"acme": 6, "zeta": 5} == {
-            key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()
-        }
-        await other.close()
-        await leader.close()
-
-    asyncio.run(tried())
+async def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> None:
+    """What it has stays, what is there already may change, and the node keeps what it was not told."""
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    leader.membership().servers[0].candidate._usage._held_max = 4
+    await other.usage.record(batch_of([row_of(5), row_of(5, identity="zeta")]))
+    with pytest.raises(HubUnavailable, match=r"^full: there are 4 rows of usage"):
+        await other.usage.record(batch_of([row_of(5, identity="more")], sequence=2, answered=1))
+    assert (await other.usage.record(batch_of([row_of(6)], sequence=3, answered=1))).merged
+    assert {"acme": 6, "zeta": 5} == {key.identity: row.cost for key, row in (await rows_of(other.usage, HOUR)).items()}
+    await other.close()
+    await leader.close()
 
 
-def test_a_long_page_is_told_in_parts(mosquitto: Mosquitto) -> None:
+async def test_a_long_page_is_told_in_parts(mosquitto: Mosquitto) -> None:
     """All of its rows, each once, also where no single message has room for them."""
-
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        identities = [f"{number:05d}{'x' * 500}" for number in range(1500)]
-        for sequence, first in enumerate(range(0, 1500, 150), 1):
-            rows = [row_of(1, identity=identity) for identity in identities[first : first + 150]]
-            await other.usage.record(batch_of(rows, sequence=sequence, answered=sequence - 1))
-        found = await rows_of(other.usage, HOUR)
-        assert {UsageKey(identity, "api", "") for identity in identities} == set(found)
-        delivered: list[str] = []
-        exporter = Exporter(other.usage, lambda events: delivered.extend(each.key.identity for each in events))
-        await exporter.run()
-        assert sorted(identities) == sorted(delivered)
-        await other.close()
-        await leader.close()
-
-    asyncio.run(tried())
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    identities = [f"{number:05d}{'x' * 500}" for number in range(1500)]
+    for sequence, first in enumerate(range(0, 1500, 150), 1):
+        rows = [row_of(1, identity=identity) for identity in identities[first : first + 150]]
+        await other.usage.record(batch_of(rows, sequence=sequence, answered=sequence - 1))
+    found = await rows_of(other.usage, HOUR)
+    assert {UsageKey(identity, "api", "") for identity in identities} == set(found)
+    delivered: list[str] = []
+    exporter = Exporter(other.usage, lambda events: delivered.extend(each.key.identity for each in events))
+    await exporter.run()
+    assert sorted(identities) == sorted(delivered)
+    await other.close()
+    await leader.close()
 
 
 # ------------------------------------------------------------ contracts
@@ -284,41 +258,33 @@ async def swap(hub: MqttHub, payload: bytes, over: bytes | None) -> bool:
     return await hub.swap_index(payload, over=over, bytes_max=MAX, keep_s=KEEP_S)
 
 
-def test_contracts_outlive_the_leader_and_need_none_to_be_read(mosquitto: Mosquitto) -> None:
+async def test_contracts_outlive_the_leader_and_need_none_to_be_read(mosquitto: Mosquitto) -> None:
     """The broker retains them, so a killed leader takes nothing along, and a newcomer reads before any election."""
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    await leader.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    assert await swap(other, b"first", None)
+    await leader.dies()
+    await other.close()
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        await leader.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        assert await swap(other, b"first", None)
-        await leader.dies()
-        await other.close()
-
-        late = MqttHub(mosquitto.url, HubSettings(fleet.namespace, 20.0))
-        assert b"first" == await late.read_index(bytes_max=MAX)
-        assert PAGE == await late.get_page(DIGEST, bytes_max=MAX)
-        assert "" == late._per_loop.get().servers[0].election.member
-        await late.close()
-
-    asyncio.run(tried())
+    late = MqttHub(mosquitto.url, HubSettings(fleet.namespace, 20.0))
+    assert b"first" == await late.read_index(bytes_max=MAX)
+    assert PAGE == await late.get_page(DIGEST, bytes_max=MAX)
+    assert "" == late._per_loop.get().servers[0].election.member
+    await late.close()
 
 
-def test_an_index_comes_by_itself(mosquitto: Mosquitto) -> None:
+async def test_an_index_comes_by_itself(mosquitto: Mosquitto) -> None:
     """A member that reads nothing knows of it when it is there."""
-
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        index = other.membership().retained.index
-        changed = index.changed
-        assert await swap(leader, b"first", None)
-        await asyncio.wait_for(changed.wait(), 30.0)
-        assert b"first" == index.read(MAX)
-        await other.close()
-        await leader.close()
-
-    asyncio.run(tried())
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    index = other.membership().retained.index
+    changed = index.changed
+    assert await swap(leader, b"first", None)
+    await asyncio.wait_for(changed.wait(), 30.0)
+    assert b"first" == index.read(MAX)
+    await other.close()
+    await leader.close()
 
 
 def test_what_a_leader_writes_too_late_is_not_taken_in(mosquitto: Mosquitto) -> None:
@@ -358,102 +324,86 @@ def test_what_a_leader_writes_too_late_is_not_taken_in(mosquitto: Mosquitto) -> 
     asyncio.run(tried())
 
 
-def test_what_the_leader_before_has_written_is_heard_before_the_next_compares(mosquitto: Mosquitto) -> None:
+async def test_what_the_leader_before_has_written_is_heard_before_the_next_compares(mosquitto: Mosquitto) -> None:
     """A fence on the same topic comes after it: so an index that is under way is not overwritten unseen."""
-
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        index = leader.membership().retained.index
-        term = leader.membership().servers[0].election.term
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as former:
-            written = write_index(Stamp(term, 1), 1 << 40, b"written")
-            await former.publish(f"{fleet.namespace}/rc/v1/contracts", written, qos=1, retain=True)
-        assert not await swap(other, b"unseen", None)
-        assert b"written" == index.read(MAX)
-        for hub in (other, leader):
-            await hub.close()
-
-    asyncio.run(tried())
+    fleet = MqttFleet(mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    index = leader.membership().retained.index
+    term = leader.membership().servers[0].election.term
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as former:
+        written = write_index(Stamp(term, 1), 1 << 40, b"written")
+        await former.publish(f"{fleet.namespace}/rc/v1/contracts", written, qos=1, retain=True)
+    assert not await swap(other, b"unseen", None)
+    assert b"written" == index.read(MAX)
+    for hub in (other, leader):
+        await hub.close()
 
 
-def test_a_broker_that_forgets_has_contracts_put_again(own_mosquitto: Mosquitto) -> None:
+async def test_a_broker_that_forgets_has_contracts_put_again(own_mosquitto: Mosquitto) -> None:
     """They are lost with it, all members see that, and whichever still has them may put them again."""
+    fleet = MqttFleet(own_mosquitto.url)
+    leader, other = await leader_and_other(fleet)
+    await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    assert await swap(other, b"first", None)
+    own_mosquitto.kill()
+    await eventually_in_loop(lambda: all(not server.election.member for server in fleet.servers()), "cut off")
+    own_mosquitto.start()
+    await eventually_in_loop(lambda: all(server.election.member for server in fleet.servers()), "back")
 
-    async def tried() -> None:
-        fleet = MqttFleet(own_mosquitto.url)
-        leader, other = await leader_and_other(fleet)
-        await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        assert await swap(other, b"first", None)
-        own_mosquitto.kill()
-        await eventually_in_loop(lambda: all(not server.election.member for server in fleet.servers()), "cut off")
-        own_mosquitto.start()
-        await eventually_in_loop(lambda: all(server.election.member for server in fleet.servers()), "back")
-
-        assert None is await other.read_index(bytes_max=MAX)
-        assert [DIGEST] == await other.keep_pages([DIGEST], keep_s=KEEP_S)
-        await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        assert await swap(other, b"first", None)
-        for hub in (other, leader):
-            await hub.close()
-
-    asyncio.run(tried())
+    assert None is await other.read_index(bytes_max=MAX)
+    assert [DIGEST] == await other.keep_pages([DIGEST], keep_s=KEEP_S)
+    await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    assert await swap(other, b"first", None)
+    for hub in (other, leader):
+        await hub.close()
 
 
 @pytest.mark.parametrize("query", ["", "?protocol=5"])
-def test_pages_that_are_over_are_deleted(mosquitto: Mosquitto, query: str) -> None:
+async def test_pages_that_are_over_are_deleted(mosquitto: Mosquitto, query: str) -> None:
     """By the leader, some time later, with what is no page; those that are kept stay."""
+    fleet = MqttFleet(mosquitto.url + query)
+    leader, other = await leader_and_other(fleet)
+    now_s = SystemClock.wall_ns() // 10**9
+    ages = {"00" * 32: now_s - PURGED_AFTER_S - 60, "11" * 32: now_s - 60}
+    async with aiomqtt.Client("127.0.0.1", mosquitto.port) as writer:
+        for digest, until_s in ages.items():
+            page = sealed(Kind.PAGE, until_s.to_bytes(8, "little") + PAGE)
+            await writer.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
+        await writer.publish(f"{fleet.namespace}/rc/v1/page/{'22' * 32}", b"noise", qos=1, retain=True)
+    await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
+    pages = leader.membership().retained.pages
 
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url + query)
-        leader, other = await leader_and_other(fleet)
-        now_s = SystemClock.wall_ns() // 10**9
-        ages = {"00" * 32: now_s - PURGED_AFTER_S - 60, "11" * 32: now_s - 60}
-        async with aiomqtt.Client("127.0.0.1", mosquitto.port) as writer:
-            for digest, until_s in ages.items():
-                page = sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE)
-                await writer.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
-            await writer.publish(f"{fleet.namespace}/rc/v1/page/{'22' * 32}", b"noise", qos=1, retain=True)
-        await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)
-        pages = leader.membership().retained.pages
-
-        assert 2 == await pages.sweep()
-        assert 0 == await pages.sweep()
-        assert ["00" * 32, "11" * 32, "22" * 32] == sorted(
-            await other.keep_pages([*ages, "22" * 32, DIGEST], keep_s=KEEP_S)
-        )
-        assert PAGE == await other.get_page(DIGEST, bytes_max=MAX)
-        assert None is await other.get_page("11" * 32, bytes_max=MAX)
-        for hub in (other, leader):
-            await hub.close()
-
-    asyncio.run(tried())
-
-
-def test_a_page_that_is_kept_for_shorter_ends_sooner(mosquitto: Mosquitto) -> None:
-    """And one that is kept for about as long as before is not sent again."""
-
-    async def tried() -> None:
-        fleet = MqttFleet(mosquitto.url)
-        hub = fleet.join()
-        pages = hub.membership().retained.pages
-        until: list[int] = []
-
-        async def kept(keep_s: float) -> None:
-            assert [] == await hub.keep_pages([DIGEST], keep_s=keep_s)
-            async with pages._watching([DIGEST]):
-                until.append(pages._page(DIGEST)[0])
-
-        await hub.put_page(DIGEST, PAGE, keep_s=80_000.0)
-        for keep_s in (80_000.0, 79_000.0, 800.0, 80_000.0):
-            await kept(keep_s)
+    assert 2 == await pages.sweep()
+    assert 0 == await pages.sweep()
+    assert ["00" * 32, "11" * 32, "22" * 32] == sorted(
+        await other.keep_pages([*ages, "22" * 32, DIGEST], keep_s=KEEP_S)
+    )
+    assert PAGE == await other.get_page(DIGEST, bytes_max=MAX)
+    assert None is await other.get_page("11" * 32, bytes_max=MAX)
+    for hub in (other, leader):
         await hub.close()
-        first, same, short, long = until
-        assert first == same
-        assert 800 <= short - SystemClock.wall_ns() // 10**9 <= 1000
-        assert first <= long
 
-    asyncio.run(tried())
+
+async def test_a_page_that_is_kept_for_shorter_ends_sooner(mosquitto: Mosquitto) -> None:
+    """And one that is kept for about as long as before is not sent again."""
+    fleet = MqttFleet(mosquitto.url)
+    hub = fleet.join()
+    pages = hub.membership().retained.pages
+    until: list[int] = []
+
+    async def kept(keep_s: float) -> None:
+        assert [] == await hub.keep_pages([DIGEST], keep_s=keep_s)
+        async with pages._watching([DIGEST]):
+            until.append(pages._page(DIGEST)[0])
+
+    await hub.put_page(DIGEST, PAGE, keep_s=80_000.0)
+    for keep_s in (80_000.0, 79_000.0, 800.0, 80_000.0):
+        await kept(keep_s)
+    await hub.close()
+    first, same, short, long = until
+    assert first == same
+    assert 800 <= short - SystemClock.wall_ns() // 10**9 <= 1000
+    assert first <= long
 
 
 def test_a_user_who_may_not_write_is_told(tmp_path: Path) -> None:

@@ -88,51 +88,39 @@ async def swap(index: PostedIndex, payload: bytes, over: bytes | None) -> bool:
     return await index.swap([payload, over, MAX, KEEP_S])
 
 
-def test_of_two_writers_of_one_version_one_succeeds() -> None:
+async def test_of_two_writers_of_one_version_one_succeeds() -> None:
     """Though both have read the same, and ask at once; what the one has written is what is retained."""
+    topic = Topic()
+    leader = topic.leader()
+    assert await swap(leader, b"first", None)
 
-    async def tried() -> None:
-        topic = Topic()
-        leader = topic.leader()
-        assert await swap(leader, b"first", None)
+    done = await asyncio.gather(swap(leader, b"one", b"first"), swap(leader, b"other", b"first"))
 
-        done = await asyncio.gather(swap(leader, b"one", b"first"), swap(leader, b"other", b"first"))
-
-        assert [True, False] == list(done)
-        assert b"one" == leader.read(MAX)
-        assert topic.retained.endswith(b"one")
-
-    asyncio.run(tried())
+    assert [True, False] == list(done)
+    assert b"one" == leader.read(MAX)
+    assert topic.retained.endswith(b"one")
 
 
-def test_what_is_under_way_is_heard_before_a_leader_compares() -> None:
+async def test_what_is_under_way_is_heard_before_a_leader_compares() -> None:
     """The leader before has written it; a fence comes after it on the same topic."""
+    topic = Topic()
+    leader = topic.leader()
+    topic.under_way.append(write_index(Stamp(6, 1), FAR, b"written"))
+    asyncio.get_running_loop().call_later(0.01, topic.deliver)
 
-    async def tried() -> None:
-        topic = Topic()
-        leader = topic.leader()
-        topic.under_way.append(write_index(Stamp(6, 1), FAR, b"written"))
-        asyncio.get_running_loop().call_later(0.01, topic.deliver)
-
-        assert not await swap(leader, b"unseen", None)
-        assert b"written" == leader.read(MAX)
-
-    asyncio.run(tried())
+    assert not await swap(leader, b"unseen", None)
+    assert b"written" == leader.read(MAX)
 
 
-def test_a_leader_that_may_not_answer_any_more_writes_nothing() -> None:
+async def test_a_leader_that_may_not_answer_any_more_writes_nothing() -> None:
     """Another one may have compared and written meanwhile."""
+    topic = Topic()
+    leader = topic.leader(answers=False)
 
-    async def tried() -> None:
-        topic = Topic()
-        leader = topic.leader(answers=False)
+    with pytest.raises(HubUnavailable) as raised:
+        await swap(leader, b"late", None)
 
-        with pytest.raises(HubUnavailable) as raised:
-            await swap(leader, b"late", None)
-
-        assert ("timeout", False, b"") == (raised.value.kind, raised.value.applied, topic.retained)
-
-    asyncio.run(tried())
+    assert ("timeout", False, b"") == (raised.value.kind, raised.value.applied, topic.retained)
 
 
 # ------------------------------------------------------------ strangers
@@ -150,39 +138,31 @@ def test_a_leader_that_may_not_answer_any_more_writes_nothing() -> None:
         (Stamp(TERM_MAX, 2**53), False),
     ],
 )
-def test_no_stamp_is_taken_in_that_no_leader_can_have_written(stamp: Stamp, fits: bool) -> None:
+async def test_no_stamp_is_taken_in_that_no_leader_can_have_written(stamp: Stamp, fits: bool) -> None:
     """The leader has what it knows retained again."""
+    topic = Topic()
+    leader = topic.leader()
+    assert await swap(leader, b"real", None)
+    real, topic.retained = topic.retained, b""
 
-    async def tried() -> None:
-        topic = Topic()
-        leader = topic.leader()
-        assert await swap(leader, b"real", None)
-        real, topic.retained = topic.retained, b""
+    if fits:
+        leader.hear(write_index(stamp, FAR, b"next"))
+    else:
+        with pytest.raises(MalformedMessage, match="stamp"):
+            leader.hear(write_index(stamp, FAR, b"forged"))
 
-        if fits:
-            leader.hear(write_index(stamp, FAR, b"next"))
-        else:
-            with pytest.raises(MalformedMessage, match="stamp"):
-                leader.hear(write_index(stamp, FAR, b"forged"))
-
-        assert (b"next" if fits else b"real") == leader.read(MAX)
-        assert (b"" if fits else real) == topic.retained
-
-    asyncio.run(tried())
+    assert (b"next" if fits else b"real") == leader.read(MAX)
+    assert (b"" if fits else real) == topic.retained
 
 
-def test_a_member_that_knows_no_index_takes_in_the_one_that_is_retained() -> None:
+async def test_a_member_that_knows_no_index_takes_in_the_one_that_is_retained() -> None:
     """Claims may have been lost with a broker; the next leader's index has a higher stamp all the same."""
+    topic = Topic()
+    leader = topic.leader(term=CLAIMED + 2)
+    leader.hear(write_index(Stamp(CLAIMED + 1, 2**53), FAR, b"of whatever sender"))
 
-    async def tried() -> None:
-        topic = Topic()
-        leader = topic.leader(term=CLAIMED + 2)
-        leader.hear(write_index(Stamp(CLAIMED + 1, 2**53), FAR, b"of whatever sender"))
-
-        assert await swap(leader, b"real", b"of whatever sender")
-        assert b"real" == leader.read(MAX)
-
-    asyncio.run(tried())
+    assert await swap(leader, b"real", b"of whatever sender")
+    assert b"real" == leader.read(MAX)
 
 
 def test_a_forged_index_displaces_the_real_one_for_no_member(mosquitto: Mosquitto) -> None:

@@ -5,7 +5,6 @@ Method: real nodes and a real Redis in virtual time, so that "in time" and "mean
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
@@ -69,60 +68,48 @@ class World:
 
 
 @pytest.mark.parametrize("policy", [STRICT, BALANCED], ids=lambda policy: policy.name)
-def test_all_is_known_again_in_time(redis_server: RedisServer, policy: Policy) -> None:
+async def test_all_is_known_again_in_time(redis_server: RedisServer, policy: Policy) -> None:
     """Within two intervals and the back-off's cap, though nothing is asked any more that would have nodes speak."""
+    world = World(redis_server, policy=policy)
+    await world.lives_for(3.0, asking=1)
+    await world.lives_for(2.0)
+    assert await world.knows_all()
 
-    async def live() -> None:
-        world = World(redis_server, policy=policy)
-        await world.lives_for(3.0, asking=1)
-        await world.lives_for(2.0)
-        assert await world.knows_all()
+    world.forgets()
+    assert not await world.knows_all()
+    await world.lives_for(RESTORED_S)
 
-        world.forgets()
-        assert not await world.knows_all()
-        await world.lives_for(RESTORED_S)
-
-        assert await world.knows_all()
-        await world.ends()
-
-    asyncio.run(live())
+    assert await world.knows_all()
+    await world.ends()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
-def test_strict_holds_when_data_are_lost_in_the_middle_of_a_window(
+async def test_strict_holds_when_data_are_lost_in_the_middle_of_a_window(
     redis_server: RedisServer, algorithm: str, seed: int
 ) -> None:
     """The limit is never exceeded, before, during or after; and when all is learnt, it is used up again."""
+    world = World(redis_server, algorithm=algorithm, seed=seed)
+    before = await world.lives_for(2 * WINDOW_S + 0.3 * (1 + seed), asking=2)
+    for _ in range(2):
+        world.forgets()
+        await world.lives_for(0.1 + 0.7 * seed, asking=2)
+    await world.lives_for(LEARNING_S, asking=2)
+    after = await world.lives_for(2 * WINDOW_S, asking=2)
 
-    async def live() -> None:
-        world = World(redis_server, algorithm=algorithm, seed=seed)
-        before = await world.lives_for(2 * WINDOW_S + 0.3 * (1 + seed), asking=2)
-        for _ in range(2):
-            world.forgets()
-            await world.lives_for(0.1 + 0.7 * seed, asking=2)
-        await world.lives_for(LEARNING_S, asking=2)
-        after = await world.lives_for(2 * WINDOW_S, asking=2)
-
-        assert before >= QUOTA
-        assert after >= 1.8 * QUOTA
-        await world.ends()
-
-    asyncio.run(live())
+    assert before >= QUOTA
+    assert after >= 1.8 * QUOTA
+    await world.ends()
 
 
 @pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW])
-def test_balanced_grants_again_soon_after_data_were_lost(redis_server: RedisServer, algorithm: str) -> None:
+async def test_balanced_grants_again_soon_after_data_were_lost(redis_server: RedisServer, algorithm: str) -> None:
     """It stays within its bound, and does not wait for a lease to end."""
+    world = World(redis_server, algorithm=algorithm, policy=BALANCED)
+    await world.lives_for(2 * WINDOW_S, asking=2)
+    world.forgets()
+    await world.lives_for(WINDOW_S, asking=2)
 
-    async def live() -> None:
-        world = World(redis_server, algorithm=algorithm, policy=BALANCED)
-        await world.lives_for(2 * WINDOW_S, asking=2)
-        world.forgets()
-        await world.lives_for(WINDOW_S, asking=2)
-
-        assert await world.lives_for(2 * WINDOW_S, asking=2) >= 1.8 * QUOTA
-        await world.ends()
-
-    asyncio.run(live())
+    assert await world.lives_for(2 * WINDOW_S, asking=2) >= 1.8 * QUOTA
+    await world.ends()
