@@ -54,6 +54,7 @@ def test_a_wrong_file_is_told_with_its_line_and_field(file: Path) -> None:
     assert said.stderr.startswith("plans.yaml, line 4: plans.free.limits.api.limit: unknown unit 'x'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["validate", "export", "diff", "import"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_command_has_a_traceback_for_a_broken_file(command: str, language: str, file: Path, tmp_path: Path) -> None:

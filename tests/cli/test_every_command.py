@@ -128,6 +128,7 @@ def test_what_is_meant_alike_is_called_alike() -> None:
     assert {("URL", "RECONVERGE_HUB")} == hubs
 
 
+@pytest.mark.slow
 def test_a_group_helps_with_h_too() -> None:
     """`-h` is `--help` for groups of commands and for `reconverge` itself."""
     done = [run(*words, "-h") for words in ((), ("usage",), ("contracts",))]
@@ -149,6 +150,7 @@ STATUSES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "words"), STATUSES, ids=["done", "found", "mistake", "misspelt"])
 def test_statuses_are_those_that_are_written_down(status: int, words: tuple[str, ...], tmp_path: Path) -> None:
     """0: done; 1: done, and the answer is no; 2: nothing was done. The page has a row for each."""
@@ -185,6 +187,7 @@ def on_a_terminal(*words: str, **environment: str) -> str:
     return said.decode()
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_alone() -> None:
     """None where output goes into a pipe, nor where NO_COLOR is set."""
     piped = run("doctor")
@@ -195,6 +198,7 @@ def test_colours_are_for_terminals_alone() -> None:
     assert not COLOURS.search(plain)
 
 
+@pytest.mark.slow
 def test_help_in_a_pipe_has_no_colours() -> None:
     """Nor has what is wrong."""
     done = [run("doctor", "-h"), run("doctor", "--colour")]
@@ -202,6 +206,7 @@ def test_help_in_a_pipe_has_no_colours() -> None:
     assert not any(ESCAPE in each.stdout + each.stderr for each in done)
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_and_options() -> None:
     """With the script that the command prints, in a shell that has no other configuration."""
     script = run("completion", "bash").stdout

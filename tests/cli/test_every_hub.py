@@ -20,6 +20,8 @@ from tests.support.fixtures.servers import QUOTED_PASSWORD, GuardedMosquitto, TL
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_sentinel import RedisService
 
+pytestmark = pytest.mark.slow  # servers of all kinds are started
+
 LOGIN = f"shop:{QUOTED_PASSWORD}@"
 
 

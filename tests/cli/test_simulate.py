@@ -47,6 +47,7 @@ def recording(tmp_path: Path) -> Path:
 # -------------------------------------------------------------------- what it finds
 
 
+@pytest.mark.slow
 def test_the_command_of_the_documentation_gives_every_figure_of_the_policy() -> None:
     """A real process, a fault in the middle, and nothing but JSON in its output."""
     done = subprocess.run(
@@ -124,6 +125,7 @@ def test_options_reach_the_fleet() -> None:
     assert 50 + 100 * 4 * 1 / 50 == wide["bound_pct"]
 
 
+@pytest.mark.slow
 def test_requests_ask_in_doubt_when_they_are_told_to() -> None:
     """For as long as that says: new keys of a strict fleet are admitted then, and how many asked and waited is told."""
     new = ("--policy", "strict", "--warmup", "0", "--windows", "2", "--keys", "30", "--demand", "20")
@@ -318,6 +320,7 @@ def test_help_tells_every_pattern_policy_and_algorithm_in_eighty_columns() -> No
         assert word in text
 
 
+@pytest.mark.slow
 def test_a_plot_is_a_picture(tmp_path: Path) -> None:
     """All policies are in it; the figures are printed all the same."""
     path = tmp_path / "run.png"

@@ -47,6 +47,7 @@ def prose(text: str) -> str:
 # -------------------------------------------------------------------- what it finds
 
 
+@pytest.mark.slow
 def test_the_command_of_the_documentation_gives_an_interval_and_a_policy() -> None:
     """A real process with as many of its own as it likes, and nothing but JSON in its output."""
     done = subprocess.run(
@@ -68,6 +69,7 @@ def test_the_command_of_the_documentation_gives_an_interval_and_a_policy() -> No
     assert all(re.fullmatch(r"reconverge: simulating, \d+%", line) for line in further)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_every_interval_is_weighed_with_every_policy() -> None:
     """Ours, and for comparison the one that believes the merged total, which is never chosen, whatever is allowed."""

@@ -65,6 +65,7 @@ async def _known(url: str) -> dict[str, Totals] | None:
         await hub.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
 def test_a_broker_that_is_away_is_an_outage_like_any_other(own_mosquitto: Mosquitto, fault: str) -> None:
     """Every request is decided meanwhile, and counted once it is back."""

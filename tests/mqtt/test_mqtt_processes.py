@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.support.brokers import Mosquitto
 from tests.support.waiting import eventually as eventually_within
 
@@ -72,6 +74,7 @@ def admitted(some: list[Member]) -> int:
     return sum(member("ask 10") for member in some)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_when_the_broker_forgets_everything(own_mosquitto: Mosquitto) -> None:
     """The hub's count in the end is that of four processes, through two restarts."""
     with members(own_mosquitto, 4) as fleet:
@@ -84,6 +87,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_forgets_everything(own_mosqu
         assert 4 * 10 < admitted_so_far(fleet)
 
 
+@pytest.mark.slow
 def test_what_survivors_admitted_is_known_after_the_ledger_is_lost(own_mosquitto: Mosquitto) -> None:
     """Whoever keeps the ledger is killed; another one begins anew, and the living tell it what they know."""
     with members(own_mosquitto, 4) as fleet:
@@ -97,6 +101,7 @@ def test_what_survivors_admitted_is_known_after_the_ledger_is_lost(own_mosquitto
             eventually(lambda: fleet[0]("known") == admitted_so_far(fleet), "the survivors' counts are known")
 
 
+@pytest.mark.slow
 def test_whoever_stops_hands_the_ledger_over(own_mosquitto: Mosquitto) -> None:
     """Nothing has to be told again, and what the one that stopped had admitted stays known."""
     with members(own_mosquitto, 4) as fleet:
@@ -111,6 +116,7 @@ def test_whoever_stops_hands_the_ledger_over(own_mosquitto: Mosquitto) -> None:
         assert [0, 0, 0] == [member("reborn") for member in others]
 
 
+@pytest.mark.slow
 def test_a_fork_is_a_member_of_its_own(own_mosquitto: Mosquitto) -> None:
     """Its admissions are known, and the parent goes on as if nothing had happened."""
     with members(own_mosquitto, 2) as fleet:

@@ -232,6 +232,7 @@ async def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> 
     await leader.close()
 
 
+@pytest.mark.slow
 async def test_a_long_page_is_told_in_parts(mosquitto: Mosquitto) -> None:
     """All of its rows, each once, also where no single message has room for them."""
     fleet = MqttFleet(mosquitto.url)

@@ -21,6 +21,8 @@ import pytest
 from reconverge.agent.environment import HUB, NO_HUB
 from tests.support.servers import RedisServer, free_port
 
+pytestmark = pytest.mark.slow  # each example runs as a program
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUN_S_MAX = 60.0
 """Each takes about two seconds; a machine may be busy."""

@@ -19,6 +19,8 @@ from reconverge import Agent, Limit, Limiter
 from reconverge.limit import FIXED_WINDOW
 from tests.support.servers import RedisServer
 
+pytestmark = pytest.mark.slow  # fleets of processes
+
 PATIENT_S = 5.0
 """So long that no request is left to memory because the machine is busy."""
 DAY_S = 86_400.0
@@ -26,7 +28,6 @@ AGENTS = 16
 QUOTA = 5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "load",
     [

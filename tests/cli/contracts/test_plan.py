@@ -347,6 +347,7 @@ def test_a_recording_since_1970_is_not_told_when_it_began(tmp_path: Path) -> Non
     assert "the recording's times are since 1970 already" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_traceback(tmp_path: Path) -> None:
     """In the middle of a recording."""
     trace = recording(tmp_path, *range(1_000_000))

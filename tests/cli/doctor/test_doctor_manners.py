@@ -47,6 +47,7 @@ def test_memory_has_nothing_to_check() -> None:
     assert 0 == checked.status
 
 
+@pytest.mark.slow
 def test_the_embedded_server_is_started_and_checked(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     """The private server gets the findings of any Redis."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
@@ -198,6 +199,7 @@ def test_credentials_are_never_shown(own_redis: RedisServer, url: str) -> None:
     assert "***" in shown or "rediz" in url
 
 
+@pytest.mark.slow
 def test_the_status_is_that_of_the_worst_finding(own_redis: RedisServer) -> None:
     """Warnings alone are no failure, a problem is one."""
     own_redis.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -218,6 +220,7 @@ def test_the_hub_of_the_environment_is_checked(redis_server: RedisServer) -> Non
     assert f"Checking {redis_server.url} for namespace default" == done.stdout.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_prose_fits_into_80_columns_and_commands_stay_whole(own_redis: RedisServer) -> None:
     """No line of prose is too long for a small terminal; a command is on one line, so that it can be copied."""
     url = allow(own_redis, "+time")

@@ -21,6 +21,8 @@ from tests.support.effort import tried
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # recordings are replayed by processes
+
 DATA = Path(__file__).parents[3] / "examples" / "data"
 MISTAKE, INTERRUPTED = 2, 130
 NODES = tried(2, long=4)

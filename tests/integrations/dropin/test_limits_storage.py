@@ -541,6 +541,7 @@ def test_who_has_not_the_library_is_told_what_to_install() -> None:
     assert "pip install 'reconverge[limits]'" in ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_one_import_registers_all_schemes() -> None:
     """Each hub's, twice."""
     program = "import reconverge.integrations.limits_storage; from limits.storage import SCHEMES; print(*SCHEMES)"

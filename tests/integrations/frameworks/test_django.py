@@ -460,6 +460,7 @@ def test_a_client_that_goes_away_has_used_what_it_was_sent() -> None:
     assert response.bytes_sent >= 100
 
 
+@pytest.mark.slow
 def test_workers_keep_one_limit_and_go_on_without_redis(own_redis: RedisServer, tmp_path: Path) -> None:
     """Two workers of gunicorn never admit more than the limit; when their Redis is killed no request fails."""
     setting = {"HUB": own_redis.url, "NAMESPACE": "django", "LIMITS": "60/hour", "SYNC_INTERVAL": 0.02}

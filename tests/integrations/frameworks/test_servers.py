@@ -31,6 +31,8 @@ from tests.support.applications.webserver import (
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # four workers behind each server
+
 CLIENTS = 16
 QUOTA = 1000
 ESTIMATE = 50_000
@@ -80,7 +82,6 @@ def test_four_workers_admit_what_the_limit_says(serve: StartServer, name: str) -
     assert "" == server.stop()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [FASTAPI, FLASK])
 def test_as_much_traffic_as_there_can_be_stays_within_the_bound(
     serve: StartServer, name: str, own_redis: RedisServer

@@ -22,6 +22,8 @@ from tests.support.programs.process import PROCESS_S_MAX
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow  # four workers behind each server
+
 CLIENTS = 8
 QUOTA = 20
 GONE_AT_ONCE = 200

@@ -18,6 +18,8 @@ import pytest
 from tests.support.applications.served import Served
 from tests.support.applications.spelled_app import PLANTED, REACHED, SERVERS
 
+pytestmark = pytest.mark.slow  # each kind of application has a server of its own
+
 TIMEOUT_S: Final = 10.0
 METHODS: Final = ("GET", "POST", "HEAD")
 OTHER_METHODS: Final = ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "get", "Post", "LOGIN")

@@ -514,6 +514,7 @@ print(*(client.get(f"/{part}/{name}").status_code for part in ["rest", "odd"] fo
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "statuses"),
     [
