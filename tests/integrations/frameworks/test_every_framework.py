@@ -15,6 +15,8 @@ import flask
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
 from fastapi import Depends, FastAPI
 
@@ -63,7 +65,7 @@ def split(limits: str, settings: dict[str, Any]) -> tuple[list[Rule], dict[str, 
     return [Rule(limits=limits, name="requests", **of_rule)], others
 
 
-def underscored(fields: dict[str, str]) -> dict[str, str]:
+def underscored(fields: dict[str, str]) -> dict[str, Any]:
     """Header fields as keywords."""
     return {name.replace("-", "_"): value for name, value in fields.items()}
 
@@ -159,7 +161,7 @@ def django(limits: str, get: Callable[..., Any], **settings: Any) -> Iterator[As
     setting = {name.upper(): value for name, value in settings.items()}
     rules = [{"LIMITS": limits, "NAME": "requests", **of_rule}]
     with override_settings(RECONVERGE=setting | {"RULES": rules}):
-        test_django.WSGIHandler() if get is test_django.sync_get else test_django.ASGIHandler()
+        WSGIHandler() if get is test_django.sync_get else ASGIHandler()
         yield lambda *requests: [get("/spending/", **fields).status_code for fields in requests]
 
 
