@@ -140,6 +140,14 @@ def test_methods_that_clients_make_up_count_as_one(guard: Guard, agent: Agent) -
     assert ["PROPFIND|~nobody"] == list(agent.limiter("named").table.cells)
 
 
+def test_a_path_that_repeats_itself_is_not_searched_in_every_way() -> None:
+    """A hundred thousand characters that fit a pattern in as many ways as there can be are read in one go."""
+    pattern = path_pattern("/{a}-{b}-{c}-{d}")
+
+    assert None is pattern.fullmatch("/" + "-" * 100_000 + "/x")
+    assert pattern.fullmatch("/" + "-" * 100_000)
+
+
 @given(
     st.lists(st.sampled_from(["{a}", "-", "/", "x", "-x"]), min_size=1, max_size=5).map("".join),
     st.text(alphabet="-/x", max_size=8),

@@ -60,6 +60,20 @@ def on_a_thread(guard: Guard, rules: list[Declared], request: PlainRequest = REQ
 BOTH = pytest.mark.parametrize("check", [in_a_loop, on_a_thread], ids=["awaited", "blocking"])
 
 
+@BOTH
+def test_a_new_key_admits_its_quota_on_all_workers_together(redis_server: RedisServer, check: Any) -> None:
+    """At the default policy, which would trust each of them with all of it."""
+    agents = [Agent(redis_server.url) for _ in range(4)]
+    guards = [Guard(agent, in_doubt=PATIENT) for agent in agents]
+    rules = [guard.declare(Rule(limits="5/day", name="login")) for guard in guards]
+
+    admitted = sum(check(guard, [rule]).allowed for _ in range(5) for guard, rule in zip(guards, rules, strict=True))
+    for agent in agents:
+        agent.stop()
+
+    assert 5 == admitted
+
+
 def test_by_default_a_request_asks_for_25_ms() -> None:
     """The rule, else the guard, else the agent sets another time."""
     agent = Agent("memory://")

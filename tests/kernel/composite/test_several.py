@@ -121,6 +121,17 @@ def test_the_algorithm_is_for_all_quotas_and_otherwise_follows_the_burst() -> No
 # ---------------------------------------------------------------- all or none
 
 
+def test_what_the_last_quota_refuses_is_charged_to_none() -> None:
+    """Whichever it is, and however often it is asked."""
+    for limit in ("100/minute; 3/minute", "3/minute; 100/minute"):
+        api = limiter_of(limit)
+
+        answers = [api.allow("ada") for _ in range(5)]
+
+        assert [True] * 3 + [False] * 2 == answers
+        assert {3} == {usage.own for usage in api.usages("ada").values()}
+
+
 def test_only_the_quotas_that_refuse_count_a_refusal() -> None:
     """Which limit fires how often is in the statistics, quota by quota."""
     agent = Agent("memory://", clock=ManualClock(NOON_S))
