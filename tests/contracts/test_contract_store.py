@@ -74,7 +74,7 @@ class TestOnRedis(ContractStoreClaims):
 
 
 @pytest.mark.slow
-class TestOnACluster(ContractStoreContract):
+class TestOnACluster(ContractStoreClaims):
     """Pages are spread over the servers of a cluster."""
 
     @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def service() -> Iterator[RedisService]:
 
 
 @pytest.mark.slow
-class TestWithSentinels(ContractStoreContract):
+class TestWithSentinels(ContractStoreClaims):
     """At the master that Sentinels name."""
 
     @pytest.fixture(autouse=True)

@@ -78,7 +78,7 @@ def test_a_shard_that_does_not_answer_holds_up_no_other() -> None:
 
 
 async def test_nor_does_it_in_a_loop_of_the_applications() -> None:
-    """As a task."""
+    """The exchanges are a task there."""
     hub = OddHub()
     agent = Agent(hub, sync_interval=0.01, exchange_timeout=PATIENCE_S, lease_ttl=600.0)
     agent.limit("login", "1000/hour")

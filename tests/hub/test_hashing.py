@@ -16,7 +16,7 @@ from reconverge.hub import Hub
 from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
 from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BulletinContract, HubContract, ReaderContract
+from reconverge.testing import HubClaims, ReaderClaims, SettingsStoreClaims
 from reconverge.testing.claims.keys import KeyClaims
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub

@@ -97,7 +97,7 @@ async def test_what_comes_after_the_usage_was_given_is_refused_and_told_to_the_s
     await other.usage.record(batch_of([row_of(5)]))
     given, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def deliver(successor: str, kind: Kind, payload: bytes) -> None:
+    async def deliver(successor: str, kind: MessageKind, payload: bytes) -> None:
         given.set()
         await may_go_on.wait()
 

@@ -61,7 +61,7 @@ class _OnMqtt(WayClaims):
                 await keeper.dies()
 
 
-class TestMqttNew(_OnMqtt, HubContract, ReaderContract):
+class TestMqttNew(_OnMqtt, HubClaims, ReaderClaims):
     """By MQTT 5, with several shards: members merge."""
 
     query = "?protocol=5&shards=2"

@@ -100,7 +100,7 @@ async def test_a_fleet_survives_the_highest_claim_there_is(mosquitto: Mosquitto)
     hub = fleet.join()
     await hub.exchange(batch())
     async with aiomqtt.Client("127.0.0.1", mosquitto.port) as attacker:
-        claim = messages.write_claim(Claim(TERM_MAX, STRANGER, 1))
+        claim = messages.write_claim(LeaderClaim(TERM_MAX, STRANGER, 1))
         await attacker.publish(f"{fleet.namespace}/rc/v1/0/claims", claim, qos=1)
     await eventually_in_loop(lambda: not fleet.ledgers(), "the member is unseated")
     (server,) = fleet.servers()

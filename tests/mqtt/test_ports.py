@@ -219,7 +219,7 @@ def test_an_old_leader_holds_up_nothing_but_what_it_does_not_know(own_mosquitto:
 
 
 async def test_a_leader_without_room_for_usage_says_so(mosquitto: Mosquitto) -> None:
-    """What it has stays, what is there already may change, and the node keeps what it was not told."""
+    """Its rows stay and may change, and the node keeps those that were not taken."""
     fleet = MqttFleet(mosquitto.url)
     leader, other = await leader_and_other(fleet)
     leader.membership().servers[0].candidate._usage._held_max = 4
@@ -368,7 +368,7 @@ async def test_pages_that_are_over_are_deleted(mosquitto: Mosquitto, query: str)
     ages = {"00" * 32: now_s - PURGED_AFTER_S - 60, "11" * 32: now_s - 60}
     async with aiomqtt.Client("127.0.0.1", mosquitto.port) as writer:
         for digest, until_s in ages.items():
-            page = sealed(Kind.PAGE, until_s.to_bytes(8, "little") + PAGE)
+            page = sealed(MessageKind.PAGE, until_s.to_bytes(8, "little") + PAGE)
             await writer.publish(f"{fleet.namespace}/rc/v1/page/{digest}", page, qos=1, retain=True)
         await writer.publish(f"{fleet.namespace}/rc/v1/page/{'22' * 32}", b"noise", qos=1, retain=True)
     await other.put_page(DIGEST, PAGE, keep_s=KEEP_S)

@@ -60,7 +60,7 @@ class OnRedis(WayClaims):
         return RedisHub(url, settings, clock=self.clock, shards=self.shards)
 
 
-class TestRedisHub(OnRedis, HubContract, ReaderContract):
+class TestRedisHub(OnRedis, HubClaims, ReaderClaims):
     """The script merges as the rule does in Python."""
 
     seeds = range(4)

@@ -129,7 +129,7 @@ def forget_use(target: Table, cell: Cell, before: int, former: PacedTerms | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("adapts", "seed"), [(keep_lines, 42), (raise_lines, 52), (forget_use, 42)])
+@pytest.mark.parametrize(("adapts", "seed"), [(keep_allowances, 42), (raise_allowances, 52), (forget_use, 42)])
 def test_a_change_of_plan_that_forgives_is_found(
     adapts: Callable[..., None], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,7 +241,7 @@ def _asks(limiter: Any) -> Any:
 
 
 def _spare(limiter: Any) -> int:
-    """What the node of a storage may admit by itself."""
+    """Returns how much the node of a storage may admit by itself."""
     usages = [table.usage(key) for table in _tables(limiter) for key in list(table.cells)]
     return sum(max(0, usage.line - usage.own) for usage in usages)
 

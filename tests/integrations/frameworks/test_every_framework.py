@@ -59,7 +59,7 @@ def broken(_request: Any) -> str:
 
 
 def split(limits: str, settings: dict[str, Any]) -> tuple[list[Rule], dict[str, Any]]:
-    """What is said of the rule, and what of all rules."""
+    """Returns the settings of the rule, and those of all rules."""
     of_rule = {name: value for name, value in settings.items() if name in OF_RULES}
     others = {name: value for name, value in settings.items() if name not in OF_RULES}
     return [Rule(limits=limits, name="requests", **of_rule)], others

@@ -114,7 +114,7 @@ def test_the_algorithm_is_for_all_quotas_and_otherwise_follows_the_burst() -> No
         each.algorithm for each in limiter_of("10/s; 9/m burst 20").quotas.values()
     ]
     assert {"gcra"} == {each.algorithm for each in Limit.parse_all("10/s; 9/m burst 20", algorithm="gcra")}
-    with pytest.raises(InvalidSetting, match="algorithm .* already"):
+    with pytest.raises(InvalidSetting, match=r"algorithm .* already"):
         limiter_of([Limit(10, 1), Limit(9, 60)], algorithm="gcra")
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardContract, ManualClock, ReaderContract
-from reconverge.testing.board_contract import BoardHub
+from reconverge.testing import BoardClaims, ManualClock, ReaderClaims
+from reconverge.testing.board_claims import BoardHub
 from reconverge_sync.cluster.hub import ClusterHub
 from tests.support.certificates import Certificates
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -67,12 +67,12 @@ class OnCluster(WayClaims):
         return ClusterHub(url, settings, clock=self.clock, shards=self.shards)
 
 
-class TestClusterHub(OnCluster, ReaderContract):
+class TestClusterHub(OnCluster, ReaderClaims):
     """Keys are read, adopted and erased on all masters."""
 
 
 class TestClusterHubBehindTLS(OnCluster):
-    """As it is used: with certificates that an authority of our own has signed, a user with few rights, no clock."""
+    """With certificates that an authority of our own has signed, and as a user with few rights."""
 
     own_clock = True
     settings = HubSettings("shop", TIMEOUT_S)

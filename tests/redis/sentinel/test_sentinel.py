@@ -13,8 +13,8 @@ import pytest
 
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
-from reconverge.testing import BoardContract, ManualClock
-from reconverge.testing.board_contract import BoardHub
+from reconverge.testing import BoardClaims, ManualClock
+from reconverge.testing.board_claims import BoardHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import Certificates, tls_options
 from tests.support.fixtures.servers import QUOTED_PASSWORD, allow
@@ -87,7 +87,7 @@ class TestSentinelHub(WayClaims):
 
 
 class TestSentinelHubBehindTLS(TestSentinelHub):
-    """As it is used: with certificates that an authority of our own has signed, users with few rights, no clock."""
+    """Sentinels and servers have certificates that an authority of our own has signed; users have few rights."""
 
     own_clock = True
     settings = HubSettings("shop", TIMEOUT_S)

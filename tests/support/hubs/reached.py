@@ -8,7 +8,7 @@ from reconverge.testing.claims.uses import UseClaims
 
 
 class WayClaims(UseClaims, FleetClaims, ReadingClaims):
-    """What a hub promises whose way differs from another one's, and whose merging does not.
+    """Promises of a hub whose way differs from another one's, and whose merging does not.
 
     Fleets exchange, readers read, connections close, and a server that is absent is told. What batches become is merged
     by the same rule, which the full contract tries where it differs: in memory, by the script, among members.
