@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from reconverge import ReconvergeError
 from reconverge.cli.app import app
 from reconverge.contracts.document import checked
-from reconverge.contracts.schema import schema
+from reconverge.contracts.format import schema
 from reconverge.integrations.contracts.rule_files import LANGUAGES, read_contracts
 from tests.support.broken_contracts import TEXTS, WHOLE
 from tests.support.commands.checked import Said

@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from reconverge.clock import ManualClock
-from reconverge.contracts.document import InvalidContracts, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.contracts.store.changing import UnknownVersion
 from reconverge.contracts.store.hub_book import RETIRED_S, HubBook, UnreadableContracts

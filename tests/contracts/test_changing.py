@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from reconverge.contracts.document import Document, InvalidContracts, checked, table_of_customer, written_moment
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import Document, InvalidContracts
 from reconverge.contracts.store.changing import told_of, with_customer, with_document
 from reconverge.contracts.terms import terms_of
+from reconverge.contracts.writing import table_of_customer, written_moment
 from tests.support.kept_contracts import shop
 
 NOW_S = 1_000_000.0

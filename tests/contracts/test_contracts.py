@@ -16,8 +16,8 @@ import pytest
 from reconverge import Agent
 from reconverge.contracts.answers import ContractDecision, key_of, unwritten, written
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import InvalidContracts, counts_for_s
 from reconverge.contracts.explaining import MissingFact
+from reconverge.contracts.model import InvalidContracts, counts_for_s
 from reconverge.contracts.terms import terms_of
 from reconverge.errors import InvalidKey, InvalidSetting
 from reconverge.testing import ManualClock

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from reconverge import Limit
 from reconverge.contracts.differences import differences
-from reconverge.contracts.document import (
+from reconverge.contracts.document import checked, checked_customer
+from reconverge.contracts.model import (
     CUSTOMERS_MAX,
     FACTS_MAX,
     FOLLOWING_MAX,
@@ -32,14 +33,11 @@ from reconverge.contracts.document import (
     Plan,
     PlanLimit,
     Switching,
-    checked,
-    checked_customer,
     counts_for_s,
     overridden,
     same_cells,
-    table_of,
-    table_of_customer,
 )
+from reconverge.contracts.writing import table_of, table_of_customer
 from tests.support.drawn_contracts import Table, documents
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -144,7 +142,7 @@ def test_a_field_of_null_says_nothing() -> None:
 
 MISTAKES: dict[str, tuple[Table, str, str]] = {
     "no plans": ({}, "plans", "is missing"),
-    "an empty table of plans": ({"plans": {}}, "plans", "has 0 entries"),
+    "an empty table of plans": ({"plans": {}}, "plans", "is empty"),
     "a list of plans": ({"plans": []}, "plans", "must be a table"),
     "a plan of a name that stands for none": (
         changed("plans.refused", GOOD["plans"]["free"]),
@@ -153,10 +151,10 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     ),
     "a plan of an odd name": (changed("plans.a b", GOOD["plans"]["free"]), "plans.a b", "use letters"),
     "a misspelt field": (changed("plan", {}), "plan", "did you mean 'plans'?"),
-    "a plan without limits": (changed("plans.free", {}), "plans.free.limits", "would admit everything"),
-    "no limit at all": (changed("plans.free.limits", {}), "plans.free.limits", "has 0 entries"),
+    "a plan without limits": (changed("plans.free", {}), "plans.free.limits", "is missing"),
+    "no limit at all": (changed("plans.free.limits", {}), "plans.free.limits", "is empty; at least 1 must be there"),
     "a wrong unit": (changed("plans.free.limits.api", "5/fortnight"), "plans.free.limits.api.limit", "unknown unit"),
-    "a number": (changed("plans.free.limits.api", 5), "plans.free.limits.api.limit", "a limit is a string"),
+    "a number": (changed("plans.free.limits.api", 5), "plans.free.limits.api.limit", "must be text, not 5"),
     "two quotas": (changed("plans.free.limits.api", "5/s; 9/h"), "plans.free.limits.api.limit", "several quotas"),
     "no limit string": (changed("plans.free.limits.api", {"soft": 1}), "plans.free.limits.api.limit", "is missing"),
     "an algorithm that there is not": (
@@ -273,7 +271,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "more than all": (
         changed("customers.bob.switch", {"to": "off", "percent": 101}),
         "customers.bob.switch.percent",
-        "from 0 to 100",
+        "less than or equal to 100",
     ),
     "a switch of another limit": (
         changed("customers.bob.switches", {"x": "off"}),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, Limit
-from reconverge.contracts.document import Customer, Plan, PlanLimit, Switching
+from reconverge.contracts.model import Customer, Plan, PlanLimit, Switching
 from reconverge.contracts.terms import terms_of
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
 from reconverge.integrations.contracts.envoy import EVERYTHING, NOTHING, imported_from_envoy

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconverge.clock import ManualClock
-from reconverge.contracts.document import InvalidContracts
+from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import Book
 from reconverge.contracts.store.erasing import ERASED
 from reconverge.contracts.store.hub_book import HubBook

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, Limit
-from reconverge.contracts.document import REFUSED
 from reconverge.contracts.explaining import (
     SENTENCE_LIMITS_MAX,
     Explanation,
@@ -21,6 +20,7 @@ from reconverge.contracts.explaining import (
     sentence_of,
     written_wait,
 )
+from reconverge.contracts.model import REFUSED
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision, Usage
 from reconverge.testing import ManualClock

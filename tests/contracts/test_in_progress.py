@@ -17,8 +17,10 @@ from fastapi.responses import StreamingResponse
 from reconverge import Agent, Limiter, NeedsSlot, Slot
 from reconverge.contracts.central import CustomerRequest, Shape
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import InvalidContracts, checked, table_of
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.rehearsal import Rehearsal
+from reconverge.contracts.writing import table_of
 from reconverge.integrations import Rule, by_header
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits
@@ -281,7 +283,7 @@ def test_a_number_of_slots_of_a_customer_keeps_the_lease_of_the_plan(override: s
         ("2 in flight lease 100ms", None, "must be at least"),
         ("2 in flight burst 3", None, "the end"),
         ({"limit": "2 in flight", "soft": 0.5}, None, "soft does not go with"),
-        ({"limit": "2 in flight", "lease": 1000}, None, "ten minutes"),
+        ({"limit": "2 in flight", "lease": 1000}, None, "less than or equal to 600"),
         ({"limit": "2/hour", "lease": 10}, None, "lease"),
         ("2 in flight", "5/5s", "another window"),
         ("2/5s", "5 in flight", "another window"),

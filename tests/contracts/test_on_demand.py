@@ -17,9 +17,10 @@ from reconverge import Agent, InvalidSetting, Limit
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.contracts import contracts as contracts_module
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import Former, checked
+from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import NOT_MET
 from reconverge.contracts.following import follow_hub
+from reconverge.contracts.model import Former
 from reconverge.contracts.on_demand import customers as customers_module
 from reconverge.contracts.on_demand import page_fetching
 from reconverge.contracts.on_demand.customers import ABSENT_MAX, PENDING_MAX, PENDING_S, WAITING_MAX, OnDemandCustomers

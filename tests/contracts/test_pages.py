@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.contracts.document import Document, InvalidContracts, checked, checked_customer
+from reconverge.contracts.document import checked, checked_customer
+from reconverge.contracts.model import Document, InvalidContracts
 from reconverge.contracts.store.fetching import MissingPage, Pages
 from reconverge.contracts.store.index import INDEX_BYTES_MAX
 from reconverge.contracts.store.pages import (

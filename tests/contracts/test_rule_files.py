@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 
 from reconverge import InvalidSetting, Limit
-from reconverge.contracts.document import checked, table_of
+from reconverge.contracts.document import checked
 from reconverge.contracts.terms import terms_of
+from reconverge.contracts.writing import table_of
 from reconverge.integrations.config.positions import VALUES_MAX, InvalidConfiguration
 from reconverge.integrations.contracts import rule_files
 from reconverge.integrations.contracts.rule_files import LANGUAGES, read_contracts, written_contracts
@@ -81,9 +82,8 @@ def test_a_mistake_is_told_by_its_line_and_field(language: str, tmp_path: Path) 
     with pytest.raises(InvalidConfiguration) as caught:
         read_contracts(file(tmp_path, f"plans.{language}", MISTAKE[language]))
 
-    assert (
-        f"plans.{language}, line 7: plans.free.limits.users.slices: the number of slices 'five' is not a whole number"
-        == str(caught.value)
+    assert f"plans.{language}, line 7: plans.free.limits.users.slices: must be a whole number, not 'five'" == str(
+        caught.value
     )
 
 

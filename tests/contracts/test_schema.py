@@ -6,6 +6,8 @@ Method: another implementation of JSON Schema reads it, and judges the documents
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge.contracts.document import InvalidContracts, checked, table_of
-from reconverge.contracts.schema import schema
+from reconverge.contracts.document import checked
+from reconverge.contracts.format import schema
+from reconverge.contracts.model import InvalidContracts
+from reconverge.contracts.writing import table_of
 from tests.support.broken_contracts import FITTING, VALUES, WHOLE, misshapen, put
 from tests.support.drawn_contracts import Table, documents
 
@@ -115,3 +119,14 @@ def test_whatever_the_schema_refuses_is_refused(path: str, value: Any) -> None:
     table = put(path, value)
 
     assert fits(table) or not makes_sense(table)
+
+
+def test_what_limits_a_web_application_reads_no_format() -> None:
+    """Pydantic is imported when the first contracts are read."""
+    program = (
+        "import sys, reconverge.integrations.flask, reconverge.contracts.following; print('pydantic' in sys.modules)"
+    )
+
+    assert (
+        "False\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    )

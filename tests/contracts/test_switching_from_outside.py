@@ -17,7 +17,7 @@ import yaml
 
 from reconverge import Agent
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import Document
+from reconverge.contracts.model import Document
 from reconverge.contracts.terms import is_among
 from reconverge.hub.registry import HubSettings
 from reconverge.integrations.contracts.api import contracts_api

@@ -14,7 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reconverge import Limit
-from reconverge.contracts.document import REFUSED, Document, Switching, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import REFUSED, Document, Switching
 from reconverge.contracts.terms import Term, Terms, is_among, switch_at, terms_of
 from tests.support.drawn_contracts import Table, documents
 

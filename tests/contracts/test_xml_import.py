@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconverge import Limit
-from reconverge.contracts.document import Customer, Plan, PlanLimit
+from reconverge.contracts.model import Customer, Plan, PlanLimit
 from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.integrations.contracts import refill_policies
 from reconverge.integrations.contracts.imported import Imported

@@ -24,7 +24,8 @@ from reconverge import (
     Limiter,
 )
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.contracts.document import InvalidContracts, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
 from reconverge.limit import Limit
 from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
 from reconverge.limiter.waiters import waiting_at

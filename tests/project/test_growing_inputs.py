@@ -30,6 +30,7 @@ from reconverge.integrations.asgi.middleware import AsgiRequest
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.console.access import Access
 from reconverge.integrations.contracts import reading
+from reconverge.integrations.contracts.facts import facts_in
 from reconverge.integrations.contracts.tokens import TokenTable
 from reconverge.integrations.customer_links import CustomerLinks
 from reconverge.integrations.dropin.shared_agent import key_of as dropin_key_of
@@ -205,7 +206,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "token": TOKENS.find,
     "origin": lambda text: ACCESS.sign_in(asked(text, field="origin"), text),
     "query": lambda text: reading.query_of(asked(query=text), None),
-    "facts": lambda text: reading.facts_in_query({text: text}),
+    "facts": lambda text: facts_in(asked(query=f"{text}={text}")),
     "If-Match": lambda text: reading.conditions_of(asked(text, field="if-match")),
     "body": body_of,
     "body, a text": lambda text: body_of(json.dumps({"a": text})),

@@ -11,11 +11,13 @@ import httpx
 
 from reconverge import Agent, Limiter
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.document import Document, checked, checked_customer, table_of, table_of_customer
+from reconverge.contracts.document import checked, checked_customer
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
+from reconverge.contracts.model import Document
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.erasing import told_without, without_customer
 from reconverge.contracts.terms import Term, terms_of
+from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.testing import ManualClock
 
 WRITER: Final = "writer-secret-of-the-tests"

@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reconverge.contracts.document import InvalidContracts, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
 
 Table = dict[str, Any]
 BY = {"api": None, "users": ["customer", "user"], "seats": ["customer", "organisation"]}

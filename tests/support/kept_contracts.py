@@ -11,7 +11,7 @@ from typing import Any, Final
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, Clock, ManualClock
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import Document
+from reconverge.contracts.model import Document
 from reconverge.contracts.on_demand.page_fetching import PagesOnDemand
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import INDEX

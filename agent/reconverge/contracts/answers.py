@@ -8,9 +8,10 @@ from hashlib import blake2b
 from math import inf
 from typing import Final, Protocol, runtime_checkable
 
-from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Word, said_of_limit
+from reconverge.contracts.model import COUNTED_BY, CUSTOMER, REFUSED, Word
 from reconverge.contracts.on_demand.customers import PENDING_S
 from reconverge.contracts.terms import Term
+from reconverge.contracts.writing import said_of_limit
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX

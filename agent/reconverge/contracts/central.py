@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.contracts.answers import SEPARATOR, written
-from reconverge.contracts.document import COUNTED_BY, CUSTOMER, REFUSED, Document
 from reconverge.contracts.explaining import MissingFact
+from reconverge.contracts.model import COUNTED_BY, CUSTOMER, REFUSED, Document
 from reconverge.contracts.terms import Term, Terms, switch_at, terms_of
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Claimed, Kernel, Part, Table, hit_at_once, settle_jointly

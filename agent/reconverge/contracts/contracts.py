@@ -45,16 +45,7 @@ from reconverge.contracts.answers import (
     missing_fact,
     tier_name,
 )
-from reconverge.contracts.document import (
-    CUSTOMER,
-    REFUSED,
-    Customer,
-    Document,
-    InvalidContracts,
-    check_identity,
-    checked,
-    overridden,
-)
+from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import NOT_MET, Explanation, MissingFact, explained
 from reconverge.contracts.fleet import by_hub, in_memory, why_unknown
 from reconverge.contracts.meeting import (
@@ -66,6 +57,15 @@ from reconverge.contracts.meeting import (
     terms_met,
     wait_for_page,
     wait_for_page_blocking,
+)
+from reconverge.contracts.model import (
+    CUSTOMER,
+    REFUSED,
+    Customer,
+    Document,
+    InvalidContracts,
+    check_identity,
+    overridden,
 )
 from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.reader import ContractsReader

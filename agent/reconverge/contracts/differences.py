@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconverge.contracts.document import Document, said_of_limit, table_of
-from reconverge.contracts.model import field_at
+from reconverge.contracts.model import Document, field_at
+from reconverge.contracts.writing import said_of_limit, table_of
 from reconverge.limit.limit import Limit
 
 

@@ -1,4 +1,4 @@
-"""What a contracts document says: plans, customers, and what holds for a customer that it does not name."""
+"""Reads a contracts document: makes plans and customers of its tables, and checks what is about several fields."""
 
 # Theory of operation.
 #
@@ -15,35 +15,24 @@
 # the former limit goes on holding beside the new one for as long as its use may still count: `former` in a customer's
 # entry, which whatever changes the document writes. No change forgives use.
 #
-# `checked` is the only way in for what comes from outside, and `table_of` the only way out: both twins of one format,
-# whose fields are listed here once. Moments are seconds since 1970, UTC, and are written in ISO 8601.
+# `checked` is the only way in for what comes from outside, and `table_of` the only way out. How a document is written
+# stands in `format.py`; here is what that means, and what is about several fields. Moments are seconds since 1970, UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final
 
 from reconverge.contracts.model import (
-    COUNTED_BY,
     CUSTOMER,
-    CUSTOMER_FIELDS,
     CUSTOMERS_MAX,
-    DOCUMENT_FIELDS,
-    FACTS_MAX,
     FOLLOWING_MAX,
-    FORMER_FIELDS,
-    FORMER_MAX,
-    IDENTITY_BYTES_MAX,
-    LASTS_MAX_S,
-    LIMITS_MAX,
-    NOTE_LENGTH_MAX,
     PLAIN_LIMIT_FIELDS,
-    PLAN_FIELDS,
-    PLAN_LIMIT_FIELDS,
     PLANS_MAX,
     REFUSED,
-    SWITCH_FIELDS,
-    WORDS,
     Customer,
     Document,
     Former,
@@ -51,65 +40,16 @@ from reconverge.contracts.model import (
     Plan,
     PlanLimit,
     Switching,
-    Word,
-    counts_for_s,
-    overridden,
-    same_cells,
-)
-from reconverge.contracts.reading import (
     check_identity,
-    entries_of,
-    read_formers,
-    read_moment,
-    read_name,
-    read_override,
-    read_plan,
-    read_switch,
-    table_at,
+    overridden,
+    says_how_much,
 )
-from reconverge.contracts.writing import said_of_limit, table_of, table_of_customer, written_moment
-from reconverge.errors import asked, shown
+from reconverge.errors import InvalidLimit, asked, shown
+from reconverge.limit.grammar import parse_quotas
+from reconverge.limit.limit import Limit
 
-__all__ = [
-    "COUNTED_BY",
-    "CUSTOMER",
-    "CUSTOMERS_MAX",
-    "CUSTOMER_FIELDS",
-    "DOCUMENT_FIELDS",
-    "FACTS_MAX",
-    "FOLLOWING_MAX",
-    "FORMER_FIELDS",
-    "FORMER_MAX",
-    "IDENTITY_BYTES_MAX",
-    "LASTS_MAX_S",
-    "LIMITS_MAX",
-    "NOTE_LENGTH_MAX",
-    "PLAIN_LIMIT_FIELDS",
-    "PLANS_MAX",
-    "PLAN_FIELDS",
-    "PLAN_LIMIT_FIELDS",
-    "REFUSED",
-    "SWITCH_FIELDS",
-    "WORDS",
-    "Customer",
-    "Document",
-    "Former",
-    "InvalidContracts",
-    "Plan",
-    "PlanLimit",
-    "Switching",
-    "Word",
-    "check_identity",
-    "checked",
-    "checked_customer",
-    "counts_for_s",
-    "overridden",
-    "said_of_limit",
-    "same_cells",
-    "table_of",
-    "table_of_customer",
-    "written_moment",
-]
+if TYPE_CHECKING:
+    from reconverge.contracts import format as written
 
 NAMES_SHOWN_MAX: Final = 20
 """In a message; a document can have a thousand plans."""
@@ -117,75 +57,153 @@ NAMES_SHOWN_MAX: Final = 20
 
 def checked(said: object) -> Document:
     """The document that a table describes, as JSON, YAML and TOML readers make one. Raises InvalidContracts."""
-    table = table_at(said, DOCUMENT_FIELDS)
-    if "plans" not in table:
-        raise InvalidContracts("is missing; name at least one plan", "plans")
-    plans = {
-        _plan_name(name): read_plan(name, each) for name, each in entries_of(table["plans"], PLANS_MAX, "plans").items()
-    }
+    from reconverge.contracts import format as written  # noqa: PLC0415  # programs without contracts need no pydantic
+
+    table = written.read(written.Document, said)
+    plans = {name: _plan(each, "plans", name) for name, each in table.plans.items()}
+    if REFUSED in plans:
+        raise InvalidContracts(f"{REFUSED!r} stands for no plan at all; give the plan another name", "plans", REFUSED)
     for name, plan in plans.items():
         if plan.then is not None:
             _check_plan(plan.then, plans, "plans", name, "then")
     _check_ends(plans)
     _check_shared_counts(plans)
-    unknown = table.get("unknown", REFUSED)
-    if unknown != REFUSED:
-        _check_plan(unknown, plans, "unknown")
-        if plans[unknown].lasts is not None:
-            raise InvalidContracts(
-                f"the plan {unknown!r} lasts, and nothing says since when for the unknown", "unknown"
-            )
-    said_customers = entries_of(table.get("customers", {}), CUSTOMERS_MAX, "customers", least=0)
-    customers = {identity: checked_customer(identity, each, plans) for identity, each in said_customers.items()}
-    return Document(plans, customers, unknown)
+    unknown = table.unknown or REFUSED
+    if unknown != REFUSED and _check_plan(unknown, plans, "unknown").lasts is not None:
+        raise InvalidContracts(f"the plan {unknown!r} lasts, and nothing says since when for the unknown", "unknown")
+    customers: object = {} if table.customers is None else table.customers
+    if not isinstance(customers, dict):
+        raise InvalidContracts(f"must be a table, not {shown(customers)}", "customers")
+    if len(customers) > CUSTOMERS_MAX:
+        raise InvalidContracts(f"has more than {CUSTOMERS_MAX} entries", "customers")
+    return Document(plans, {name: checked_customer(name, each, plans) for name, each in customers.items()}, unknown)
 
 
 def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) -> Customer:
     """The contract of one customer that a table, or the name of a plan alone, describes. Raises InvalidContracts."""
-    check_identity(identity, "customers")
-    path = ("customers", str(identity))
-    if isinstance(said, str):
-        said = {"plan": said}
-    table = table_at(said, CUSTOMER_FIELDS, *path)
-    if "plan" not in table:
-        raise InvalidContracts("is missing", *path, "plan")
-    plan = _check_plan(table["plan"], plans, *path, "plan")
-    since, until = (read_moment(table.get(name), *path, name) for name in ("since", "until"))
-    then = table.get("then")
-    if then is not None:
-        _check_plan(then, plans, *path, "then")
-    if (until is None) != (then is None):
-        missing, present = ("until", "then") if until is None else ("then", "until")
-        raise InvalidContracts(f"is missing: `{present}` goes with it", *path, missing)
-    if plan.lasts is not None and since is None:
-        raise InvalidContracts(f"is missing: the plan {table['plan']!r} lasts from then on", *path, "since")
-    if then is not None and plans[then].lasts is not None:
-        raise InvalidContracts(f"the plan {then!r} lasts for a time itself, and cannot follow", *path, "then")
+    from reconverge.contracts import format as written  # noqa: PLC0415  # likewise
+
+    name = check_identity(identity, "customers")
+    path = ("customers", name)
+    table = written.read(written.Customer, {"plan": said} if isinstance(said, str) else said, *path)
+    plan = _check_plan(table.plan, plans, *path, "plan")
+    if table.then is not None:
+        _check_plan(table.then, plans, *path, "then")
+    _check_goes_with("until", table.until, "then", table.then, *path)
+    if plan.lasts is not None and table.since is None:
+        raise InvalidContracts(f"is missing: the plan {table.plan!r} lasts from then on", *path, "since")
+    if table.then is not None and plans[table.then].lasts is not None:
+        raise InvalidContracts(f"the plan {table.then!r} lasts for a time itself, and cannot follow", *path, "then")
+    if table.model_fields_set == {"plan"}:
+        return on_plan(table.plan)
     limits = {
-        _known_limit(name, plan, *path, "limits"): read_override(each, plan.limits[name], *path, "limits", name)
-        for name, each in entries_of(table.get("limits", {}), LIMITS_MAX, *path, "limits", least=0).items()
+        _known_limit(each, plan, *path, "limits"): _override(said_of_it, plan.limits[each], *path, "limits", each)
+        for each, said_of_it in (table.limits or {}).items()
     }
-    for following in _following(plan, then, plans):
-        for name in limits.keys() & following.limits.keys():
-            read_override(table["limits"][name], following.limits[name], *path, "limits", name)
-    switches = {
-        _known_limit(name, plan, *path, "switches"): read_switch(each, *path, "switches", name)
-        for name, each in entries_of(table.get("switches", {}), LIMITS_MAX, *path, "switches", least=0).items()
-    }
-    note = table.get("note", "")
-    if not isinstance(note, str) or len(note) > NOTE_LENGTH_MAX:
-        raise InvalidContracts(f"must be text of at most {NOTE_LENGTH_MAX} characters", *path, "note")
+    for following in _following(plan, table.then, plans):
+        for each in limits.keys() & following.limits.keys():
+            _override((table.limits or {})[each], following.limits[each], *path, "limits", each)
     return Customer(
-        plan=table["plan"],
+        plan=table.plan,
         limits=limits,
-        since=since,
-        until=until,
-        then=then,
-        switch=read_switch(table["switch"], *path, "switch") if "switch" in table else None,
-        switches=switches,
-        former=read_formers(table.get("former"), *path, "former"),
-        note=note,
+        since=table.since,
+        until=table.until,
+        then=table.then,
+        switch=_switching(table.switch),
+        switches={
+            _known_limit(each, plan, *path, "switches"): switching
+            for each, switch in (table.switches or {}).items()
+            if (switching := _switching(switch)) is not None
+        },
+        former=tuple(
+            Former(each.name, _limit(each, *path, "former", str(number)), each.by or (CUSTOMER,), each.until)
+            for number, each in enumerate(table.former or ())
+        ),
+        note=table.note or "",
     )
+
+
+@lru_cache(PLANS_MAX)
+def on_plan(plan: str) -> Customer:
+    """The contract that says a plan and nothing else, of nearly all customers: those of a plan share it."""
+    return Customer(plan)
+
+
+def _plan(table: written.Plan, *path: str) -> Plan:
+    _check_goes_with("lasts", table.lasts, "then", table.then, *path)
+    limits = {
+        name: PlanLimit(_limit(each, *path, "limits", name), each.by or (CUSTOMER,), _switching(each.switch))
+        for name, each in table.limits.items()
+    }
+    return Plan(limits, table.lasts, table.then)
+
+
+def _switching(table: written.SwitchTable | None) -> Switching | None:
+    if table is None:
+        return None
+    return Switching(table.to, 100 if table.percent is None else table.percent, table.until)
+
+
+def _check_goes_with(one: str, value: object, other: str, other_value: object, *path: str) -> None:
+    if (value is None) != (other_value is None):
+        missing, present = (one, other) if value is None else (other, one)
+        raise InvalidContracts(f"is missing: `{present}` goes with it", *path, missing)
+
+
+def _limit(table: written.LimitTable, *path: str) -> Limit:
+    given = {name: value for name in PLAIN_LIMIT_FIELDS if (value := getattr(table, name)) is not None}
+    try:
+        limit = Limit.parse(table.limit, **given)
+    except InvalidLimit as error:
+        raise InvalidContracts(error.problem, *path, *_at_fault(table.limit, given)) from None
+    if limit.soft and limit.capacity == limit.nominal:
+        least = ceil(1000 / limit.nominal) / 1000
+        raise InvalidContracts(f"adds less than one request to {limit.nominal}; say at least {least}", *path, "soft")
+    return replace(limit, name=None)
+
+
+def _at_fault(text: str, given: Mapping[str, Any]) -> Iterable[str]:
+    """The path to what a limit stops making sense with, when one field is said after the other."""
+    said: dict[str, Any] = {}
+    if not _makes_sense(text, said):
+        return ("limit",)
+    for field, value in given.items():
+        if _makes_sense(text, {**said, field: value}):
+            said[field] = value
+            continue
+        kinds = value if field == "costs" else ()
+        kind = next((each for each in kinds if not _makes_sense(text, {**said, field: {each: value[each]}})), None)
+        return (field,) if kind is None else (field, kind)
+    return ("limit",)
+
+
+def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
+    try:
+        Limit.parse(text, **said)
+    except InvalidLimit:
+        return False
+    return True
+
+
+def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
+    """What a customer has in place of a plan's limit. Text over the same window changes quota and burst alone."""
+    if CUSTOMER not in plan_limit.by:
+        raise InvalidContracts(
+            f"counts by {', '.join(plan_limit.by)}, which other customers share, so one customer cannot have its own",
+            *path,
+        )
+    if not isinstance(said, str):
+        return _limit(said, *path)
+    try:
+        quotas = parse_quotas(said)
+        if len(quotas) != 1:
+            raise InvalidContracts(f"{shown(said)} has {len(quotas)} quotas where one is wanted", *path)
+        if not says_how_much(quotas[0], plan_limit.limit):
+            return replace(Limit.parse(said), name=None)
+        overridden(plan_limit.limit, said)
+    except InvalidLimit as error:
+        raise InvalidContracts(error.problem, *path) from None
+    return said
 
 
 def _check_ends(plans: Mapping[str, Plan]) -> None:
@@ -234,19 +252,13 @@ def _following(plan: Plan, then: str | None, plans: Mapping[str, Plan]) -> list[
     return following
 
 
-def _plan_name(name: object) -> str:
-    if name == REFUSED:
-        raise InvalidContracts(f"{REFUSED!r} stands for no plan at all; give the plan another name", "plans", REFUSED)
-    return read_name(name, "plans")
-
-
 def _listed(names: Mapping[str, object]) -> str:
     more = len(names) - NAMES_SHOWN_MAX
     return ", ".join(list(names)[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def _check_plan(name: object, plans: Mapping[str, Plan], *path: str) -> Plan:
-    if not isinstance(name, str) or name not in plans:
+def _check_plan(name: str, plans: Mapping[str, Plan], *path: str) -> Plan:
+    if name not in plans:
         raise InvalidContracts(f"there is no plan {shown(name)}; known: {_listed(plans)}{asked(name, plans)}", *path)
     return plans[name]
 

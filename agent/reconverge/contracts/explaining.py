@@ -21,7 +21,7 @@ from math import ceil, inf, isfinite
 from typing import Any, Final, Protocol, runtime_checkable
 
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.document import CUSTOMER, REFUSED
+from reconverge.contracts.model import CUSTOMER, REFUSED
 from reconverge.contracts.terms import Term
 from reconverge.decision import Decision, Usage
 from reconverge.errors import ReconvergeError, shown

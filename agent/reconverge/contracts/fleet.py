@@ -22,8 +22,8 @@ from typing import Final
 from reconverge.agent.fleet_usage import FleetUsage, read_fleet
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.answers import Asked, check_facts, hub_name, key_of, missing_fact, tier_name
-from reconverge.contracts.document import CUSTOMER, Document, InvalidContracts, check_identity
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
+from reconverge.contracts.model import CUSTOMER, Document, InvalidContracts, check_identity
 from reconverge.contracts.terms import Term, switch_at, terms_of
 from reconverge.decision import Decision, Usage
 from reconverge.errors import HubUnavailable, InvalidLimit, LimitConflict

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.answers import Standing
-from reconverge.contracts.document import REFUSED, Customer, Document, InvalidContracts
+from reconverge.contracts.model import REFUSED, Customer, Document, InvalidContracts
 from reconverge.contracts.on_demand.customers import PENDING_S, OnDemandCustomers
 from reconverge.contracts.store.changing import formers_of
 from reconverge.contracts.terms import Terms, terms_of

@@ -130,12 +130,6 @@ COUNTED_BY: Final = tuple(
     each.name for each in fields(Limit) if each.name not in ("quota", "burst", "name", "soft", "max_debt", "costs")
 )
 """The fields of `Limit` that say how it is counted; the others say how much it admits."""
-PLAN_LIMIT_FIELDS: Final = ("limit", "by", "switch", *PLAIN_LIMIT_FIELDS)
-PLAN_FIELDS: Final = ("limits", "lasts", "then")
-CUSTOMER_FIELDS: Final = ("plan", "limits", "since", "until", "then", "switch", "switches", "former", "note")
-FORMER_FIELDS: Final = ("name", "until", "by", "limit", *PLAIN_LIMIT_FIELDS)
-SWITCH_FIELDS: Final = ("to", "percent", "until")
-DOCUMENT_FIELDS: Final = ("plans", "customers", "unknown")
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
@@ -175,3 +169,17 @@ def says_how_much(quota: Quota, limit: Limit) -> bool:
 def _in_ns(seconds: float) -> int:
     """A time that a limit string says, as a limit has it."""
     return round(seconds * 1_000_000) * MICROSECOND_NS
+
+
+def check_identity(identity: object, *path: str) -> str:
+    """Return `identity` if it can name a customer. Raises InvalidContracts."""
+    if not isinstance(identity, str):
+        kind = type(identity).__name__
+        raise InvalidContracts(
+            f"{shown(identity)} names no customer: a customer is text, not {kind}; put it into quotes", *path
+        )
+    if not identity or "\x00" in identity:
+        raise InvalidContracts(f"{shown(identity)} names no customer: a customer is text without NUL", *path)
+    if len(identity.encode("utf-8", "surrogatepass")) > IDENTITY_BYTES_MAX:
+        raise InvalidContracts(f"{shown(identity)} is longer than {IDENTITY_BYTES_MAX} bytes", *path)
+    return identity

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from math import inf
 from typing import Final
 
-from reconverge.contracts.document import (
+from reconverge.contracts.model import (
     REFUSED,
     Customer,
     Document,

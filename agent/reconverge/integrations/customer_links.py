@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.document import IDENTITY_BYTES_MAX, InvalidContracts, check_identity
+from reconverge.contracts.model import IDENTITY_BYTES_MAX, InvalidContracts, check_identity
 from reconverge.errors import InvalidSetting
 from reconverge.published.envelope import Secrets
 

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge.contracts.document import InvalidContracts, checked, table_of
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
+from reconverge.contracts.writing import table_of
 from reconverge.errors import HubUnavailable, ReconvergeError
-from reconverge.integrations.contracts.api import contracts_api
-from reconverge.integrations.contracts.openapi import CONTRACT_BYTES_MAX, PAGE_MAX
+from reconverge.integrations.contracts.api import CONTRACT_BYTES_MAX, PAGE_MAX, contracts_api
 from reconverge.integrations.contracts.reading import NESTING_MAX
 from reconverge.testing import ManualClock
 from tests.support.applications.asking import Answer, answer_of, http_scope

@@ -12,22 +12,33 @@ from typing import Any
 import httpx
 import pytest
 
+from reconverge import Agent
+from reconverge.contracts.document import checked
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.contracts.api import contracts_api
-from reconverge.integrations.contracts.openapi import OPERATIONS, Operation
+from reconverge.integrations.contracts.door import Route
 from reconverge.integrations.contracts.tokens import SECRET_BYTES_MAX, SECRET_BYTES_MIN, Token
-from tests.support.contracts import READER, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
+from reconverge.testing import ManualClock
+from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
 
 SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
 
 
-def path_of(operation: Operation) -> str:
-    """A path of an operation."""
-    return operation.path.replace("{identity}", "acme")
+def routes() -> list[Route]:
+    """All operations of an API that explains, too."""
+    clock = ManualClock()
+    contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
+    app = contracts_api(ListBook(clock), tokens=TOKENS, contracts=contracts)
+    return [each for each in app.routes if isinstance(each, Route)]
 
 
-GUARDED = [each for each in OPERATIONS if each.role]
-WRITING = [each for each in OPERATIONS if each.role == "write"]
+def method_and_path(route: Route) -> tuple[str, str]:
+    """A request for it."""
+    return next(iter(route.methods or ())), route.path_format.replace("{identity}", "acme")
+
+
+GUARDED = [each for each in routes() if each.role]
+WRITING = [each for each in GUARDED if each.role == "write"]
 
 
 @pytest.mark.parametrize("operation", GUARDED, ids=lambda each: each.name)
@@ -37,12 +48,12 @@ WRITING = [each for each in OPERATIONS if each.role == "write"]
      f"Bearer {WRITER} {WRITER}", f"Bearer\t{WRITER}"],
 )  # fmt: skip
 def test_without_a_known_token_nothing_is_served(
-    book: ListBook, contracts: LocalContracts, operation: Operation, credentials: str | None
+    book: ListBook, contracts: LocalContracts, operation: Route, credentials: str | None
 ) -> None:
     """401 for every operation, with the scheme to use, before anything else is read; no token is shown."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=None)
     headers = {} if credentials is None else {"Authorization": credentials.encode("latin-1")}
-    answer = client.send(operation.method, path_of(operation), headers=headers)
+    answer = client.send(*method_and_path(operation), headers=headers)
 
     assert 401 == answer.status_code
     assert answer.headers["www-authenticate"].startswith('Bearer realm="contracts"')
@@ -51,9 +62,9 @@ def test_without_a_known_token_nothing_is_served(
 
 
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.name)
-def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook, operation: Operation) -> None:
+def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook, operation: Route) -> None:
     """403 for every operation that changes something, whatever its body is."""
-    answer = reader.send(operation.method, path_of(operation), content=b"{")
+    answer = reader.send(*method_and_path(operation), content=b"{")
 
     assert (403, "portal") == (answer.status_code, answer.json()["detail"].split("'")[1])
     assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
@@ -62,11 +73,11 @@ def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook
 
 @pytest.mark.parametrize("operation", [each for each in GUARDED if each.role == "read"], ids=lambda each: each.name)
 @pytest.mark.parametrize("secret", [READER, WRITER])
-def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operation: Operation, secret: str) -> None:
+def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operation: Route, secret: str) -> None:
     """A token that may write may read, too."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=secret)
 
-    assert 200 == client.get(path_of(operation)).status_code
+    assert 200 == client.get(method_and_path(operation)[1]).status_code
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])

@@ -17,7 +17,6 @@ from reconverge.cli.contracts.files import read_file
 from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_told
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import CUSTOMER, Document
 from reconverge.contracts.explaining import (
     Explanation,
     LimitExplained,
@@ -27,6 +26,7 @@ from reconverge.contracts.explaining import (
     written_wait,
 )
 from reconverge.contracts.fleet import HubExplainer
+from reconverge.contracts.model import CUSTOMER, Document
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import minimum_as_said
 from reconverge.contracts.terms import Term, terms_of

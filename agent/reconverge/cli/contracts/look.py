@@ -16,8 +16,8 @@ from reconverge.cli.contracts.at_hub import (
     NamespaceOption,
     ask_book,
 )
-from reconverge.contracts.document import table_of, table_of_customer, written_moment
 from reconverge.contracts.store.index import HISTORY_MAX
+from reconverge.contracts.writing import table_of, table_of_customer, written_moment
 
 
 def get(

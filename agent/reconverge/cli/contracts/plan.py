@@ -32,8 +32,8 @@ from reconverge.cli.contracts.recording import RecordingColumns, Span, requests_
 from reconverge.cli.shared.options import JsonOption
 from reconverge.cli.shared.terminal import told
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.document import Document
-from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome
+from reconverge.contracts.model import Document
+from reconverge.contracts.rehearsal import Outcome, Rehearsal
 from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3

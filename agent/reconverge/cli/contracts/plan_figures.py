@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.document import written_moment
-from reconverge.contracts.rehearsal import Effect, RehearsalOutcome
+from reconverge.contracts.rehearsal import Effect, Outcome
+from reconverge.contracts.writing import written_moment
 
 CUSTOMER_WIDTH_MAX: Final = 40
 """In characters; of a longer name the table shows the beginning."""

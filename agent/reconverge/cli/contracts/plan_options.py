@@ -11,7 +11,7 @@ from typing import Final
 from reconverge.cli.contracts.recording import MOMENT_MAX_S, RecordingColumns, Span
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.central import EVERY_LIMIT
-from reconverge.contracts.document import CUSTOMER, Document
+from reconverge.contracts.model import CUSTOMER, Document
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limit.limit import Limit
 

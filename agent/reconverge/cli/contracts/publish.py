@@ -17,7 +17,8 @@ from reconverge.cli.contracts.at_hub import (
     author_as_said,
     tell_version,
 )
-from reconverge.contracts.document import InvalidContracts, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.index import HISTORY_MAX
 
 

@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Literal, Protocol
 
-from reconverge.contracts.document import Customer, Document, Former
+from reconverge.contracts.model import Customer, Document, Former
 from reconverge.contracts.on_demand.packed_page import PackedPage
 from reconverge.contracts.store.pages import page_number
 from reconverge.runtime.locks import new_future

@@ -22,13 +22,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
-from reconverge.contracts.document import (
-    Customer,
-    InvalidContracts,
-    Plan,
-    check_identity,
-    checked_customer,
-)
+from reconverge.contracts.document import checked_customer
+from reconverge.contracts.model import Customer, InvalidContracts, Plan, check_identity
 from reconverge.contracts.store.pages import page_number, tables_of
 
 SEPARATOR: Final = b"\xff"

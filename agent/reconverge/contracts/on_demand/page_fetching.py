@@ -28,8 +28,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.document import Document, InvalidContracts, table_of
-from reconverge.contracts.on_demand.customers import ContractsDecider, Meanwhile, OnDemandCustomers
+from reconverge.contracts.model import Document, InvalidContracts
+from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
 from reconverge.contracts.on_demand.page_table import PageTable
 from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, PageProblem, PagesOfHub
@@ -42,6 +42,7 @@ from reconverge.contracts.store.pages import (
     payload_of,
     table_in,
 )
+from reconverge.contracts.writing import table_of
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import ContractStore
 from reconverge.runtime.backoff import backoff_ns

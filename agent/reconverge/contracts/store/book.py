@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from reconverge.contracts.document import Document
+from reconverge.contracts.model import Document
 from reconverge.errors import ReconvergeError
 
 

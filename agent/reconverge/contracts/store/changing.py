@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from reconverge.contracts.document import (
+from reconverge.contracts.document import checked_customer
+from reconverge.contracts.model import (
     FORMER_MAX,
     REFUSED,
     Customer,
@@ -27,12 +28,10 @@ from reconverge.contracts.document import (
     Former,
     InvalidContracts,
     check_identity,
-    checked_customer,
     counts_for_s,
-    table_of,
-    table_of_customer,
 )
 from reconverge.contracts.terms import still_apart, terms_of
+from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import ReconvergeError, shown
 
 TOLD_MAX: Final = 20

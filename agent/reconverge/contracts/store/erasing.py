@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from reconverge.contracts.document import Document
+from reconverge.contracts.model import Document
 from reconverge.contracts.store.book import Change
 
 ERASED: Final = "(erased)"

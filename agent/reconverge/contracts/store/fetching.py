@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from reconverge.contracts.document import Customer, Document
+from reconverge.contracts.model import Customer, Document
 from reconverge.contracts.store.pages import (
     PAGE_BYTES_MAX,
     DamagedPage,

@@ -24,7 +24,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import Document, InvalidContracts, check_identity, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import Document, InvalidContracts, check_identity
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,

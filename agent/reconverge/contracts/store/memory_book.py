@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import Document, check_identity, checked
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import Document, check_identity
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,

@@ -27,17 +27,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from reconverge.contracts.document import (
-    CUSTOMERS_MAX,
-    Customer,
-    Document,
-    InvalidContracts,
-    Plan,
-    checked,
-    checked_customer,
-    table_of,
-    table_of_customer,
-)
+from reconverge.contracts.document import checked, checked_customer
+from reconverge.contracts.model import CUSTOMERS_MAX, Customer, Document, InvalidContracts, Plan
+from reconverge.contracts.writing import table_of, table_of_customer
 
 PAGES_MAX: Final = 256
 """Of customers. Their digests take 17 KiB of the index."""

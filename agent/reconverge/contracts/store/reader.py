@@ -21,7 +21,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.document import Document, InvalidContracts
+from reconverge.contracts.model import Document, InvalidContracts
 from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.changing import NO_CONTRACTS
 from reconverge.contracts.store.fetching import MissingPage, Pages, put_pages

@@ -38,13 +38,13 @@ from reconverge.integrations.console.access import Access, Visitor, check_origin
 from reconverge.integrations.console.contract_requests import ContractRequests
 from reconverge.integrations.console.contracts import RECORDED_MAX, ContractPages, Recording
 from reconverge.integrations.console.customer_page import DATA, LINK, CustomerPage
+from reconverge.integrations.console.every_path import EveryPath
 from reconverge.integrations.console.fleet import limits_named
 from reconverge.integrations.console.key_page import key_standing
 from reconverge.integrations.console.live import Live
 from reconverge.integrations.console.streams import Streams
 from reconverge.integrations.console.switches import FleetSwitches, UnknownSwitch, word_of
 from reconverge.integrations.console.usage import UsagePages
-from reconverge.integrations.contracts.every_path import EveryPath
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, response_of, wrong_field
 from reconverge.integrations.contracts.reading import form_of, json_of, members_of, query_of, route_path
 from reconverge.integrations.contracts.tokens import Tokens

@@ -7,15 +7,14 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar
 
-from reconverge.contracts.document import InvalidContracts, check_identity
+from reconverge.contracts.model import InvalidContracts, check_identity
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.hub_book import UnreadableContracts
 from reconverge.errors import MissingExtra
 from reconverge.integrations.console.access import Visitor
 from reconverge.integrations.console.contracts import ContractPages, ProposedChange
 from reconverge.integrations.contracts.problems import Problem, of_contracts, wrong_field
-from reconverge.integrations.contracts.reading import json_of, members_of, query_of
-from reconverge.integrations.contracts.schemas import VERSION_MAX
+from reconverge.integrations.contracts.reading import VERSION_MAX, json_of, members_of, query_of
 
 try:
     from starlette.requests import Request

@@ -24,14 +24,16 @@ from reconverge.agent import Agent
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.central import CustomerRequest, Shape
 from reconverge.contracts.differences import differences
-from reconverge.contracts.document import Document, InvalidContracts, checked, table_of, table_of_customer
+from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import MissingFact, table_of_explanation
 from reconverge.contracts.fleet import HubExplainer
-from reconverge.contracts.rehearsal import Effect, Rehearsal, RehearsalOutcome
+from reconverge.contracts.model import Document, InvalidContracts
+from reconverge.contracts.rehearsal import Effect, Outcome, Rehearsal
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.changing import with_customer, with_document
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.terms import terms_of
+from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import HubUnavailable, InvalidKey, ReconvergeError
 from reconverge.hub.port import ContractStore, Hub
 from reconverge.integrations.contracts.problems import Problem

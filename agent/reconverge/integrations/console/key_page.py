@@ -7,7 +7,7 @@ from typing import Any
 
 from reconverge.agent import Agent
 from reconverge.agent.fleet_usage import FleetUsage, read_declared
-from reconverge.contracts.document import same_cells
+from reconverge.contracts.model import same_cells
 from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
 from reconverge.limit.limit import Limit

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconverge.contracts.document import CUSTOMER
+from reconverge.contracts.model import CUSTOMER
 from reconverge.errors import InvalidSetting, asked, shown
 from reconverge.integrations.config.positions import Source
 from reconverge.integrations.contracts.envoy_file import ANY, UNITS, Descriptor, EnvoyFile

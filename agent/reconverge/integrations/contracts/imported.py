@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from reconverge.contracts.document import Document, InvalidContracts, checked
-from reconverge.contracts.model import field_at
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import Document, InvalidContracts, field_at
 from reconverge.integrations.config.positions import InvalidConfiguration
 from reconverge.limit.checks import NAME_LENGTH_MAX
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from reconverge.contracts.document import InvalidContracts
+from reconverge.contracts.model import InvalidContracts
 from reconverge.errors import MissingExtra, ReconvergeError
 
 try:

@@ -24,7 +24,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from reconverge.errors import MissingExtra
 from reconverge.integrations.contracts.problems import Problem, pointer_of, wrong_field
-from reconverge.integrations.contracts.schemas import FACT_LENGTH_MAX, FACT_NAME_PATTERN, FACTS_GIVEN_MAX, NOT_FACTS
 
 try:
     from starlette.requests import Request
@@ -34,6 +33,8 @@ except ModuleNotFoundError as error:
 Do: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Has long work done elsewhere."""
 JSON: Final = "application/json"
+VERSION_MAX: Final = 2**53
+"""The largest whole number that every reader of JSON keeps."""
 NESTING_MAX: Final = 16
 """A contracts document is nested eight deep; readers of JSON end at their stack."""
 SHORT_BYTES: Final = 4096
@@ -79,16 +80,6 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
             there_is = ", ".join(known) or "none"
             raise Problem(400, f"there is no parameter {name[:100]!r} here; known: {there_is}", parameter=name[:100])
     return query
-
-
-def whole_number(query: Mapping[str, str], name: str, *, default: int, most: int) -> int:
-    """A parameter that is a whole number from 1 to `most`."""
-    text = query.get(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= most:
-        raise Problem(400, f"{name} must be a whole number from 1 to {most}", parameter=name)
-    return int(text)
 
 
 # ---------------------------------------------------------------- conditions
@@ -168,13 +159,13 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
 
 
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
-    """The body of a request, read as JSON; an empty object if there is none and none is required. Raises Problem.
+    """The body of a request, read as JSON; None if there is none and none is required. Raises Problem.
 
     A long one is read where `do` has such work done, if it is given.
     """
     raw = await _body(request, bytes_max)
     if not raw and not required:
-        return {}
+        return None
     _check_type(request)
     return _read(raw) if do is None or len(raw) <= SHORT_BYTES else await do(lambda: _read(raw))
 
@@ -270,29 +261,6 @@ def _check_text(said: Any) -> None:
             ahead += [((*path, number), each) for number, each in enumerate(value)]
 
 
-def facts_in_query(query: Mapping[str, str]) -> dict[str, str]:
-    """The facts of a request in a query, by their names. Raises Problem (400)."""
-    for name, value in query.items():
-        problem = _wrong_fact(name, value)
-        if problem:
-            raise Problem(400, problem, parameter=name[:100])
-    if len(query) > FACTS_GIVEN_MAX:
-        raise Problem(400, f"there are more than {FACTS_GIVEN_MAX} facts")
-    return dict(query)
-
-
-def facts_in_body(said: Any) -> dict[str, str]:
-    """The facts of a request in a body such as `{"facts": {"user": "ada"}}`. Raises Problem (422)."""
-    facts = members_of(said, "facts").get("facts", {})
-    if not isinstance(facts, dict) or len(facts) > FACTS_GIVEN_MAX:
-        raise wrong_field(422, f"must be an object with at most {FACTS_GIVEN_MAX} facts", ("facts",))
-    for name, value in facts.items():
-        problem = _wrong_fact(name, value)
-        if problem:
-            raise wrong_field(422, problem, ("facts", name[:100]))
-    return facts
-
-
 def members_of(said: Any, *known: str) -> dict[str, Any]:
     """A body that is an object with no members but those. Raises Problem (422)."""
     if not isinstance(said, dict):
@@ -301,14 +269,3 @@ def members_of(said: Any, *known: str) -> dict[str, Any]:
         if name not in known:
             raise wrong_field(422, f"there is no such member; known: {', '.join(known)}", (name[:100],))
     return said
-
-
-def _wrong_fact(name: str, value: object) -> str | None:
-    """Describes the mistake in a fact; None if there is none."""
-    if name in NOT_FACTS:
-        return f"{name!r} is no fact to be given: the customer is named by the path"
-    if not re.fullmatch(FACT_NAME_PATTERN, name):
-        return f"{name[:100]!r} is no name of a fact, such as user or organisation"
-    if not isinstance(value, str) or not 1 <= len(value) <= FACT_LENGTH_MAX:
-        return f"the fact {name!r} must be text of 1 to {FACT_LENGTH_MAX} characters"
-    return None

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from reconverge.contracts.document import Document, InvalidContracts, checked, table_of
-from reconverge.contracts.model import field_at
+from reconverge.contracts.document import checked
+from reconverge.contracts.model import Document, InvalidContracts, field_at
+from reconverge.contracts.writing import table_of
 from reconverge.errors import InvalidSetting, MissingExtra, asked, shown
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
 

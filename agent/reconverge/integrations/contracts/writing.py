@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reconverge.contracts.document import written_moment
 from reconverge.contracts.store.book import Change
+from reconverge.contracts.writing import written_moment
 from reconverge.errors import MissingExtra
 from reconverge.integrations.contracts.problems import Problem
 from reconverge.integrations.contracts.reading import JSON, tag_of

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from reconverge.agent.agent import Agent
 from reconverge.contracts.answers import Standing
 from reconverge.contracts.contracts import Contracts
-from reconverge.contracts.document import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
+from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.holding import check_held

@@ -12,7 +12,7 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Match, NoMatchFound
 except ModuleNotFoundError as error:
-    raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
+    raise MissingExtra("the console", error.name or "starlette", "console") from error
 
 
 class EveryPath(BaseRoute):

@@ -1,0 +1,413 @@
+"""The format of contracts: files and requests are read by it, the JSON Schema and the HTTP API are made of it."""
+
+# Theory of operation.
+#
+# A table, as readers of YAML, JSON and TOML make one, is read by the models below: types, ranges, which fields there
+# are and which must be there. `document.py` makes of them what they mean, and judges what is about several fields:
+# whether a plan exists, or a burst goes with the algorithm. So whatever the JSON Schema refuses is refused, too.
+#
+# Pydantic is needed where contracts are read, and nowhere else: nodes decide by the plain classes of `model.py`.
+#
+# A field that may be left out may be null, too: an empty value in YAML is null, and says nothing.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
+
+from reconverge.clock import SECOND_NS
+from reconverge.contracts.model import (
+    CUSTOMER,
+    CUSTOMERS_MAX,
+    FACTS_MAX,
+    FORMER_MAX,
+    IDENTITY_BYTES_MAX,
+    LASTS_MAX_S,
+    LIMITS_MAX,
+    NOTE_LENGTH_MAX,
+    PLANS_MAX,
+    REFUSED,
+    WORDS,
+    InvalidContracts,
+    Word,
+    check_identity,
+)
+from reconverge.errors import InvalidLimit, InvalidSetting, MissingExtra, asked, shown
+from reconverge.limit.calendar import FIRST_S, LAST_S
+from reconverge.limit.checks import KINDS_MAX, NAME_LENGTH_MAX, SOFT_MAX, check_name
+from reconverge.limit.durations import seconds_of_iso
+from reconverge.limit.grammar import TEXT_LENGTH_MAX
+from reconverge.limit.limit import ALIGNMENTS, KNOWN_ALGORITHMS, QUOTA_MAX, REFILLS, SLICES_MAX, SLOT_LEASE_MAX_NS
+from reconverge.limit.quotas import fraction_of
+
+try:
+    from pydantic import (
+        AfterValidator,
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        PlainValidator,
+        SkipValidation,
+        ValidationError,
+        WithJsonSchema,
+        WrapValidator,
+    )
+    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticCustomError
+    from typing_extensions import TypeAliasType
+except ModuleNotFoundError as error:
+    raise MissingExtra("reading contracts", error.name or "pydantic", "contracts") from error
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_NAME: Final = rf"^[A-Za-z0-9_./-]{{1,{NAME_LENGTH_MAX}}}$"
+_ZONE: Final = rf"^[A-Za-z0-9_+/-]{{1,{NAME_LENGTH_MAX}}}$"
+_LIMIT_STRING: Final = (
+    r"^\s*[0-9]+\s*((/|[Pp][Ee][Rr])\s*[0-9A-Za-z]|[Ii][Nn]\s+[Ff][Ll][Ii][Gg][Hh][Tt]|[Cc][Oo][Nn][Cc][Uu][Rr])"
+)
+_FACT: Final = r"^[^\x00-@\[-\^`{-\x7f][^\x00-/:-@\[-\^`{-\x7f]*$"
+"""Of ASCII letters, digits and underlines alone; letters beyond ASCII are as Python has them."""
+_PROBLEMS: Final = {
+    "contracts": "{problem}",  # of the functions below
+    "missing": "is missing",
+    "dict_type": "must be a table, not {input}",
+    "model_type": "must be a table, not {input}",
+    "string_type": "must be text, not {input}",
+    "string_unicode": "has half of a surrogate pair, which is no character",
+    "int_type": "must be a whole number, not {input}",
+    "float_type": "must be a number, not {input}",
+    "bool_type": "must be true or false, not {input}",
+    "too_short": "is empty; at least {min_length} must be there",
+    "too_long": "has more than {max_length} entries",
+    "string_pattern_mismatch": "must match {pattern}, not {input}",
+    "string_too_long": "has more than {max_length} characters",
+}
+NO_FIELDS: Final[dict[str, str]] = dict.fromkeys(
+    ("block_after", "block_for"),
+    "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)",
+)
+"""What can be said of other limits, and has no place in contracts; and what to do instead."""
+
+
+def wrong(problem: str) -> PydanticCustomError:
+    """A mistake, for the functions that read values."""
+    return PydanticCustomError("contracts", "{problem}", {"problem": problem})
+
+
+# ---------------------------------------------------------------- values
+
+
+def _name(said: str) -> str:
+    try:
+        return check_name(said)
+    except InvalidLimit as error:
+        raise wrong(error.problem) from None
+
+
+def _identity(said: str) -> str:
+    try:
+        return check_identity(said)
+    except InvalidContracts as error:
+        raise wrong(error.problem) from None
+
+
+def _word(said: object) -> Word:
+    if isinstance(said, bool):  # YAML reads on and off as true and false
+        said = "on" if said else "off"
+    if not isinstance(said, str) or said not in WORDS:
+        raise wrong(f"must be {', '.join(map(repr, WORDS))}, not {shown(said)}")
+    return WORDS[said]
+
+
+def _share(said: object) -> object:
+    if not isinstance(said, str):
+        return said
+    try:
+        return fraction_of(said)
+    except InvalidSetting as error:
+        raise wrong(f"{shown(said)} {error.problem}") from None
+
+
+def _facts(said: object) -> tuple[str, ...]:
+    facts = [said] if isinstance(said, str) else said
+    if not isinstance(facts, Sequence) or not 1 <= len(facts) <= FACTS_MAX:
+        raise wrong(f"must name 1 to {FACTS_MAX} facts of a request, such as [customer, user]")
+    for each in facts:
+        if not isinstance(each, str) or not each.isidentifier():
+            raise wrong(f"{shown(each)} is no name of a fact, such as user, organisation or address")
+    if len(set(facts)) < len(facts):
+        raise wrong("names a fact twice")
+    return tuple(facts)
+
+
+def _duration(said: object) -> float:
+    if isinstance(said, str):
+        try:
+            seconds = seconds_of_iso(said)
+        except ValueError as error:
+            raise wrong(f"{shown(said)} {error}") from None
+    elif isinstance(said, int | float) and not isinstance(said, bool):
+        seconds = said
+    else:
+        raise wrong(f"must be seconds, or a duration such as P14D, not {shown(said)}")
+    if not 0 < seconds <= LASTS_MAX_S:
+        raise wrong(f"{shown(said)} is not between no time and a hundred years")
+    return seconds
+
+
+def _moment(said: object) -> float:
+    if isinstance(said, datetime):  # TOML and YAML read them by themselves
+        moment = said
+    elif isinstance(said, date):
+        moment = datetime(said.year, said.month, said.day)  # noqa: DTZ001  # its zone is added below
+    elif isinstance(said, str):
+        try:
+            moment = datetime.fromisoformat(said)
+        except ValueError:
+            raise wrong(f"{shown(said)} is no moment like 2026-11-23T12:00:00Z") from None
+    else:
+        raise wrong(f"must be a moment like 2026-11-23T12:00:00Z, not {shown(said)}")
+    at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not FIRST_S <= at <= LAST_S:
+        raise wrong(f"{shown(said)} is not between the years 1970 and 9987")
+    return at
+
+
+def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
+    """What a value of such a type is short for: a table in which it stands for the field."""
+    return lambda said: {field: said} if isinstance(said, kinds) else said
+
+
+def _text_or(said: object, table: Callable[[object], Any]) -> Any:
+    """Text stays text: of a customer it says how much alone, and a table says all of a limit."""
+    return said if isinstance(said, str) else table(said)
+
+
+def _text(pattern: str, **more: Any) -> Any:
+    """Of text: what the JSON Schema says of it, where code knows more."""
+    return WithJsonSchema({"type": "string", "pattern": pattern, **more})
+
+
+Name = TypeAliasType("Name", Annotated[str, AfterValidator(_name), _text(_NAME)])
+PlanName = Annotated[str, _text(_NAME)]
+LimitString = TypeAliasType("LimitString", Annotated[str, _text(
+    _LIMIT_STRING, maxLength=TEXT_LENGTH_MAX,
+    description="How much in what time: 100/minute, 5 per 10 seconds, 20/PT10M, 10/s burst 20; at once: 20 in flight.",
+)])  # fmt: skip
+Identity = TypeAliasType("Identity", Annotated[str, AfterValidator(_identity), _text(
+    "^[^\\u0000]*$", minLength=1, maxLength=IDENTITY_BYTES_MAX,
+    description=f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes.",
+)])  # fmt: skip
+Moment = TypeAliasType("Moment", Annotated[float, PlainValidator(_moment), _text(
+    "^[0-9]{4}", description="ISO 8601, UTC unless it says otherwise."
+)])  # fmt: skip
+Seconds = Annotated[float, Field(gt=0, le=LASTS_MAX_S)]
+Duration = TypeAliasType("Duration", Annotated[
+    float, PlainValidator(_duration, json_schema_input_type=Annotated[str, _text("^[Pp][0-9Tt]")] | Seconds)
+])  # fmt: skip
+Fact = Annotated[str, _text(_FACT)]
+Facts = TypeAliasType("Facts", Annotated[tuple[str, ...], PlainValidator(
+    _facts,
+    json_schema_input_type=Fact
+    | Annotated[list[Fact], Field(min_length=1, max_length=FACTS_MAX, json_schema_extra={"uniqueItems": True})],
+)])  # fmt: skip
+ReadWord = TypeAliasType("ReadWord", Annotated[
+    Word, PlainValidator(_word, json_schema_input_type=Literal["on", "shadow", "off", True, False])
+])  # fmt: skip
+Share = Annotated[float, Field(ge=0, le=SOFT_MAX)]
+Soft = Annotated[Share, BeforeValidator(
+    _share, json_schema_input_type=Annotated[str, _text(r"^\s*[0-9]+(\.[0-9]+)? ?%\s*$")] | Share
+)]  # fmt: skip
+Whole = Annotated[int, Field(ge=0, le=QUOTA_MAX)]
+
+
+# ---------------------------------------------------------------- tables
+
+
+class Table(BaseModel):
+    """A table of which all fields are known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class LimitTable(Table):
+    """A limit, with what no limit string can say."""
+
+    limit: LimitString
+    algorithm: Annotated[str, Field(json_schema_extra={"enum": [*KNOWN_ALGORITHMS]})] | None = None
+    slices: Annotated[int, Field(ge=1, le=SLICES_MAX)] | None = None
+    count_refused: bool | None = None
+    align: Annotated[str, Field(json_schema_extra={"enum": [*ALIGNMENTS]})] | None = None
+    timezone: Annotated[str, _text(_ZONE)] | None = None
+    initial: Whole | None = None
+    refill: Annotated[str, Field(json_schema_extra={"enum": [*REFILLS]})] | None = None
+    soft: Soft | None = None
+    max_debt: Whole | None = None
+    costs: (
+        Annotated[dict[Annotated[str, Field(min_length=1)], Whole], Field(min_length=1, max_length=KINDS_MAX)] | None
+    ) = None
+    lease: Annotated[float, Field(gt=0, le=SLOT_LEASE_MAX_NS / SECOND_NS)] | None = Field(
+        None, description="Of a limit on what is in progress: for how many seconds a silent node's slots stay taken."
+    )
+
+
+class SwitchTable(Table):
+    """To what something is switched, for how many of its keys, and for how long."""
+
+    to: ReadWord
+    percent: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        None, description="Of the keys, by their hash; the others are on."
+    )
+    until: Moment | None = Field(None, description="When it is on again.")
+
+
+Switch = TypeAliasType("Switch", Annotated[
+    SwitchTable, BeforeValidator(_short_for("to", str, bool), json_schema_input_type=ReadWord | SwitchTable)
+])  # fmt: skip
+
+
+class PlanLimit(LimitTable):
+    """A limit of a plan."""
+
+    by: Facts | None = Field(None, description=f"The facts of a request by which it counts; by default [{CUSTOMER}].")
+    switch: Switch | None = None
+
+
+LimitOfPlan = TypeAliasType("LimitOfPlan", Annotated[
+    PlanLimit, BeforeValidator(_short_for("limit", str, int, float), json_schema_input_type=LimitString | PlanLimit)
+])  # fmt: skip
+if TYPE_CHECKING:
+    LimitOfCustomer = LimitTable | str
+else:
+    LimitOfCustomer = TypeAliasType("LimitOfCustomer", Annotated[
+        LimitTable, WrapValidator(_text_or, json_schema_input_type=LimitString | LimitTable)
+    ])  # fmt: skip
+
+
+class Plan(Table):
+    """Limits that many customers have."""
+
+    limits: Annotated[dict[Name, LimitOfPlan], Field(min_length=1, max_length=LIMITS_MAX)]
+    lasts: Duration | None = Field(None, description="Seconds, or ISO 8601: P14D. From a customer's `since` on.")
+    then: PlanName | None = Field(None, description="The plan after that.")
+
+
+class Former(LimitTable):
+    """A limit of a contract that has changed, which holds until its use has stopped counting."""
+
+    name: Name
+    until: Moment
+    by: Facts | None = None
+
+
+class Customer(Table):
+    """The contract of one customer."""
+
+    plan: PlanName
+    limits: Annotated[dict[Name, LimitOfCustomer], Field(max_length=LIMITS_MAX)] | None = Field(
+        None, description="What this customer has in place of the plan's limits of these names."
+    )
+    since: Moment | None = Field(None, description="When the plan began; a plan that lasts needs it.")
+    until: Moment | None = Field(None, description="When the contract ends, and the plan `then` begins.")
+    then: PlanName | None = None
+    switch: Switch | None = Field(None, description="Of the whole contract.")
+    switches: Annotated[dict[Name, Switch], Field(max_length=LIMITS_MAX)] | None = Field(
+        None, description="Of single limits."
+    )
+    former: Annotated[list[Former], Field(max_length=FORMER_MAX)] | None = Field(
+        None, description="Limits that have changed and still hold; what changes contracts writes them."
+    )
+    note: Annotated[str, Field(max_length=NOTE_LENGTH_MAX)] | None = Field(None, description="For people.")
+
+
+Contract = TypeAliasType("Contract", Annotated[
+    Customer,
+    BeforeValidator(_short_for("plan", str), json_schema_input_type=Annotated[str, _text(_NAME)] | Customer),
+])  # fmt: skip
+
+
+class Document(Table):
+    """Plans, and the customers that are on them."""
+
+    plans: Annotated[dict[Name, Plan], Field(min_length=1, max_length=PLANS_MAX)] = Field(
+        description="Limits that many customers have, by name."
+    )
+    customers: SkipValidation[
+        Annotated[dict[Identity, Contract], Field(max_length=CUSTOMERS_MAX)] | None
+    ] = Field(None, description="Contracts by the identity of the customer.")  # fmt: skip
+    """Each is read by itself."""
+    unknown: PlanName | None = Field(
+        None,
+        description=f"The plan of customers that are not named; by default {REFUSED!r}: their requests are refused.",
+    )
+
+
+T = TypeVar("T", bound=Table)
+
+
+def read(table: type[T], said: object, *path: str) -> T:
+    """What is said at a path, as a table of that kind. Raises InvalidContracts for its first mistake."""
+    try:
+        return table.model_validate(said)
+    except ValidationError as error:
+        raise mistake_in(error, table, *path) from None
+
+
+def mistake_in(error: ValidationError, table: type[Table], *path: str) -> InvalidContracts:
+    """The first mistake that pydantic has found in a table at a path: where it is, and what to say instead."""
+    first, *others = error.errors(include_url=False)
+    if first["type"] == "missing":  # of a field that is misspelt, that is to be told
+        others = [
+            each for each in others if each["type"] == "extra_forbidden" and each["loc"][:-1] == first["loc"][:-1]
+        ]
+        first = next(iter(others), first)
+    kind, loc = first["type"], first["loc"]
+    at_name = loc[-1:] == ("[key]",)
+    if kind == "invalid_key" or (at_name and kind == "string_type"):
+        name = loc[-2] if at_name else loc[-1]
+        problem = f"has the key {shown(name)}, which is no text; put it into quotes"
+        return InvalidContracts(problem, *path, *map(str, loc[: -2 if at_name else -1]))
+    at = [*path, *map(str, loc[:-1] if at_name else loc)]
+    if kind == "extra_forbidden":
+        known = tuple(_table_at(table, loc[:-1]).model_fields)
+        unknown = f"there is no such field; known: {', '.join(known)}{asked(loc[-1], known)}"
+        return InvalidContracts(NO_FIELDS.get(str(loc[-1]), unknown), *at)
+    return InvalidContracts(problem_of(first), *at)
+
+
+def problem_of(mistake: Mapping[str, Any]) -> str:
+    """What is wrong with a value, of a mistake that pydantic has found."""
+    said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
+    return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])})
+
+
+def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
+    """The kind of the table at a path below one of that kind."""
+    names = iter(loc)
+    for name in names:
+        annotation = table.model_fields[str(name)].annotation
+        table, inside = _table_in(annotation)
+        if inside:
+            next(names, None)  # the name of an entry, or the number of one
+    return table
+
+
+def _table_in(annotation: Any) -> tuple[type[Table], bool]:
+    """The kind of table in an annotation, and whether it is that of entries with names or numbers."""
+    if isinstance(annotation, TypeAliasType):
+        return _table_in(annotation.__value__)
+    if isinstance(annotation, type) and issubclass(annotation, Table):
+        return annotation, False
+    found = next((each for part in get_args(annotation) if (each := _table_in(part))[0] is not Table), (Table, False))
+    return found[0], found[1] or get_origin(annotation) in (dict, list)
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # a name in other letters tells nothing
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a whole document, for editors and for programs that write one."""
+    return {"$schema": DIALECT, **Document.model_json_schema(schema_generator=_Schema)}

@@ -1,0 +1,221 @@
+"""What a request to the API passes before FastAPI looks at it, and what every response has."""
+
+# Theory of operation.
+#
+# FastAPI reads the body of a request before it asks for anything else, however long it is, and leniently. Here a
+# request shows its token first; then its query is read strictly, and its body no further than it may be long, on a
+# thread if it takes long. FastAPI finds a body that was read already.
+#
+# Identities of customers may have slashes, line feeds and all else that text has, where the patterns of Starlette stop
+# at some of these. So an identity in a path is whatever stands there.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from reconverge.contracts import format as written
+from reconverge.errors import MissingExtra
+from reconverge.integrations.contracts.long_work import LongWork
+from reconverge.integrations.contracts.openapi import answers
+from reconverge.integrations.contracts.problems import Problem, response_of
+from reconverge.integrations.contracts.reading import (
+    CONDITION_LENGTH_MAX,
+    CONDITION_PATTERN,
+    Conditions,
+    conditions_of,
+    json_of,
+    query_of,
+    route_path,
+)
+from reconverge.integrations.contracts.tokens import Role, TokenTable
+
+try:
+    from fastapi import Depends, Header, Path, Query, Request
+    from fastapi.routing import APIRoute
+    from starlette.convertors import Convertor, register_url_convertor
+    from starlette.datastructures import MutableHeaders
+    from starlette.responses import Response
+    from starlette.routing import Match
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
+
+AUTHOR: Final = "reconverge.author"
+"""Where in a request's scope the name of its token is."""
+PRIVATE: Final = {"Cache-Control": "private, no-cache", "X-Content-Type-Options": "nosniff"}
+"""Of every response: caches ask each time whether the version is still the same, and no browser guesses at types."""
+IDENTITY: Final = "{identity:reconverge_identity}"
+"""An identity in the path of a route."""
+
+
+class _AnyText(Convertor[str]):
+    regex = "(?s:.+)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("reconverge_identity", _AnyText())
+
+
+_IN_FIELD: Final = {"pattern": CONDITION_PATTERN, "maxLength": CONDITION_LENGTH_MAX}
+
+
+def _conditions(
+    request: Request,
+    if_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
+    if_none_match: Annotated[str | None, Header(json_schema_extra=_IN_FIELD)] = None,
+) -> Conditions:
+    """Of which versions a request is meant. Each field may be there several times, so all of them are looked at."""
+    del if_match, if_none_match
+    return conditions_of(request)
+
+
+def _author(request: Request) -> str:
+    name: str = request.scope[AUTHOR]
+    return name
+
+
+Author = Annotated[str, Depends(_author)]
+"""The name of the token."""
+OnCondition = Annotated[Conditions, Depends(_conditions)]
+InPath = Annotated[written.Identity, Path(description="Percent-encoded, slashes included (%2F).", examples=["acme"])]
+InQuery = Annotated[written.Identity | None, Query()]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Lets requests in that may come in."""
+
+    tokens: TokenTable
+    work: LongWork
+
+
+class Route(APIRoute):
+    """One operation of the API.
+
+    Args:
+        door: lets requests in.
+        role: the role that a token needs; None: no token is asked for.
+        model: what is answered.
+        bytes_max: how long its body may be; 0 if it takes none.
+        body_required: whether the body must be there.
+        versioned: whether it takes conditions about the version.
+        absent: whether what it is about may not be there.
+        any_query: whether the query has parameters of any name.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        method: str,
+        path: str,
+        endpoint: Callable[..., Coroutine[Any, Any, Response]],
+        *,
+        role: Role | None = "read",
+        model: Any = None,
+        status: int = 200,
+        bytes_max: int = 0,
+        body_required: bool = True,
+        versioned: bool = False,
+        absent: bool = False,
+        any_query: bool = False,
+        **more: Any,
+    ) -> None:
+        self.door: Final = door
+        self.role: Final[Role | None] = role
+        self.versioned: Final = versioned
+        self.any_query: Final = any_query
+        self.bytes_max: Final = bytes_max
+        self.body_required: Final = body_required
+        super().__init__(
+            path,
+            endpoint,
+            methods=[method],
+            response_model=model,
+            status_code=status,
+            operation_id=endpoint.__name__,
+            responses=answers(
+                role,
+                versioned=versioned,
+                absent=absent,
+                body=bytes_max > 0,
+                creates=method == "PUT" and IDENTITY in path,
+            ),
+            **more,
+        )
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See `APIRoute.get_route_handler`."""
+        serve = super().get_route_handler()
+
+        async def let_in(request: Request) -> Response:
+            return await serve(await self._let_in(request))
+
+        return let_in
+
+    def is_at(self, scope: Any) -> bool:
+        """Whether it is at the path of a request, whatever the method."""
+        return self.matches(scope)[0] is not Match.NONE
+
+    async def _let_in(self, request: Request) -> Request:
+        """The request, as far as it was read. Raises Problem."""
+        request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
+        known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
+        query_of(request, known)
+        if not self.versioned and conditions_of(request).are_there:
+            raise Problem(400, f"{request.method} {request.url.path} takes no If-Match and no If-None-Match")
+        if not self.bytes_max:
+            return request
+        said = await json_of(request, bytes_max=self.bytes_max, required=self.body_required, do=self.door.work.do)
+        return _Read(request, said)
+
+
+class _Read(Request):
+    """A request whose body was read already."""
+
+    def __init__(self, request: Request, said: Any) -> None:
+        super().__init__(request.scope)
+        self._said = said
+
+    async def body(self) -> bytes:
+        """Whether there is any."""
+        return b"" if self._said is None else b"{}"
+
+    async def json(self) -> Any:
+        """What it says."""
+        return self._said
+
+
+class Shell:
+    """Has every response have certain fields, and answers HEAD as GET, without a body."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One connection, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        head = scope["method"] == "HEAD"
+
+        async def finish(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in PRIVATE.items():
+                    headers.setdefault(name, value)
+            elif head:
+                message = {**message, "body": b""}
+            await send(message)
+
+        try:
+            route_path(scope)
+        except Problem as problem:
+            await response_of(problem)(scope, receive, finish)
+            return
+        await self._app({**scope, "method": "GET"} if head else scope, receive, finish)

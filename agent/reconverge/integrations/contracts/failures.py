@@ -1,0 +1,125 @@
+"""What the API answers when something goes wrong: problem details for each kind of failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.contracts.format import problem_of
+from reconverge.contracts.model import InvalidContracts
+from reconverge.contracts.store.book import VersionConflict
+from reconverge.errors import HubUnavailable, MissingExtra, ReconvergeError
+from reconverge.integrations.contracts.door import Route
+from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, of_contracts, response_of, wrong_field
+from reconverge.integrations.contracts.reading import conditions_of, tag_of
+from reconverge.runtime.log_throttle import LogThrottle
+
+try:
+    from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import Response
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
+
+logger = logging.getLogger("reconverge")
+
+QUIET_NS: Final = 60 * SECOND_NS
+"""A hub that is away is logged once in so long, however many requests find it so."""
+UNUSABLE: Final = "unusable"
+"""The kind of a failure of a book that is none of reaching its hub."""
+
+
+class Failures:
+    """Answers for all that an application may raise."""
+
+    def __init__(self, app: FastAPI, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+        self._log = LogThrottle(1, within_ns=QUIET_NS)
+        told: dict[Any, Callable[[Request, Any], Awaitable[Problem]]] = {
+            Problem: _as_it_is,
+            RequestValidationError: _wrong_request,
+            HTTPException: self._nothing_there,
+            InvalidContracts: _wrong_contracts,
+            VersionConflict: _other_version,
+            ReconvergeError: self._no_hub,  # contracts that are signed with another secret, too
+            ClientDisconnect: _gone,
+            Exception: _bug,
+        }
+        for kind, problem_with in told.items():
+            app.add_exception_handler(kind, _answering(problem_with))
+
+    async def _nothing_there(self, request: Request, error: HTTPException) -> Problem:
+        if error.status_code != 405:
+            return Problem(404, "there is nothing at this path; GET /openapi.json tells what there is")
+        here = [route for route in self._app.routes if isinstance(route, Route) and route.is_at(request.scope)]
+        methods = sorted(method for route in here for method in route.methods or ())
+        allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+        return Problem(405, f"this path takes {allowed}", fields={"Allow": allowed})
+
+    async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
+        """What a client is told of a hub that fails: the kind alone, as the rest may name hosts and users."""
+        now_ns = self._clock.monotonic_ns()
+        if self._log.allows(now_ns):
+            self._log.note(now_ns)
+            logger.warning("reconverge: the API of contracts cannot use what its hub has: %s", error)
+        away = error if isinstance(error, HubUnavailable) else None
+        kind = UNUSABLE if away is None else away.kind
+        applied = False if away is None or request.method == "GET" else away.applied
+        became = {None: "it is not known whether the change was made", True: "the change was made"}
+        problem = f"the contracts cannot be reached at their hub ({kind}); {became.get(applied, 'nothing has changed')}"
+        return Problem(503, problem, fields={"Retry-After": str(RETRY_AFTER_S)}, kind=kind, applied=applied)
+
+
+def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
+    """The problem with a parameter, of a mistake that pydantic has found there; a body or a path is 422."""
+    problem = problem_of(mistake)
+    if where == "body":
+        return wrong_field(422, problem, [each for each in path if each != "[key]"])
+    if where == "path":
+        return Problem(422, problem)
+    name = str(path[0])[:100] if path else "the query"
+    members: dict[str, Any] = {"parameter": name} if path else {}
+    return Problem(400, f"{name} {problem}", **members)
+
+
+def _answering(
+    problem_with: Callable[[Request, Any], Awaitable[Problem]],
+) -> Callable[[Request, Any], Awaitable[Response]]:
+    async def answer(request: Request, error: Any) -> Response:
+        return response_of(await problem_with(request, error))
+
+    return answer
+
+
+async def _as_it_is(_request: Request, problem: Problem) -> Problem:
+    return problem
+
+
+async def _wrong_request(_request: Request, error: RequestValidationError) -> Problem:
+    mistake = error.errors()[0]
+    where, *path = mistake["loc"]
+    return wrong_parameter(mistake, where, path)
+
+
+async def _wrong_contracts(request: Request, error: InvalidContracts) -> Problem:
+    return of_contracts(error, request.path_params.get("identity"))
+
+
+async def _other_version(request: Request, error: VersionConflict) -> Problem:
+    status = 412 if conditions_of(request).are_there else 409
+    fields = {"ETag": tag_of(error.found)} if status == 412 else {}
+    return Problem(status, str(error), fields=fields, version=error.found)
+
+
+async def _gone(_request: Request, _error: ClientDisconnect) -> Problem:
+    return Problem(400, "the client has gone")  # which it does not hear
+
+
+async def _bug(_request: Request, _error: Exception) -> Problem:
+    """What a client is told of a bug, after which Starlette raises it for the server to log."""
+    return Problem(500, "this is a bug of the server, which has logged it")

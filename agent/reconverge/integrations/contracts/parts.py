@@ -1,0 +1,173 @@
+"""What the API takes and gives beside contracts themselves, which are as `contracts/format.py` has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from reconverge.contracts import format as written
+from reconverge.contracts.model import PLANS_MAX
+from reconverge.errors import MissingExtra
+from reconverge.integrations.contracts.reading import VERSION_MAX
+
+try:
+    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+except ModuleNotFoundError as error:
+    raise MissingExtra("the API of contracts", error.name or "pydantic", "api") from error
+
+FACTS_GIVEN_MAX: Final = 32
+"""Facts of a request that may be given: those of several limits."""
+FACT_LENGTH_MAX: Final = 512
+"""In characters, of the value of one fact."""
+NOT_FACTS: Final = ("customer", "self")
+"""No names of facts: facts are handed on as arguments by their names, beside these two."""
+
+EXAMPLES: Final[dict[str, Any]] = {
+    "Contract": {"plan": "pro", "limits": {"burst": "800/second"}, "note": "until the fair is over"},
+    "Document": {
+        "unknown": "free",
+        "plans": {
+            "free": {"limits": {"burst": "50/second", "daily": {"limit": "1000/day", "algorithm": "fixed-window"}}},
+            "pro": {"limits": {"burst": "500/second", "by-user": {"limit": "5/minute", "by": ["customer", "user"]}}},
+            "trial": {"limits": {"burst": "500/second"}, "lasts": "P14D", "then": "free"},
+        },
+        "customers": {
+            "acme": {"plan": "pro", "limits": {"burst": "800/second"}},
+            "globex": {"plan": "trial", "since": "2026-11-23T12:00:00Z", "switch": "shadow"},
+        },
+    },
+    "Rollback": {"version": 1},
+    "Reset": {"facts": {"user": "ada"}},
+}
+"""Of bodies. All of them are answered as done, in an order in which they go together."""
+
+
+def _fact_name(name: str) -> str:
+    if name in NOT_FACTS:
+        raise written.wrong(f"{name!r} is no fact to be given: the customer is named by the path")
+    return name
+
+
+FactName = Annotated[
+    str,
+    Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$", json_schema_extra={"not": {"enum": [*NOT_FACTS]}}),
+    AfterValidator(_fact_name),
+]
+Facts = Annotated[
+    dict[FactName, Annotated[str, Field(min_length=1, max_length=FACT_LENGTH_MAX)]], Field(max_length=FACTS_GIVEN_MAX)
+]
+Count = Annotated[int, Field(ge=0)]
+VersionNumber = Annotated[int, Field(ge=0, le=VERSION_MAX)]
+
+
+class Part(BaseModel):
+    """An object with these members and no others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Version(Part):
+    """The version of the contracts after a change."""
+
+    version: VersionNumber
+
+
+class Rollback(Part):
+    """The version to go back to."""
+
+    version: Annotated[int, Field(ge=1, le=VERSION_MAX)]
+
+
+class Reset(Part):
+    """Facts of a request by which limits count."""
+
+    facts: Facts = Field(default_factory=dict)
+
+
+class Entry(Part):
+    """A customer with its contract."""
+
+    identity: written.Identity
+    contract: written.Customer
+
+
+class Contracts(Part):
+    """One page of the contracts, by identity."""
+
+    version: VersionNumber
+    contracts: list[Entry]
+    next: written.Identity | None = Field(description="The `after` of the next page; null on the last.")
+
+
+class Plans(Part):
+    """All plans."""
+
+    version: VersionNumber
+    unknown: str
+    plans: Annotated[dict[written.Name, written.Plan], Field(max_length=PLANS_MAX)]
+
+
+class KeptDocument(written.Document):
+    """All contracts; before anything was written, there is no plan."""
+
+    plans: Annotated[dict[written.Name, written.Plan], Field(max_length=PLANS_MAX)]
+
+
+class Change(Part):
+    """One change of the contracts."""
+
+    version: VersionNumber
+    by: str = Field(description="The name of the token that it was made with, or what else has made it.")
+    when: written.Moment
+    identity: written.Identity | None = Field(description="Null if it is about the whole document.")
+    before: Any = Field(description="What the document said of that before; null if nothing.")
+    after: Any = Field(description="What it says since; null if nothing.")
+
+
+class History(Part):
+    """Changes, the newest first."""
+
+    changes: list[Change]
+
+
+class Forgotten(Part):
+    """What was erased of a customer."""
+
+    version: VersionNumber
+    complete: bool = Field(description="Whether nothing is left of it, as far as it could be looked for.")
+    cells: Count = Field(description="Keys of limits that were taken from the hub.")
+    kept: Count = Field(description="Keys that stay, because nodes use them or do not answer; ask again.")
+    rows: Count = Field(description="Rows and events of usage that were taken from the hub.")
+    problem: str = Field(description="What could not be done; empty if all was.")
+
+
+class Status(Part):
+    """What one node knows of the contracts of its fleet."""
+
+    version: VersionNumber | None = Field(description="Of the contracts that it obeys; null if unknown.")
+    follows: bool = Field(description="Whether it obeys those that the hub keeps.")
+    accepted: Count = Field(description="How often something new was obeyed.")
+    rejected: dict[str, Count] = Field(description="How often something new was not, by reason: forged, old, ...")
+    failures: dict[str, Count] = Field(description="How often nothing could be read or written, by kind.")
+    expires_in_s: float | None = Field(description="Until nodes that start reject them; or null.")
+    restored: Count = Field(description="How often this node has told a hub again that had lost them.")
+
+
+class WrongField(Part):
+    """What is wrong with one field of a body."""
+
+    pointer: str = Field(description="A JSON Pointer into the body.")
+    detail: str
+
+
+class ProblemDetails(Part):
+    """What is wrong, as RFC 9457 has it."""
+
+    type: str
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    errors: list[WrongField] = Field(default_factory=list)
+    parameter: str = Field("", description="The parameter of the query that is wrong.")
+    version: VersionNumber = Field(0, description="The version that was found instead.")
+    kind: str = Field("", description="The kind of a failure of the hub, such as `timeout`.")
+    applied: bool | None = Field(None, description="Whether the change was made; null if that is not known.")
