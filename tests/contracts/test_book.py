@@ -17,12 +17,12 @@ from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import Book, VersionConflict
 from reconverge.contracts.store.changing import UnknownVersion
-from reconverge.contracts.store.hub_book import RETIRED_S, HubBook, UnreadableContracts
+from reconverge.contracts.store.hub_book import RETIRED_S, HubBook
 from reconverge.contracts.store.index import HISTORY_MAX, LIFETIME_MAX_S
 from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.registry import HubSettings
-from reconverge.published.envelope import Secrets
+from reconverge.published.envelope import Secrets, UnverifiedDocument
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.kept_contracts import book_at, many, shop
@@ -329,16 +329,16 @@ def test_contracts_of_another_secret_are_not_replaced(clock: ManualClock) -> Non
             book.history(),
             book.rollback(1, author="root"),
         ):
-            with pytest.raises(UnreadableContracts, match="is not signed with any of the secrets") as raised:
+            with pytest.raises(UnverifiedDocument, match="is not signed with any of the secrets") as raised:
                 await attempt
             assert "forged" == raised.value.reason
         assert {"ada": "free"} == plans_of((await stranger.read())[1])
         hub._index = sealed(settings()), 1 << 62
-        with pytest.raises(UnreadableContracts, match="does not begin as contracts do"):
+        with pytest.raises(UnverifiedDocument, match="does not begin as contracts do"):
             await book.read()
         assert 1 == await book_at(hub, clock, force=True).replace(shop(bob="pro"), author="root")
         assert {"bob": "pro"} == plans_of((await book.read())[1])
-        with pytest.raises(UnreadableContracts, match="is for the namespace 'shop'"):
+        with pytest.raises(UnverifiedDocument, match="is for the namespace 'shop'"):
             await book_at(hub, clock, namespace="other").read()
 
     asyncio.run(live())
@@ -352,7 +352,7 @@ def test_contracts_whose_pages_are_lost_are_told_of(clock: ManualClock) -> None:
         await book_at(hub, clock).replace(shop(ada="free"), author="root")
         for damage in (lambda page: (b"{}", page[1]), lambda page: (page[0], 0)):
             hub._pages = {digest: damage(page) for digest, page in hub._pages.items()}
-            with pytest.raises(UnreadableContracts) as raised:
+            with pytest.raises(UnverifiedDocument) as raised:
                 await book_at(hub, clock).set_customer("ada", "pro", author="root")
             assert "lost" == raised.value.reason
         assert 2 == await book_at(hub, clock, force=True).replace(shop(bob="pro"), author="root")

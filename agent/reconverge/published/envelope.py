@@ -82,6 +82,21 @@ class Rejection:
     problem: str
 
 
+class UnverifiedDocument(ReconvergeError):
+    """Raised when what a hub has cannot be believed, or not be read; nothing was changed.
+
+    `reason` is one of REASONS, or `lost` of contracts whose pages the hub has lost.
+    """
+
+    def __init__(self, reason: str, problem: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"what is published at the hub cannot be used, and was not changed: {problem}. It may be valid for nodes,"
+            " which would lose it. Use the secret that it was signed with, beside the new one when secrets change, or"
+            " replace it all the same with --force (force=True)"
+        )
+
+
 class InvalidDocument(ReconvergeError, ValueError):
     """Raised when a document makes no sense. `path` leads to the field, as in `("limits", "login", "switch")`."""
 

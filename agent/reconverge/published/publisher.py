@@ -12,27 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.errors import InvalidSetting
 from reconverge.hub.port import SettingsStore
 from reconverge.limit.quotas import limit_of_quota
-from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
+from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets, UnverifiedDocument
 from reconverge.published.settings import SETTINGS, FleetSettings, LimitOverride, Word, seal
 from reconverge.published.switch_log import record, turned_between
 
 
-class UnverifiedSettings(ReconvergeError):
-    """Raised instead of replacing published settings that the publisher cannot verify; nothing was published.
-
-    `reason` is one of `reconverge.published.envelope.REASONS`.
-    """
-
-    def __init__(self, rejection: Rejection) -> None:
-        self.reason = rejection.reason
-        super().__init__(
-            f"nothing was published: what the hub has now {rejection.problem}; it may be valid for the nodes, which"
-            " would lose it. Use the secret that it was signed with, beside the new one when secrets change, replace"
-            " it all the same with --force (force=True)"
-        )
+def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
+    """What is in force, or nothing, issued now for until then; its version is that of the moment."""
+    now_s, version = now_ns // SECOND_NS, now_ns // MILLISECOND_NS
+    if known is None or known.expires <= now_s:
+        return FleetSettings(namespace, version, issued=now_s, expires=expires)
+    return replace(known, version=version, issued=now_s, expires=expires)
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
@@ -59,7 +53,7 @@ async def published(
 ) -> FleetSettings | None:
     """The settings at the hub, expired or not; None if it has none, or, with `force`, none that can be verified.
 
-    Raises UnverifiedSettings for what these secrets have not signed, what is for another namespace, and what cannot be
+    Raises UnverifiedDocument for what these secrets have not signed, what is for another namespace, and what cannot be
     read; HubUnavailable.
     """
     payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
@@ -67,7 +61,7 @@ async def published(
     if not isinstance(known, Rejection):
         return known
     if not force:
-        raise UnverifiedSettings(known)
+        raise UnverifiedDocument(known.reason, f"what is there {known.problem}")
     return None
 
 
@@ -91,7 +85,7 @@ async def publish(
         author: under which name the log of switches tells what this changes; empty to have it tell nothing.
 
     Raises:
-        UnverifiedSettings: as of `published`.
+        UnverifiedDocument: as of `published`.
         InvalidSetting: the version is not above the one that is published, so no node would obey.
         InvalidDocument: no node would obey, whatever is published.
         HubUnavailable: the hub cannot be asked, or does not take it.

@@ -15,8 +15,7 @@ from reconverge import Agent, ReconvergeError
 from reconverge.cli.app import app
 from reconverge.clock import SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.published.envelope import Secrets
-from reconverge.published.publisher import UnverifiedSettings
+from reconverge.published.envelope import Secrets, UnverifiedDocument
 from reconverge.published.publisher import publish as publish_settings
 from reconverge.published.settings import FleetSettings
 from tests.support.brokers import Mosquitto
@@ -163,7 +162,7 @@ def test_a_wrong_secret_replaces_a_document_only_by_force(
     assert (0, 0) == (first.status, before.status)
     assert (0 if force else 2) == second.status
     assert force == ("published version" in second.stdout)
-    assert force != ("nothing was published" in second.stderr)
+    assert force != ("was not changed" in second.stderr)
     assert force != (before.stdout == after.stdout)
     assert OTHER not in second.all
 
@@ -211,7 +210,7 @@ def test_a_program_with_a_wrong_secret_replaces_a_document_only_by_force(
                 orders = FleetSettings(namespace, version, issued=now_s, expires=now_s + 60)
                 try:
                     said.append((await publish_settings(hub, orders, secrets, force=force)).version)
-                except UnverifiedSettings as error:
+                except UnverifiedDocument as error:
                     said.append(error.reason)
         finally:
             await hub.close()

@@ -207,7 +207,7 @@ def test_what_this_secret_has_not_signed_is_not_replaced(client: Browser, hub: M
     response = client.post("/switch", json={"to": "off"}, headers=WRITES)
 
     assert 409 == response.status_code
-    assert "nothing was published" in response.json()["detail"]
+    assert "was not changed" in response.json()["detail"]
     assert client.get("/switches", headers=WRITES).json()["problem"]
 
 

@@ -63,7 +63,7 @@ def author_as_said(author: str) -> str:
 def ask_book(url: str, namespace: str, question: Callable[[HubBook], Awaitable[T]], *, force: bool = False) -> T:
     """Ask the book of a namespace, at the hub of that URL.
 
-    Raises HubUnavailable, UnreadableContracts, or InvalidSetting if no contracts can be kept there.
+    Raises HubUnavailable, UnverifiedDocument, or InvalidSetting if no contracts can be kept there.
     """
     secrets, minimum = secrets_as_said(), minimum_as_said()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -30,7 +29,7 @@ from reconverge.hub.registry import redacted
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import Secrets
 from reconverge.published.publisher import publish as post
-from reconverge.published.publisher import published, turned, unknown_limits
+from reconverge.published.publisher import published, renewed, turned, unknown_limits
 from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
@@ -86,7 +85,8 @@ def switch(
             return known
         if limit:
             _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)}, force=force)
-        new = _lasting(known, namespace, now_s, lifetime)
+        expires = _end(known, now_s, lifetime)
+        new = renewed(known, namespace, now_ns=SystemClock().wall_ns(), expires=expires)
         changed = turned(new, chosen, limit or ())
         return await post(store, changed, secrets, raise_version=True, author=author_as_said(author))
 
@@ -107,21 +107,19 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
 
 
 async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
-    """Returns the published settings that have not expired. Raises UnverifiedSettings."""
+    """What is published and has not expired. Raises UnverifiedDocument."""
     known = await published(store, secrets, namespace)
     return None if known is None or known.expires <= now_s else known
 
 
-def _lasting(known: FleetSettings | None, namespace: str, now_s: int, lifetime: int | None) -> FleetSettings:
-    """Issues the settings in force, or empty ones, now. Raises InvalidSetting where their end is unknown."""
-    version = SystemClock().wall_ns() // 1_000_000
-    if lifetime is None and known is None:
-        problem = "is missing: nothing is in force whose end it could take; add one such as --lifetime 3600"
-        raise InvalidSetting("--lifetime", "", problem)
-    expires = now_s + lifetime if lifetime is not None else known.expires if known is not None else now_s
+def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
+    """Until when the settings are in force. Raises InvalidSetting where none are that have an end, and none is said."""
+    if lifetime is not None:
+        return now_s + lifetime
     if known is None:
-        return FleetSettings(namespace, version, issued=now_s, expires=expires)
-    return replace(known, version=version, issued=now_s, expires=expires)
+        problem = "is missing: nothing is in force that says how long; say for instance --lifetime 3600"
+        raise InvalidSetting("--lifetime", "", problem)
+    return known.expires
 
 
 def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:

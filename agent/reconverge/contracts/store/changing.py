@@ -15,11 +15,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from reconverge.contracts.document import checked_customer
+from reconverge.contracts.document import checked, checked_customer
 from reconverge.contracts.model import (
     FORMER_MAX,
     REFUSED,
@@ -30,6 +32,7 @@ from reconverge.contracts.model import (
     check_identity,
     counts_for_s,
 )
+from reconverge.contracts.store.book import Change
 from reconverge.contracts.terms import still_apart, terms_of
 from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import ReconvergeError, shown
@@ -185,3 +188,44 @@ class UnknownVersion(ReconvergeError, LookupError):
         known = sorted(kept)
         which = f"from {known[0]} to {known[-1]}" if known else "none"
         super().__init__(f"version {version} of the contracts is not kept; those that are: {which}")
+
+
+Make: TypeAlias = Callable[[Document, float], Document]
+"""Makes a document of the one before, at a moment; it may take seconds, and runs on a thread."""
+
+
+class ChangingBook:
+    """What all books have in common: what each change makes of the document before it. See `Book`."""
+
+    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.set_customer`."""
+        return await self._change(
+            lambda before, now_s: with_customer(before, identity, said, now_s=now_s), author, expected, identity
+        )
+
+    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
+        """See `Book.replace`."""
+        document = await asyncio.to_thread(checked, said)
+        return await self._change(lambda before, now_s: with_document(before, document, now_s=now_s), author, expected)
+
+    async def rollback(self, version: int, *, author: str) -> int:
+        """See `Book.rollback`."""
+        former = await self._former(version)
+        return await self._change(lambda before, now_s: with_document(before, former, now_s=now_s), author)
+
+    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
+        """See `Book.history`."""
+        changes = await self._changes_told()
+        return [each for each in changes if identity is None or each.identity == identity][:most]
+
+    @abstractmethod
+    async def _former(self, version: int) -> Document:
+        """The contracts of a version. Raises UnknownVersion."""
+
+    @abstractmethod
+    async def _changes_told(self) -> Sequence[Change]:
+        """All changes that are known, the newest first."""
+
+    @abstractmethod
+    async def _change(self, make: Make, author: str, expected: int | None = None, identity: str | None = None) -> int:
+        """Make a change, and return the version since. Raises VersionConflict."""

@@ -19,21 +19,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import checked
 from reconverge.contracts.model import Document, InvalidContracts, check_identity
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
+    ChangingBook,
+    Make,
     UnknownVersion,
     check_author,
     told_of,
-    with_customer,
-    with_document,
 )
 from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, without_customer
 from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page, put_pages
@@ -55,9 +54,9 @@ from reconverge.contracts.store.pages import (
     payload_of,
     table_in,
 )
-from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.errors import InvalidSetting
 from reconverge.hub.port import ContractStore
-from reconverge.published.envelope import Rejection, Secrets
+from reconverge.published.envelope import Rejection, Secrets, UnverifiedDocument
 
 TRIES_MAX: Final = 8
 """So often a change is made again because another one came first."""
@@ -69,21 +68,7 @@ LOST: Final = "lost"
 """Why contracts cannot be read whose index is valid: the hub has lost pages of them."""
 
 
-class UnreadableContracts(ReconvergeError):
-    """Raised when the hub has contracts that cannot be believed, or not be read; nothing was changed.
-
-    `reason` is one of `reconverge.published.envelope.REASONS`, or `LOST`.
-    """
-
-    def __init__(self, reason: str, problem: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"the contracts at the hub cannot be used: {problem}. Use the secret that they were signed with, beside the"
-            " new one when secrets change, or replace all of them with publish --force (force=True)"
-        )
-
-
-class HubBook:
+class HubBook(ChangingBook):
     """See `Book` for what it promises.
 
     Args:
@@ -118,52 +103,26 @@ class HubBook:
         """The pages that tell of changes, as far as they were read, by digest."""
 
     async def read(self) -> tuple[int, Document]:
-        """See `Book.read`. Raises UnreadableContracts, too."""
+        """See `Book.read`. Raises UnverifiedDocument, too."""
         _, index = await self._index()
         if index is None:
             return 0, NO_CONTRACTS
         return index.version, await self._document(index.outline)
 
-    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.set_customer`."""
-
-        async def make(before: Document, now_s: float) -> Document:
-            return await asyncio.to_thread(with_customer, before, identity, said, now_s=now_s)
-
-        return await self._change(make, author, expected, identity)
-
-    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.replace`."""
-        document = await asyncio.to_thread(checked, said)  # seconds, of a large one
-
-        async def make(before: Document, now_s: float) -> Document:
-            return await asyncio.to_thread(with_document, before, document, now_s=now_s)
-
-        return await self._change(make, author, expected)
-
-    async def rollback(self, version: int, *, author: str) -> int:
-        """See `Book.rollback`."""
+    async def _former(self, version: int) -> Document:
         _, index = await self._index()
         told = [] if index is None else await self._history(index)
         outline = next((_outline_in(each) for each in told if each["version"] == version), None)
         if outline is None:
             raise UnknownVersion(version, [each["version"] for each in told])
         try:
-            former = await Pages().document(self._store, outline)
+            return await Pages().document(self._store, outline)
         except MissingPage:
             raise UnknownVersion(version, [each["version"] for each in told if each["version"] != version]) from None
 
-        async def make(before: Document, now_s: float) -> Document:
-            return await asyncio.to_thread(with_document, before, former, now_s=now_s)
-
-        return await self._change(make, author, None)
-
-    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        """See `Book.history`."""
+    async def _changes_told(self) -> Sequence[Change]:
         _, index = await self._index()
-        told = [] if index is None else await self._history(index)
-        changes = [_change_in(each) for each in told]
-        return [each for each in changes if identity is None or each.identity == identity][:most]
+        return [] if index is None else [_change_in(each) for each in await self._history(index)]
 
     async def forget(self, identity: str, *, author: str) -> int | None:
         """See `Book.forget`. Pages that bear the name are deleted at once, but for two kinds.
@@ -219,13 +178,7 @@ class HubBook:
             return None
         return page if isinstance(page, dict) else None
 
-    async def _change(
-        self,
-        make: Callable[[Document, float], Awaitable[Document]],
-        author: str,
-        expected: int | None,
-        identity: str | None = None,
-    ) -> int:
+    async def _change(self, make: Make, author: str, expected: int | None = None, identity: str | None = None) -> int:
         check_author(author)
         found = 0
         for _ in range(TRIES_MAX):
@@ -235,7 +188,7 @@ class HubBook:
                 raise VersionConflict(expected, found)
             before = await self._before(index)
             now_s = self._clock.wall_ns() / SECOND_NS
-            after = await make(before, now_s)
+            after = await asyncio.to_thread(make, before, now_s)
             told = await asyncio.to_thread(told_of, before, after, identity)
             version = max(found, self._minimum - 1) + 1
             change = Change(version, author, now_s, told.identity, told.before, told.after)
@@ -304,7 +257,7 @@ class HubBook:
         await self._store.keep_pages(sorted(gone - kept), keep_s=RETIRED_S)
 
     async def _index(self) -> tuple[bytes | None, Index | None]:
-        """As it is there, and what it says; None and None if there is none. Raises UnreadableContracts."""
+        """As it is there, and what it says; None and None if there is none. Raises UnverifiedDocument."""
         payload = await self._store.read_index(bytes_max=INDEX_BYTES_MAX)
         if payload is None:
             return None, None
@@ -312,7 +265,7 @@ class HubBook:
         if not isinstance(index, Rejection):
             return payload, index
         if not self._force:
-            raise UnreadableContracts(index.reason, f"the index {index.problem}")
+            raise UnverifiedDocument(index.reason, f"the index {index.problem}")
         return payload, None
 
     async def _before(self, index: Index | None) -> Document:
@@ -320,7 +273,7 @@ class HubBook:
             return NO_CONTRACTS
         try:
             return await self._document(index.outline)
-        except UnreadableContracts:
+        except UnverifiedDocument:
             if not self._force:
                 raise
             return NO_CONTRACTS
@@ -329,9 +282,9 @@ class HubBook:
         try:
             return await self._pages.document(self._store, outline)
         except MissingPage as error:
-            raise UnreadableContracts(LOST, f"the page {str(error)[:16]}... is not there") from None
+            raise UnverifiedDocument(LOST, f"the page {str(error)[:16]}... is not there") from None
         except (DamagedPage, InvalidContracts) as error:
-            raise UnreadableContracts(LOST, f"a page {error}") from None
+            raise UnverifiedDocument(LOST, f"a page {error}") from None
 
     async def _history(self, index: Index) -> list[dict[str, Any]]:
         """What is told of the last changes, as far as there are pages of it."""

@@ -6,26 +6,24 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.contracts.document import checked
 from reconverge.contracts.model import Document, check_identity
 from reconverge.contracts.store.book import Change, VersionConflict
 from reconverge.contracts.store.changing import (
     NO_CONTRACTS,
+    ChangingBook,
+    Make,
     UnknownVersion,
     check_author,
     told_of,
-    with_customer,
-    with_document,
 )
 from reconverge.contracts.store.erasing import ERASED, told_without, without_customer
 from reconverge.contracts.store.index import HISTORY_MAX
 from reconverge.runtime.locks import new_lock
 
 
-class MemoryBook:
+class MemoryBook(ChangingBook):
     """See `Book` for what it promises; its contracts end with the process.
 
     `told` is called with the version and the contracts after each change, by the thread that makes it.
@@ -55,40 +53,20 @@ class MemoryBook:
         with self._lock:
             return self._version, self._document
 
-    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.set_customer`."""
-        return await asyncio.to_thread(
-            self._change,
-            lambda before, now_s: with_customer(before, identity, said, now_s=now_s),
-            author,
-            expected,
-            identity,
-        )
-
-    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.replace`."""
-        return await asyncio.to_thread(self._replace, said, author, expected)
-
-    def _replace(self, said: Any, author: str, expected: int | None) -> int:
-        document = checked(said)
-        return self._change(lambda before, now_s: with_document(before, document, now_s=now_s), author, expected)
-
-    async def rollback(self, version: int, *, author: str) -> int:
-        """See `Book.rollback`."""
+    async def _former(self, version: int) -> Document:
         with self._lock:
-            former = self._documents.get(version)
-            kept = list(self._documents)
-        if former is None:
+            kept = dict(self._documents)
+        if version not in kept:
             raise UnknownVersion(version, kept)
-        return await asyncio.to_thread(
-            self._change, lambda before, now_s: with_document(before, former, now_s=now_s), author, None
-        )
+        return kept[version]
 
-    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        """See `Book.history`."""
+    async def _changes_told(self) -> Sequence[Change]:
         with self._lock:
-            changes = [each for each in self._changes if identity is None or each.identity == identity]
-        return changes[:most]
+            return list(self._changes)
+
+    async def _change(self, make: Make, author: str, expected: int | None = None, identity: str | None = None) -> int:
+        check_author(author)
+        return await asyncio.to_thread(self._make, make, author, expected, identity)
 
     async def forget(self, identity: str, *, author: str) -> int | None:
         """See `Book.forget`."""
@@ -122,14 +100,7 @@ class MemoryBook:
     def _now_s(self) -> float:
         return self._clock.wall_ns() / SECOND_NS
 
-    def _change(
-        self,
-        make: Callable[[Document, float], Document],
-        author: str,
-        expected: int | None,
-        identity: str | None = None,
-    ) -> int:
-        check_author(author)
+    def _make(self, make: Make, author: str, expected: int | None, identity: str | None) -> int:
         with self._changing:
             if expected is not None and expected != self._version:
                 raise VersionConflict(expected, self._version)

@@ -24,8 +24,7 @@ from reconverge.agent import Agent
 from reconverge.errors import HubUnavailable, InvalidKey, InvalidSetting, MissingExtra
 from reconverge.hub.usage import HOUR
 from reconverge.limit.quotas import limit_of_quota
-from reconverge.published.envelope import InvalidDocument, Secrets
-from reconverge.published.publisher import UnverifiedSettings
+from reconverge.published.envelope import InvalidDocument, Secrets, UnverifiedDocument
 
 try:
     from starlette.applications import Starlette
@@ -349,7 +348,7 @@ class _Console:
             table = await self._switches.turn(to, limit, author=visitor.name, told=told)
         except UnknownSwitch as error:
             raise wrong_field(422, str(error), ("limit",)) from None
-        except UnverifiedSettings as error:
+        except UnverifiedDocument as error:
             raise Problem(409, str(error)) from None
         except (InvalidDocument, InvalidSetting) as error:
             raise Problem(422, str(error)) from None

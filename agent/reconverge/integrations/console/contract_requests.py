@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 from reconverge.contracts.model import InvalidContracts, check_identity
 from reconverge.contracts.store.book import VersionConflict
-from reconverge.contracts.store.hub_book import UnreadableContracts
 from reconverge.errors import MissingExtra
 from reconverge.integrations.console.access import Visitor
 from reconverge.integrations.console.contracts import ContractPages, ProposedChange
 from reconverge.integrations.contracts.problems import Problem, of_contracts, wrong_field
 from reconverge.integrations.contracts.reading import VERSION_MAX, json_of, members_of, query_of
+from reconverge.published.envelope import UnverifiedDocument
 
 try:
     from starlette.requests import Request
@@ -80,7 +80,7 @@ async def _tried(work: Awaitable[T], asked: ProposedChange | None = None) -> T:
         raise of_contracts(error, None if asked is None else asked.customer) from None
     except VersionConflict as error:
         raise Problem(409, str(error), version=error.found) from None
-    except UnreadableContracts as error:
+    except UnverifiedDocument as error:
         raise Problem(503, str(error), kind=error.reason) from None
 
 

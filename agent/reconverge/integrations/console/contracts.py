@@ -75,7 +75,7 @@ class ProposedChange:
 class ContractPages:
     """Reads, predicts and makes changes of the contracts at the hub of an agent.
 
-    Its methods raise HubUnavailable, UnreadableContracts, InvalidContracts, and Problem for what cannot be shown.
+    Its methods raise HubUnavailable, UnverifiedDocument, InvalidContracts, and Problem for what cannot be shown.
     """
 
     def __init__(self, agent: Agent, secrets: Secrets, clock: Clock, recording: Recording | None) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.store.hub_book import UnreadableContracts
 from reconverge.errors import ReconvergeError
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem
 from reconverge.integrations.customer_links import PAGE, CustomerLink, CustomerLinks
@@ -78,7 +77,7 @@ class CustomerPage:
         self._reading += 1
         try:
             found = await self._standing(identity)
-        except (ReconvergeError, UnreadableContracts):
+        except ReconvergeError:
             logger.debug("reconverge: the page of a customer could not be shown", exc_info=True)
             raise Problem(503, NOT_NOW, fields={"Retry-After": str(RETRY_AFTER_S)}) from None
         finally:

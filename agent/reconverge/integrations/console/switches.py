@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from reconverge.agent import Agent
@@ -15,7 +14,7 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable, ReconvergeError
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, Rejection, Secrets
-from reconverge.published.publisher import publish, published, turned, unknown_limits
+from reconverge.published.publisher import publish, published, renewed, turned, unknown_limits
 from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.published.switch_log import Turned, read_log, turned_between
 
@@ -64,7 +63,7 @@ class FleetSwitches:
 
         `told` are the names of quotas of which nodes have told, beside those of which they have told the hub.
 
-        Raises UnknownLimit, HubUnavailable, UnverifiedSettings, InvalidSetting and InvalidDocument.
+        Raises UnknownLimit, HubUnavailable, UnverifiedDocument, InvalidSetting and InvalidDocument.
         """
 
         async def turn(hub: Hub) -> tuple[FleetSettings, list[Turned] | None]:
@@ -95,13 +94,11 @@ class FleetSwitches:
         return {"problem": problem, **_table(settings), "turned": told, "turned_by_all": log is not None}
 
     def _changed(self, before: FleetSettings | None, to: Word | None, limit: str | None) -> FleetSettings:
-        now_s = self._now_s()
-        version = self._clock.wall_ns() // 1_000_000
-        if before is None or before.expires <= now_s:
-            before = FleetSettings(self._agent.namespace, version, now_s, now_s + KEPT_S)
-        expires = max(before.expires, now_s + EXTENDED_S)
-        changed = replace(before, version=max(version, before.version + 1), issued=now_s, expires=expires)
-        return turned(changed, to, () if limit is None else (limit,))
+        now_ns = self._clock.wall_ns()
+        now_s = now_ns // SECOND_NS
+        ends = now_s + KEPT_S if before is None or before.expires <= now_s else before.expires
+        new = renewed(before, self._agent.namespace, now_ns=now_ns, expires=max(ends, now_s + EXTENDED_S))
+        return turned(new, to, () if limit is None else (limit,))
 
     def _now_s(self) -> int:
         return self._clock.wall_ns() // SECOND_NS
