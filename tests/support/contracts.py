@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import httpx
 
 from reconverge import Agent, Limiter
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.document import checked, checked_customer
+from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
 from reconverge.contracts.model import Document
-from reconverge.contracts.store.book import Change, VersionConflict
-from reconverge.contracts.store.erasing import told_without, without_customer
+from reconverge.contracts.store.book import Change
+from reconverge.contracts.store.memory_book import MemoryBook
 from reconverge.contracts.terms import Term, terms_of
-from reconverge.contracts.writing import table_of, table_of_customer
+from reconverge.contracts.writing import table_of
 from reconverge.testing import ManualClock
 
 WRITER: Final = "writer-secret-of-the-tests"
@@ -39,74 +37,14 @@ TABLE: Final[dict[str, Any]] = {
 """Contracts with two plans, an override, a limit by user, and an identity with a slash."""
 
 
-class ListBook:
-    """A book in this process's memory: a list of versions, and of changes. Its time is handed in.
-
-    It leaves out what a book writes into `former`: that is the business of the real ones, which have tests of it.
-    """
+class FilledBook(MemoryBook):
+    """A book in memory whose first version was made by the test. Its time is handed in."""
 
     def __init__(self, clock: ManualClock, table: Any = None) -> None:
-        self._clock = clock
-        self._versions: list[Document] = [Document({})]
-        self._changes: list[Change] = []
+        super().__init__(clock=clock)
         if table is not None:
-            self._versions.append(checked(table))
-            self._note("the test", None, table_of(self._versions[0]), table_of(self._versions[1]))
-
-    async def read(self) -> tuple[int, Document]:
-        """The version and the contracts."""
-        return len(self._versions) - 1, self._versions[-1]
-
-    async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Change, add or end one contract."""
-        self._expect(expected)
-        document = self._versions[-1]
-        before, customers = document.customers.get(identity), dict(document.customers)
-        after = None if said is None else checked_customer(identity, said, document.plans)
-        customers.pop(identity, None)
-        if after is not None:
-            customers[identity] = after
-        self._versions.append(replace(document, customers=customers))
-        written = [None if each is None else table_of_customer(each) for each in (before, after)]
-        self._note(author, identity, *written)
-        return len(self._versions) - 1
-
-    async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Change the whole document."""
-        self._expect(expected)
-        return self._become(checked(said), author)
-
-    async def rollback(self, version: int, *, author: str) -> int:
-        """Go back to a version, as a new one."""
-        if not 0 <= version < len(self._versions):
-            raise LookupError(f"there is no version {version}")
-        return self._become(self._versions[version], author)
-
-    async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        """The last changes, the newest first."""
-        changes = [each for each in reversed(self._changes) if identity is None or each.identity == identity]
-        return changes[:most]
-
-    async def forget(self, identity: str, *, author: str) -> int | None:
-        """Erase a customer; what is told of it goes with its changes."""
-        if not any(identity in document.customers for document in self._versions):
-            return None
-        self._versions = [without_customer(document, identity) for document in self._versions]
-        self._changes = [told_without(change, identity) for change in self._changes]
-        return self._become(self._versions[-1], author)
-
-    def _become(self, document: Document, author: str) -> int:
-        self._versions.append(document)
-        self._note(author, None, table_of(self._versions[-2]), table_of(document))
-        return len(self._versions) - 1
-
-    def _expect(self, expected: int | None) -> None:
-        if expected is not None and expected != len(self._versions) - 1:
-            raise VersionConflict(expected, len(self._versions) - 1)
-
-    def _note(self, author: str, identity: str | None, before: Any, after: Any) -> None:
-        when = self._clock.wall_ns() / SECOND_NS
-        self._changes.append(Change(len(self._versions) - 1, author, when, identity, before, after))
+            document = checked(table)
+            self._become(document, Change(0, "the test", clock.wall_ns() / SECOND_NS, None, None, table_of(document)))
 
 
 class LocalContracts:

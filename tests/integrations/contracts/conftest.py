@@ -8,13 +8,13 @@ from reconverge import Agent
 from reconverge.contracts.document import checked
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge.testing import ManualClock
-from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, ListBook, LocalContracts
+from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, FilledBook, LocalContracts
 
 
 @pytest.fixture
-def book(clock: ManualClock) -> ListBook:
+def book(clock: ManualClock) -> FilledBook:
     """Version 1 of the contracts of the tests."""
-    return ListBook(clock, TABLE)
+    return FilledBook(clock, TABLE)
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def contracts(agent: Agent) -> LocalContracts:
 
 
 @pytest.fixture
-def writer(book: ListBook, contracts: LocalContracts) -> ApiClient:
+def writer(book: FilledBook, contracts: LocalContracts) -> ApiClient:
     """A client that may write."""
     return ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts))
 
 
 @pytest.fixture
-def reader(book: ListBook, contracts: LocalContracts) -> ApiClient:
+def reader(book: FilledBook, contracts: LocalContracts) -> ApiClient:
     """A client that may read."""
     return ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=READER)

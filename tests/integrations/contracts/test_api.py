@@ -18,7 +18,7 @@ from reconverge.integrations.contracts.api import contracts_api
 from reconverge.published.envelope import Rejection, Secrets
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
-from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, ListBook, LocalContracts
+from tests.support.contracts import READER, TABLE, TOKENS, ApiClient, FilledBook, LocalContracts
 from tests.support.kept_contracts import book_at, shop
 from tests.support.published import SECRET
 from tests.support.waiting import eventually
@@ -113,7 +113,7 @@ def test_a_document_that_is_read_can_be_written_back(writer: ApiClient) -> None:
 
 def test_an_empty_book_is_read_as_version_0(clock: ManualClock) -> None:
     """A document without plans, and lists without anything."""
-    client = ApiClient(contracts_api(ListBook(clock), tokens=TOKENS))
+    client = ApiClient(contracts_api(FilledBook(clock), tokens=TOKENS))
 
     assert {"unknown": "refused", "plans": {}, "customers": {}} == client.get("/document").json()
     assert {"version": 0, "contracts": [], "next": None} == client.get("/contracts").json()
@@ -259,7 +259,7 @@ def test_what_a_client_has_already_is_not_sent_again(writer: ApiClient, path: st
     assert 200 == other.status_code
 
 
-class Interrupted(ListBook):
+class Interrupted(FilledBook):
     """A book that another client changes between the reading and the writing of each request."""
 
     async def set_customer(self, identity, said, *, author, expected=None):  # type: ignore[no-untyped-def]
@@ -318,7 +318,7 @@ def test_a_customer_is_reset(writer: ApiClient, contracts: LocalContracts) -> No
     assert contracts.explain("globex/eu", user="ada").allowed
 
 
-def test_a_customer_is_forgotten(book: ListBook, agent: Agent) -> None:
+def test_a_customer_is_forgotten(book: FilledBook, agent: Agent) -> None:
     """It stands in no contract and no version, has used nothing, and another customer stays as it was."""
     contracts = Contracts(agent, TABLE)
     writer = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts))
@@ -336,7 +336,7 @@ def test_a_customer_is_forgotten(book: ListBook, agent: Agent) -> None:
     assert [3, 3] == [writer.post(f"/customers/{name}/forget").json()["version"] for name in ("acme", "stranger")]
 
 
-def test_what_cannot_be_forgotten_is_said(book: ListBook) -> None:
+def test_what_cannot_be_forgotten_is_said(book: FilledBook) -> None:
     """Without contracts in force the contract goes alone, and the answer says what stays and what erases it."""
     said = ApiClient(contracts_api(book, tokens=TOKENS)).post("/customers/acme/forget").json()
 
@@ -351,7 +351,7 @@ def test_a_reader_can_have_no_customer_forgotten(reader: ApiClient) -> None:
     assert [403, 200] == [each.status_code for each in answers]
 
 
-def test_without_contracts_in_force_there_are_no_routes_about_them(book: ListBook) -> None:
+def test_without_contracts_in_force_there_are_no_routes_about_them(book: FilledBook) -> None:
     """Neither served nor in the OpenAPI document, but for the one that erases a customer from the contracts."""
     client = ApiClient(contracts_api(book, tokens=TOKENS))
 
@@ -361,7 +361,7 @@ def test_without_contracts_in_force_there_are_no_routes_about_them(book: ListBoo
     assert ["/customers/{identity}/forget"] == paths
 
 
-def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: ListBook) -> None:
+def test_what_a_node_has_refused_to_obey_is_counted_by_its_reason(book: FilledBook) -> None:
     """A forged index, an old one that is put there again, and one that is over; the last good one is obeyed."""
     hub = MemoryHub()
     with Agent(hub, namespace="shop", sync_interval=0.02, exchange_timeout=5.0) as agent:
@@ -404,7 +404,7 @@ def test_the_status_of_other_explainers_is_that_they_follow_none(reader: ApiClie
     } == reader.get("/status").json()
 
 
-def test_a_fact_by_which_no_limit_counts_is_refused(book: ListBook, reader: ApiClient) -> None:
+def test_a_fact_by_which_no_limit_counts_is_refused(book: FilledBook, reader: ApiClient) -> None:
     """It may be misspelt; one by which another customer's limits count is not, so a console may always send it."""
     contracts = Contracts(Agent("memory://"), TABLE)
     api = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=READER)

@@ -24,7 +24,7 @@ from reconverge.integrations.contracts.api import CONTRACT_BYTES_MAX, PAGE_MAX, 
 from reconverge.integrations.contracts.reading import NESTING_MAX
 from reconverge.testing import ManualClock
 from tests.support.applications.asking import Answer, answer_of, http_scope
-from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, ListBook
+from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, FilledBook
 from tests.support.effort import tried
 
 JSON = {"Content-Type": "application/json"}
@@ -83,7 +83,7 @@ BODIES: list[tuple[bytes, int]] = [
 
 
 @pytest.mark.parametrize(("body", "status"), BODIES, ids=range(len(BODIES)))
-def test_a_body_is_understood_or_refused(writer: ApiClient, book: ListBook, body: bytes, status: int) -> None:
+def test_a_body_is_understood_or_refused(writer: ApiClient, book: FilledBook, body: bytes, status: int) -> None:
     """With problem details, and with nothing changed, unless it makes sense."""
     answer = writer.send("PUT", "/contracts/initech", content=body, headers=JSON)
 
@@ -252,7 +252,7 @@ def test_a_body_without_an_end_is_not_read_to_it(writer: ApiClient) -> None:
     assert len(list(ahead)) == 1000 - CONTRACT_BYTES_MAX // 65_536 - 1
 
 
-def test_a_client_that_goes_away_changes_nothing(writer: ApiClient, book: ListBook) -> None:
+def test_a_client_that_goes_away_changes_nothing(writer: ApiClient, book: FilledBook) -> None:
     """And is no error."""
     asyncio.run(messages(writer, "PUT", "/contracts/acme", b'"pr', cut_off=True))
 
@@ -321,7 +321,7 @@ def test_a_document_with_anything_anywhere_is_read_or_refused(path: tuple[Any, .
 # -------------------------------------------------------------------- books that fail
 
 
-class AwayBook(ListBook):
+class AwayBook(FilledBook):
     """A book whose hub fails when it is read, or when it is changed."""
 
     def __init__(self, clock: ManualClock, error: Exception, *, reads: bool) -> None:

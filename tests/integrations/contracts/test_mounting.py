@@ -20,7 +20,7 @@ from starlette.routing import Mount
 
 from reconverge.integrations.contracts.api import contracts_api
 from tests.support.applications.contracts_app import PREFIX
-from tests.support.contracts import READER, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
+from tests.support.contracts import READER, TOKENS, WRITER, ApiClient, FilledBook, LocalContracts
 from tests.support.programs.process import PROCESS_S_MAX, ROOT, environment
 from tests.support.servers import free_port
 from tests.support.waiting import eventually
@@ -45,7 +45,7 @@ def twice(api: Any) -> Any:
 
 @pytest.mark.parametrize("mounted", [in_starlette, in_fastapi, twice])
 def test_under_a_prefix_all_is_as_ever(
-    book: ListBook, contracts: LocalContracts, mounted: Callable[[Any], Any]
+    book: FilledBook, contracts: LocalContracts, mounted: Callable[[Any], Any]
 ) -> None:
     """Reading, changing, explaining, problems, and the OpenAPI document, which names the prefix."""
     client = ApiClient(mounted(contracts_api(book, tokens=TOKENS, contracts=contracts)), prefix=PREFIX)
@@ -58,7 +58,7 @@ def test_under_a_prefix_all_is_as_ever(
     assert [{"url": PREFIX}] == client.get("/openapi.json").json()["servers"]
 
 
-def test_a_customer_may_be_called_like_the_prefix(book: ListBook) -> None:
+def test_a_customer_may_be_called_like_the_prefix(book: FilledBook) -> None:
     """Only the first prefix is one."""
     client = ApiClient(in_starlette(contracts_api(book, tokens=TOKENS)), prefix=PREFIX)
     client.put(f"/contracts{PREFIX}", "pro")
@@ -66,7 +66,7 @@ def test_a_customer_may_be_called_like_the_prefix(book: ListBook) -> None:
     assert PREFIX[1:] in (each["identity"] for each in client.get("/contracts").json()["contracts"])
 
 
-def test_websockets_are_refused(book: ListBook) -> None:
+def test_websockets_are_refused(book: FilledBook) -> None:
     """The API has none."""
     sent: list[dict[str, Any]] = []
 

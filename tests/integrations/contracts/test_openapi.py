@@ -20,7 +20,7 @@ from reconverge.contracts.document import checked
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge.integrations.contracts.parts import EXAMPLES
 from reconverge.testing import ManualClock
-from tests.support.contracts import TABLE, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
+from tests.support.contracts import TABLE, TOKENS, WRITER, ApiClient, FilledBook, LocalContracts
 
 RANDOM_REQUESTS: Final = 40
 """Of random requests for each operation, beside those at all edges of the schema."""
@@ -30,7 +30,7 @@ def application() -> Any:
     """An API of contracts in memory, whose time stands still."""
     clock = ManualClock(start=1_700_000_000.0)
     contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
-    return contracts_api(ListBook(clock, TABLE), tokens=TOKENS, contracts=contracts)
+    return contracts_api(FilledBook(clock, TABLE), tokens=TOKENS, contracts=contracts)
 
 
 REFUSALS: Final = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422"]

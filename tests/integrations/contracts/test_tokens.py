@@ -19,7 +19,7 @@ from reconverge.integrations.contracts.api import contracts_api
 from reconverge.integrations.contracts.door import Route
 from reconverge.integrations.contracts.tokens import SECRET_BYTES_MAX, SECRET_BYTES_MIN, Token
 from reconverge.testing import ManualClock
-from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, ListBook, LocalContracts
+from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, FilledBook, LocalContracts
 
 SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
 
@@ -28,7 +28,7 @@ def routes() -> list[Route]:
     """All operations of an API that explains, too."""
     clock = ManualClock()
     contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
-    app = contracts_api(ListBook(clock), tokens=TOKENS, contracts=contracts)
+    app = contracts_api(FilledBook(clock), tokens=TOKENS, contracts=contracts)
     return [each for each in app.routes if isinstance(each, Route)]
 
 
@@ -48,7 +48,7 @@ WRITING = [each for each in GUARDED if each.role == "write"]
      f"Bearer {WRITER} {WRITER}", f"Bearer\t{WRITER}"],
 )  # fmt: skip
 def test_without_a_known_token_nothing_is_served(
-    book: ListBook, contracts: LocalContracts, operation: Route, credentials: str | None
+    book: FilledBook, contracts: LocalContracts, operation: Route, credentials: str | None
 ) -> None:
     """401 for every operation, with the scheme to use, before anything else is read; no token is shown."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=None)
@@ -62,7 +62,7 @@ def test_without_a_known_token_nothing_is_served(
 
 
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.name)
-def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook, operation: Route) -> None:
+def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: FilledBook, operation: Route) -> None:
     """403 for every operation that changes something, whatever its body is."""
     answer = reader.send(*method_and_path(operation), content=b"{")
 
@@ -73,7 +73,7 @@ def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: ListBook
 
 @pytest.mark.parametrize("operation", [each for each in GUARDED if each.role == "read"], ids=lambda each: each.name)
 @pytest.mark.parametrize("secret", [READER, WRITER])
-def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operation: Route, secret: str) -> None:
+def test_both_roles_may_read(book: FilledBook, contracts: LocalContracts, operation: Route, secret: str) -> None:
     """A token that may write may read, too."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=secret)
 
@@ -81,14 +81,14 @@ def test_both_roles_may_read(book: ListBook, contracts: LocalContracts, operatio
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_scheme_is_understood_in_any_case(book: ListBook, scheme: str) -> None:
-    """HTTP ignores its case."""
+def test_the_scheme_is_understood_in_any_case(book: FilledBook, scheme: str) -> None:
+    """As HTTP has it."""
     client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
 
     assert 200 == client.get("/plans", headers={"Authorization": f"{scheme} {READER}"}).status_code
 
 
-def test_two_tokens_at_once_are_none(book: ListBook) -> None:
+def test_two_tokens_at_once_are_none(book: FilledBook) -> None:
     """A proxy and a server could each believe another one."""
     client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
     fields: Any = httpx.Headers([("Authorization", f"Bearer {READER}"), ("Authorization", f"Bearer {WRITER}")])
@@ -101,12 +101,12 @@ def test_two_tokens_at_once_are_none(book: ListBook) -> None:
     assert 401 == asyncio.run(ask())
 
 
-def test_what_is_at_the_api_is_told_without_a_token(book: ListBook) -> None:
+def test_what_is_at_the_api_is_told_without_a_token(book: FilledBook) -> None:
     """The OpenAPI document says nothing that is not public."""
     assert 200 == ApiClient(contracts_api(book, tokens=TOKENS), token=None).get("/openapi.json").status_code
 
 
-def test_an_open_api_asks_for_no_token(book: ListBook) -> None:
+def test_an_open_api_asks_for_no_token(book: FilledBook) -> None:
     """History then says `anonymous`, and the OpenAPI document has no scheme."""
     client = ApiClient(contracts_api(book, open=True), token=None)
     client.put("/contracts/acme", "pro")
@@ -117,7 +117,7 @@ def test_an_open_api_asks_for_no_token(book: ListBook) -> None:
     assert [] == [item for each in document["paths"].values() for item in each if "401" in each[item]]
 
 
-def test_a_mapping_of_tokens_names_them_by_their_roles(book: ListBook) -> None:
+def test_a_mapping_of_tokens_names_them_by_their_roles(book: FilledBook) -> None:
     """Which is what history says then."""
     client = ApiClient(contracts_api(book, tokens={SECRET: "write"}), token=SECRET)
     client.put("/contracts/acme", "pro")
@@ -151,7 +151,9 @@ def test_a_mapping_of_tokens_names_them_by_their_roles(book: ListBook) -> None:
     ],
     ids=range(20),
 )
-def test_tokens_that_are_given_wrongly_are_told_without_being_shown(book: ListBook, tokens: Any, problem: str) -> None:
+def test_tokens_that_are_given_wrongly_are_told_without_being_shown(
+    book: FilledBook, tokens: Any, problem: str
+) -> None:
     """Also if the secret stands where the role or nothing belongs."""
     with pytest.raises(InvalidSetting, match=problem) as told:
         contracts_api(book, tokens=tokens)
@@ -169,7 +171,7 @@ def test_a_token_has_a_length(length: int) -> None:
     assert inside == len(Token("console", "x" * inside, "read").secret)
 
 
-def test_an_open_api_has_no_tokens(book: ListBook) -> None:
+def test_an_open_api_has_no_tokens(book: FilledBook) -> None:
     """One of the two settings would have no effect."""
     with pytest.raises(InvalidSetting, match="goes without tokens"):
         contracts_api(book, tokens=TOKENS, open=True)
@@ -180,7 +182,7 @@ def test_a_token_is_not_shown_when_it_is_printed() -> None:
     assert "Token(name='console', role='read')" == repr(Token("console", SECRET, "read"))
 
 
-def test_what_is_no_book_and_explains_nothing_is_told(book: ListBook) -> None:
+def test_what_is_no_book_and_explains_nothing_is_told(book: FilledBook) -> None:
     """When the application is made, and not by the first request."""
     wrongs: list[dict[str, Any]] = [{"book": {}}, {"book": book, "contracts": object()}]
     for wrong in wrongs:

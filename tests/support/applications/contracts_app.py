@@ -8,7 +8,7 @@ from reconverge import Agent
 from reconverge.contracts.document import checked
 from reconverge.integrations.contracts.api import contracts_api
 from reconverge.testing import ManualClock
-from tests.support.contracts import TABLE, TOKENS, ListBook, LocalContracts
+from tests.support.contracts import TABLE, TOKENS, FilledBook, LocalContracts
 
 PREFIX = "/admin/contracts"
 
@@ -18,5 +18,5 @@ def create() -> FastAPI:
     clock = ManualClock(start=1_700_000_000.0)
     contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
     app = FastAPI()
-    app.mount(PREFIX, contracts_api(ListBook(clock, TABLE), tokens=TOKENS, contracts=contracts))
+    app.mount(PREFIX, contracts_api(FilledBook(clock, TABLE), tokens=TOKENS, contracts=contracts))
     return app
