@@ -30,7 +30,7 @@ from reconverge.integrations.asgi.middleware import AsgiRequest
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.console.access import Access
 from reconverge.integrations.contracts import reading
-from reconverge.integrations.contracts.facts import facts_in
+from reconverge.integrations.contracts.door import facts_in
 from reconverge.integrations.contracts.tokens import TokenTable
 from reconverge.integrations.customer_links import CustomerLinks
 from reconverge.integrations.dropin.shared_agent import key_of as dropin_key_of

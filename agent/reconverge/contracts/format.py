@@ -95,21 +95,14 @@ def wrong(problem: str) -> PydanticCustomError:
     return PydanticCustomError("contracts", "{problem}", {"problem": problem})
 
 
-# ---------------------------------------------------------------- values
+def _checked_by(check: Callable[[object], str]) -> AfterValidator:
+    def read(said: str) -> str:
+        try:
+            return check(said)
+        except (InvalidLimit, InvalidContracts) as error:
+            raise wrong(error.problem) from None
 
-
-def _name(said: str) -> str:
-    try:
-        return check_name(said)
-    except InvalidLimit as error:
-        raise wrong(error.problem) from None
-
-
-def _identity(said: str) -> str:
-    try:
-        return check_identity(said)
-    except InvalidContracts as error:
-        raise wrong(error.problem) from None
+    return AfterValidator(read)
 
 
 def _word(said: object) -> Word:
@@ -189,16 +182,16 @@ def _text(pattern: str, **more: Any) -> Any:
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 
 
-Name = TypeAliasType("Name", Annotated[str, AfterValidator(_name), _text(_NAME)])
+Name = Annotated[str, _checked_by(check_name), _text(_NAME)]
 PlanName = Annotated[str, _text(_NAME)]
 LimitString = TypeAliasType("LimitString", Annotated[str, _text(
     _LIMIT_STRING, maxLength=TEXT_LENGTH_MAX,
     description="How much in what time: 100/minute, 5 per 10 seconds, 20/PT10M, 10/s burst 20; at once: 20 in flight.",
 )])  # fmt: skip
-Identity = TypeAliasType("Identity", Annotated[str, AfterValidator(_identity), _text(
+Identity = Annotated[str, _checked_by(check_identity), _text(
     "^[^\\u0000]*$", minLength=1, maxLength=IDENTITY_BYTES_MAX,
     description=f"Names a customer; at most {IDENTITY_BYTES_MAX} bytes.",
-)])  # fmt: skip
+)]  # fmt: skip
 Moment = TypeAliasType("Moment", Annotated[float, PlainValidator(_moment), _text(
     "^[0-9]{4}", description="ISO 8601, UTC unless it says otherwise."
 )])  # fmt: skip
@@ -220,9 +213,7 @@ Soft = Annotated[Share, BeforeValidator(
     _share, json_schema_input_type=Annotated[str, _text(r"^\s*[0-9]+(\.[0-9]+)? ?%\s*$")] | Share
 )]  # fmt: skip
 Whole = Annotated[int, Field(ge=0, le=QUOTA_MAX)]
-
-
-# ---------------------------------------------------------------- tables
+Kind = Annotated[str, Field(min_length=1)]
 
 
 class Table(BaseModel):
@@ -244,9 +235,7 @@ class LimitTable(Table):
     refill: Annotated[str, Field(json_schema_extra={"enum": [*REFILLS]})] | None = None
     soft: Soft | None = None
     max_debt: Whole | None = None
-    costs: (
-        Annotated[dict[Annotated[str, Field(min_length=1)], Whole], Field(min_length=1, max_length=KINDS_MAX)] | None
-    ) = None
+    costs: Annotated[dict[Kind, Whole], Field(min_length=1, max_length=KINDS_MAX)] | None = None
     lease: Annotated[float, Field(gt=0, le=SLOT_LEASE_MAX_NS / SECOND_NS)] | None = Field(
         None, description="Of a limit on what is in progress: for how many seconds a silent node's slots stay taken."
     )
@@ -256,9 +245,7 @@ class SwitchTable(Table):
     """To what something is switched, for how many of its keys, and for how long."""
 
     to: ReadWord
-    percent: Annotated[float, Field(ge=0, le=100)] | None = Field(
-        None, description="Of the keys, by their hash; the others are on."
-    )
+    percent: Annotated[float, Field(ge=0, le=100)] | None = Field(None, description="Of keys, by hash; others are on.")
     until: Moment | None = Field(None, description="When it is on again.")
 
 

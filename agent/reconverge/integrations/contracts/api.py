@@ -35,6 +35,7 @@ from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import InvalidKey, InvalidSetting, MissingExtra, NeedsSlot
 from reconverge.integrations.contracts import parts
 from reconverge.integrations.contracts.door import (
+    FACTS_IN_QUERY,
     IDENTITY,
     Author,
     Door,
@@ -43,8 +44,9 @@ from reconverge.integrations.contracts.door import (
     OnCondition,
     Route,
     Shell,
+    check_facts,
+    facts_in,
 )
-from reconverge.integrations.contracts.facts import FACTS_IN_QUERY, check_facts, facts_in
 from reconverge.integrations.contracts.failures import Failures
 from reconverge.integrations.contracts.long_work import LongWork
 from reconverge.integrations.contracts.openapi import openapi_of

@@ -11,15 +11,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from reconverge.contracts import format as written
-from reconverge.errors import MissingExtra
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.explaining import Explainer
+from reconverge.contracts.model import CUSTOMER
+from reconverge.errors import MissingExtra, asked
 from reconverge.integrations.contracts.long_work import LongWork
 from reconverge.integrations.contracts.openapi import answers
-from reconverge.integrations.contracts.problems import Problem, response_of
+from reconverge.integrations.contracts.parts import Facts
+from reconverge.integrations.contracts.problems import Problem, response_of, wrong_field
 from reconverge.integrations.contracts.reading import (
     CONDITION_LENGTH_MAX,
     CONDITION_PATTERN,
@@ -34,6 +38,7 @@ from reconverge.integrations.contracts.tokens import Role, TokenTable
 try:
     from fastapi import Depends, Header, Path, Query, Request
     from fastapi.routing import APIRoute
+    from pydantic import TypeAdapter, ValidationError
     from starlette.convertors import Convertor, register_url_convertor
     from starlette.datastructures import MutableHeaders
     from starlette.responses import Response
@@ -62,6 +67,15 @@ class _AnyText(Convertor[str]):
 register_url_convertor("reconverge_identity", _AnyText())
 
 
+_FACTS: Final[TypeAdapter[dict[str, str]]] = TypeAdapter(Facts)
+FACTS_IN_QUERY: Final = {
+    "name": "facts",
+    "in": "query",
+    "style": "form",
+    "explode": True,
+    "description": "Facts of a request by which limits count, such as user=ada.",
+    "schema": _FACTS.json_schema(),
+}
 _IN_FIELD: Final = {"pattern": CONDITION_PATTERN, "maxLength": CONDITION_LENGTH_MAX}
 
 
@@ -219,3 +233,39 @@ class Shell:
             await response_of(problem)(scope, receive, finish)
             return
         await self._app({**scope, "method": "GET"} if head else scope, receive, finish)
+
+
+def facts_in(request: Request) -> dict[str, str]:
+    """The facts of a request that its query names. Raises Problem (400)."""
+    try:
+        return _FACTS.validate_python(dict(request.query_params))
+    except ValidationError as error:
+        mistake = error.errors(include_url=False)[0]
+        raise wrong_parameter(mistake, "query", mistake["loc"]) from None
+
+
+def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
+    """Raise Problem (400) for a fact by which no limit of any plan counts: its name may be misspelt."""
+    if not facts or not isinstance(contracts, Contracts):
+        return
+    limits = [limit for plan in contracts.document.plans.values() for limit in plan.limits.values()]
+    known = sorted({fact for limit in limits for fact in limit.by if fact != CUSTOMER})
+    for name in facts:
+        if name not in known:
+            told_known = (
+                f"those that limits count by: {', '.join(known)}" if known else "they count by the customer alone"
+            )
+            problem = f"no limit counts by {name!r}; {told_known}{asked(name, known)}"
+            raise Problem(400, problem, parameter=name)
+
+
+def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
+    """The problem with a parameter, of a mistake that pydantic has found there; a body or a path is 422."""
+    problem = written.problem_of(mistake)
+    if where == "body":
+        return wrong_field(422, problem, [each for each in path if each != "[key]"])
+    if where == "path":
+        return Problem(422, problem)
+    name = str(path[0])[:100] if path else "the query"
+    members: dict[str, Any] = {"parameter": name} if path else {}
+    return Problem(400, f"{name} {problem}", **members)

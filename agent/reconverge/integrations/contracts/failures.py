@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from reconverge.clock import SECOND_NS, Clock
-from reconverge.contracts.format import problem_of
 from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.errors import HubUnavailable, MissingExtra, ReconvergeError
-from reconverge.integrations.contracts.door import Route
-from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, of_contracts, response_of, wrong_field
+from reconverge.integrations.contracts.door import Route, wrong_parameter
+from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, of_contracts, response_of
 from reconverge.integrations.contracts.reading import conditions_of, tag_of
 from reconverge.runtime.log_throttle import LogThrottle
 
@@ -73,18 +72,6 @@ class Failures:
         became = {None: "it is not known whether the change was made", True: "the change was made"}
         problem = f"the contracts cannot be reached at their hub ({kind}); {became.get(applied, 'nothing has changed')}"
         return Problem(503, problem, fields={"Retry-After": str(RETRY_AFTER_S)}, kind=kind, applied=applied)
-
-
-def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
-    """The problem with a parameter, of a mistake that pydantic has found there; a body or a path is 422."""
-    problem = problem_of(mistake)
-    if where == "body":
-        return wrong_field(422, problem, [each for each in path if each != "[key]"])
-    if where == "path":
-        return Problem(422, problem)
-    name = str(path[0])[:100] if path else "the query"
-    members: dict[str, Any] = {"parameter": name} if path else {}
-    return Problem(400, f"{name} {problem}", **members)
 
 
 def _answering(
