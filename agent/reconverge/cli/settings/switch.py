@@ -107,7 +107,7 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
 
 
 async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_s: int) -> FleetSettings | None:
-    """What is published and has not expired. Raises UnverifiedDocument."""
+    """Read what is published and has not expired. Raises UnverifiedDocument."""
     known = await published(store, secrets, namespace)
     return None if known is None or known.expires <= now_s else known
 
@@ -117,7 +117,7 @@ def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
     if lifetime is not None:
         return now_s + lifetime
     if known is None:
-        problem = "is missing: nothing is in force that says how long; say for instance --lifetime 3600"
+        problem = "is missing: nothing is in force whose end it could take; add one such as --lifetime 3600"
         raise InvalidSetting("--lifetime", "", problem)
     return known.expires
 

@@ -169,7 +169,7 @@ class _Api:
         """The identities of one version in order, for pages of that version."""
 
     def routes(self) -> list[Route]:
-        """What is there to be asked for."""
+        """The operations, each with its path."""
         door, one, stands = self._door, f"/contracts/{IDENTITY}", f"/customers/{IDENTITY}"
         changes: dict[str, Any] = {"role": "write", "model": parts.Version, "versioned": True}
         routes = [
@@ -303,7 +303,7 @@ class _Api:
         conditions: OnCondition,
         said: Annotated[SkipValidation[written.Document], Body(examples=[parts.EXAMPLES["Document"]])],
     ) -> Response:
-        """Have the whole document be this."""
+        """Replace the whole document by this one."""
         expected = None
         if conditions.are_there:
             expected, _ = await self._read(conditions, reads=False)
@@ -313,7 +313,7 @@ class _Api:
     async def rollback(
         self, author: Author, to: Annotated[parts.Rollback, Body(examples=[parts.EXAMPLES["Rollback"]])]
     ) -> Response:
-        """Have the contracts be what they were at a version; the version rises."""
+        """Bring back the contracts of a former version; the version rises."""
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:

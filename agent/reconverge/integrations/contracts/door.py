@@ -1,4 +1,4 @@
-"""What a request to the API passes before FastAPI looks at it, and what every response has."""
+"""A request to the API passes this before FastAPI looks at it, and every response gets its fields here."""
 
 # Theory of operation.
 #
@@ -164,7 +164,7 @@ class Route(APIRoute):
         )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """See `APIRoute.get_route_handler`."""
+        """Let requests in, each before FastAPI serves it."""
         serve = super().get_route_handler()
 
         async def let_in(request: Request) -> Response:
@@ -201,7 +201,7 @@ class _Read(Request):
         return b"" if self._said is None else b"{}"
 
     async def json(self) -> Any:
-        """What it says."""
+        """The value that was read."""
         return self._said
 
 

@@ -1,4 +1,4 @@
-"""What the API answers when something goes wrong: problem details for each kind of failure."""
+"""The API answers each kind of failure with problem details."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Failures:
         return Problem(405, f"this path takes {allowed}", fields={"Allow": allowed})
 
     async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
-        """What a client is told of a hub that fails: the kind alone, as the rest may name hosts and users."""
+        """Answers for a hub that fails: the kind alone, as the rest may name hosts and users."""
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)
@@ -108,5 +108,5 @@ async def _gone(_request: Request, _error: ClientDisconnect) -> Problem:
 
 
 async def _bug(_request: Request, _error: Exception) -> Problem:
-    """What a client is told of a bug, after which Starlette raises it for the server to log."""
+    """Answers for a bug, after which Starlette raises it for the server to log."""
     return Problem(500, "this is a bug of the server, which has logged it")

@@ -1,4 +1,4 @@
-"""What operations of the API can answer, and the OpenAPI document, which FastAPI makes of its routes."""
+"""The OpenAPI document of the API, which FastAPI makes of its routes, and the answers of each operation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FIELDS: Final[dict[int, dict[str, Any]]] = {
 
 
 def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, creates: bool) -> dict[int | str, Any]:
-    """What an operation can answer, beside what it does if all is well."""
+    """The answers of an operation, beside that of success."""
     problems = [400, 422, 503] if role else []
     problems += [401] if role else []
     problems += [403, 409] if role == "write" else []

@@ -1,4 +1,4 @@
-"""What the API takes and gives beside contracts themselves, which are as `contracts/format.py` has them."""
+"""The API takes and gives these parts, and contracts as `contracts/format.py` has them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class History(Part):
 
 
 class Forgotten(Part):
-    """What was erased of a customer."""
+    """The traces of a customer that were erased."""
 
     version: VersionNumber
     complete: bool = Field(description="Whether nothing is left of it, as far as it could be looked for.")
@@ -141,7 +141,7 @@ class Forgotten(Part):
 
 
 class Status(Part):
-    """What one node knows of the contracts of its fleet."""
+    """One node's knowledge of the contracts of its fleet."""
 
     version: VersionNumber | None = Field(description="Of the contracts that it obeys; null if unknown.")
     follows: bool = Field(description="Whether it obeys those that the hub keeps.")
@@ -153,14 +153,14 @@ class Status(Part):
 
 
 class WrongField(Part):
-    """What is wrong with one field of a body."""
+    """A mistake in one field of a body."""
 
     pointer: str = Field(description="A JSON Pointer into the body.")
     detail: str
 
 
 class ProblemDetails(Part):
-    """What is wrong, as RFC 9457 has it."""
+    """A problem, as RFC 9457 has it."""
 
     type: str
     title: str
