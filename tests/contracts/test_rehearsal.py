@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
-from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, Request, Shape
+from reconverge.contracts.central import NO_CONTRACT, CentralLimiter, CustomerRequest, Shape
 from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.model import Document
-from reconverge.contracts.rehearsal import HOUR_NS, Effect, LimitEffect, Outcome, Rehearsal
+from reconverge.contracts.rehearsal import HOUR_NS, Effect, LimitEffect, Rehearsal, RehearsalOutcome
 from reconverge.errors import CostExceedsQuota, UnknownKind
 
 MIDNIGHT_S = 1_699_920_000  # 2023-11-14T00:00:00Z

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.central import CentralLimiter, Request, Shape
+from reconverge.contracts.central import CentralLimiter, CustomerRequest, Shape
 from reconverge.contracts.model import Document
 
 HOUR_NS: Final = 3600 * SECOND_NS

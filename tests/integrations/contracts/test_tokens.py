@@ -16,7 +16,7 @@ from reconverge import Agent
 from reconverge.contracts.document import checked
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.contracts.api import contracts_api
-from reconverge.integrations.contracts.door import Route
+from reconverge.integrations.contracts.door import DoorRoute
 from reconverge.integrations.contracts.tokens import SECRET_BYTES_MAX, SECRET_BYTES_MIN, Token
 from reconverge.testing import ManualClock
 from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, FilledBook, LocalContracts
@@ -24,15 +24,15 @@ from tests.support.contracts import READER, TABLE, TOKENS, WRITER, ApiClient, Fi
 SECRET = "correct-horse-battery"  # noqa: S105  # of these tests
 
 
-def routes() -> list[Route]:
+def routes() -> list[DoorRoute]:
     """All operations of an API that explains, too."""
     clock = ManualClock()
     contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
     app = contracts_api(FilledBook(clock), tokens=TOKENS, contracts=contracts)
-    return [each for each in app.routes if isinstance(each, Route)]
+    return [each for each in app.routes if isinstance(each, DoorRoute)]
 
 
-def method_and_path(route: Route) -> tuple[str, str]:
+def method_and_path(route: DoorRoute) -> tuple[str, str]:
     """A request for it."""
     return next(iter(route.methods or ())), route.path_format.replace("{identity}", "acme")
 
@@ -48,7 +48,7 @@ WRITING = [each for each in GUARDED if each.role == "write"]
      f"Bearer {WRITER} {WRITER}", f"Bearer\t{WRITER}"],
 )  # fmt: skip
 def test_without_a_known_token_nothing_is_served(
-    book: FilledBook, contracts: LocalContracts, operation: Route, credentials: str | None
+    book: FilledBook, contracts: LocalContracts, operation: DoorRoute, credentials: str | None
 ) -> None:
     """401 for every operation, with the scheme to use, before anything else is read; no token is shown."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=None)
@@ -62,7 +62,7 @@ def test_without_a_known_token_nothing_is_served(
 
 
 @pytest.mark.parametrize("operation", WRITING, ids=lambda each: each.name)
-def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: FilledBook, operation: Route) -> None:
+def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: FilledBook, operation: DoorRoute) -> None:
     """403 for every operation that changes something, whatever its body is."""
     answer = reader.send(*method_and_path(operation), content=b"{")
 
@@ -73,7 +73,7 @@ def test_a_token_that_may_read_changes_nothing(reader: ApiClient, book: FilledBo
 
 @pytest.mark.parametrize("operation", [each for each in GUARDED if each.role == "read"], ids=lambda each: each.name)
 @pytest.mark.parametrize("secret", [READER, WRITER])
-def test_both_roles_may_read(book: FilledBook, contracts: LocalContracts, operation: Route, secret: str) -> None:
+def test_both_roles_may_read(book: FilledBook, contracts: LocalContracts, operation: DoorRoute, secret: str) -> None:
     """A token that may write may read, too."""
     client = ApiClient(contracts_api(book, tokens=TOKENS, contracts=contracts), token=secret)
 
@@ -82,7 +82,7 @@ def test_both_roles_may_read(book: FilledBook, contracts: LocalContracts, operat
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 def test_the_scheme_is_understood_in_any_case(book: FilledBook, scheme: str) -> None:
-    """As HTTP has it."""
+    """HTTP ignores its case."""
     client = ApiClient(contracts_api(book, tokens=TOKENS), token=None)
 
     assert 200 == client.get("/plans", headers={"Authorization": f"{scheme} {READER}"}).status_code

@@ -33,7 +33,7 @@ from reconverge.cli.shared.options import JsonOption
 from reconverge.cli.shared.terminal import told
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.model import Document
-from reconverge.contracts.rehearsal import Outcome, Rehearsal
+from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome
 from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reconverge.clock import SECOND_NS
-from reconverge.contracts.rehearsal import Effect, Outcome
+from reconverge.contracts.rehearsal import Effect, RehearsalOutcome
 from reconverge.contracts.writing import written_moment
 
 CUSTOMER_WIDTH_MAX: Final = 40

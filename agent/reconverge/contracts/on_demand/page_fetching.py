@@ -29,7 +29,7 @@ from typing import Final
 
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.model import Document, InvalidContracts
-from reconverge.contracts.on_demand.customers import Decider, Meanwhile, OnDemandCustomers
+from reconverge.contracts.on_demand.customers import ContractsDecider, Meanwhile, OnDemandCustomers
 from reconverge.contracts.on_demand.packed_page import PackedPage, packed, this_moment
 from reconverge.contracts.on_demand.page_table import PageTable
 from reconverge.contracts.store.fetching import FETCHED_AT_ONCE, MissingPage, PageProblem, PagesOfHub

@@ -28,7 +28,7 @@ from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import MissingFact, table_of_explanation
 from reconverge.contracts.fleet import HubExplainer
 from reconverge.contracts.model import Document, InvalidContracts
-from reconverge.contracts.rehearsal import Effect, Outcome, Rehearsal
+from reconverge.contracts.rehearsal import Effect, Rehearsal, RehearsalOutcome
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.contracts.store.changing import with_customer, with_document
 from reconverge.contracts.store.hub_book import HubBook

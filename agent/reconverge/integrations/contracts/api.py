@@ -42,12 +42,12 @@ from reconverge.integrations.contracts.door import (
     InPath,
     InQuery,
     OnCondition,
-    Route,
-    Shell,
+    DoorRoute,
+    OuterDoor,
     check_facts,
     facts_in,
 )
-from reconverge.integrations.contracts.failures import Failures
+from reconverge.integrations.contracts.failures import ApiFailures
 from reconverge.integrations.contracts.long_work import LongWork
 from reconverge.integrations.contracts.openapi import openapi_of
 from reconverge.integrations.contracts.problems import Problem, wrong_field
@@ -142,8 +142,8 @@ def contracts_api(
     )
     api = _Api(app, book, Door(table, LongWork()), contracts, is_open=open)
     app.router.routes += api.routes()
-    app.add_middleware(Shell)
-    Failures(app, clock or SystemClock())
+    app.add_middleware(OuterDoor)
+    ApiFailures(app, clock or SystemClock())
     return app
 
 
@@ -168,39 +168,39 @@ class _Api:
         self._sorted: tuple[int, list[str]] = (0, [])
         """The identities of one version in order, for pages of that version."""
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorRoute]:
         """The operations, each with its path."""
         door, one, stands = self._door, f"/contracts/{IDENTITY}", f"/customers/{IDENTITY}"
         changes: dict[str, Any] = {"role": "write", "model": parts.Version, "versioned": True}
         routes = [
-            Route(door, "GET", "/contracts", self.list_contracts, model=parts.Contracts, versioned=True),
-            Route(door, "GET", one, self.read_contract, model=written.Customer, versioned=True, absent=True),
-            Route(door, "PUT", one, self.write_contract, bytes_max=CONTRACT_BYTES_MAX, **changes),
-            Route(door, "DELETE", one, self.end_contract, absent=True, **changes),
-            Route(door, "GET", "/plans", self.list_plans, model=parts.Plans, versioned=True),
-            Route(door, "GET", "/document", self.read_document, model=parts.KeptDocument, versioned=True),
-            Route(door, "PUT", "/document", self.write_document, bytes_max=DOCUMENT_BYTES_MAX, **changes),
-            Route(door, "GET", "/history", self.read_history, model=parts.History),
-            Route(
+            DoorRoute(door, "GET", "/contracts", self.list_contracts, model=parts.Contracts, versioned=True),
+            DoorRoute(door, "GET", one, self.read_contract, model=written.Customer, versioned=True, absent=True),
+            DoorRoute(door, "PUT", one, self.write_contract, bytes_max=CONTRACT_BYTES_MAX, **changes),
+            DoorRoute(door, "DELETE", one, self.end_contract, absent=True, **changes),
+            DoorRoute(door, "GET", "/plans", self.list_plans, model=parts.Plans, versioned=True),
+            DoorRoute(door, "GET", "/document", self.read_document, model=parts.KeptDocument, versioned=True),
+            DoorRoute(door, "PUT", "/document", self.write_document, bytes_max=DOCUMENT_BYTES_MAX, **changes),
+            DoorRoute(door, "GET", "/history", self.read_history, model=parts.History),
+            DoorRoute(
                 door, "POST", "/rollback", self.rollback,
                 role="write", model=parts.Version, bytes_max=SMALL_BYTES_MAX, absent=True,
             ),
-            Route(door, "POST", f"{stands}/forget", self.forget_customer, role="write", model=parts.Forgotten),
-            Route(door, "GET", "/openapi.json", self.read_openapi, role=None),
+            DoorRoute(door, "POST", f"{stands}/forget", self.forget_customer, role="write", model=parts.Forgotten),
+            DoorRoute(door, "GET", "/openapi.json", self.read_openapi, role=None),
         ]  # fmt: skip
         if self._contracts is None:
             return routes
         return [
             *routes,
-            Route(
+            DoorRoute(
                 door, "GET", f"{stands}/explain", self.explain_customer,
                 model=Explanation, any_query=True, openapi_extra={"parameters": [FACTS_IN_QUERY]},
             ),
-            Route(
+            DoorRoute(
                 door, "POST", f"{stands}/reset", self.reset_customer,
                 role="write", status=204, bytes_max=SMALL_BYTES_MAX, body_required=False,
             ),
-            Route(door, "GET", "/status", self.read_status, model=parts.Status),
+            DoorRoute(door, "GET", "/status", self.read_status, model=parts.Status),
         ]  # fmt: skip
 
     # ------------------------------------------------------------ reading

@@ -109,7 +109,7 @@ class Door:
     work: LongWork
 
 
-class Route(APIRoute):
+class DoorRoute(APIRoute):
     """One operation of the API.
 
     Args:
@@ -205,7 +205,7 @@ class _Read(Request):
         return self._said
 
 
-class Shell:
+class OuterDoor:
     """Has every response have certain fields, and answers HEAD as GET, without a body."""
 
     def __init__(self, app: Any) -> None:

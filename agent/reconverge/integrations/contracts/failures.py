@@ -10,7 +10,7 @@ from reconverge.clock import SECOND_NS, Clock
 from reconverge.contracts.model import InvalidContracts
 from reconverge.contracts.store.book import VersionConflict
 from reconverge.errors import HubUnavailable, MissingExtra, ReconvergeError
-from reconverge.integrations.contracts.door import Route, wrong_parameter
+from reconverge.integrations.contracts.door import DoorRoute, wrong_parameter
 from reconverge.integrations.contracts.problems import RETRY_AFTER_S, Problem, of_contracts, response_of
 from reconverge.integrations.contracts.reading import conditions_of, tag_of
 from reconverge.runtime.log_throttle import LogThrottle
@@ -32,7 +32,7 @@ UNUSABLE: Final = "unusable"
 """The kind of a failure of a book that is none of reaching its hub."""
 
 
-class Failures:
+class ApiFailures:
     """Answers for all that an application may raise."""
 
     def __init__(self, app: FastAPI, clock: Clock) -> None:
@@ -55,7 +55,7 @@ class Failures:
     async def _nothing_there(self, request: Request, error: HTTPException) -> Problem:
         if error.status_code != 405:
             return Problem(404, "there is nothing at this path; GET /openapi.json tells what there is")
-        here = [route for route in self._app.routes if isinstance(route, Route) and route.is_at(request.scope)]
+        here = [route for route in self._app.routes if isinstance(route, DoorRoute) and route.is_at(request.scope)]
         methods = sorted(method for route in here for method in route.methods or ())
         allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
         return Problem(405, f"this path takes {allowed}", fields={"Allow": allowed})
