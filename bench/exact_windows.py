@@ -31,7 +31,7 @@ from redis import Redis
 
 from bench.child import answer, in_a_process
 from bench.servers import ServerMeter, redis_on_loopback
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.kernel import Cell
 from reconverge.limit import FIXED_WINDOW
 from reconverge.limiter.asking import WITHIN_S
@@ -265,7 +265,7 @@ def edge_of_all(port: int, processes: int) -> float:
 
 async def _live(port: int, edge_s: float, nodes: range, load: Load) -> tuple[list[Asked], Unanswered]:
     async with AsyncExitStack() as stack:
-        limiters: dict[tuple[int, int], Limiter] = {}
+        limiters: dict[tuple[int, int], RateLimiter] = {}
         for node in nodes:
             agent = await stack.enter_async_context(Agent(f"redis://127.0.0.1:{port}/0"))
             for quota in QUOTAS:
@@ -283,16 +283,16 @@ async def _live(port: int, edge_s: float, nodes: range, load: Load) -> tuple[lis
         return asked, {quota: count - before.get(quota, 0) for quota, count in left_to_memory(limiters).items()}
 
 
-def left_to_memory(limiters: dict[tuple[int, int], Limiter]) -> Unanswered:
+def left_to_memory(limiters: dict[tuple[int, int], RateLimiter]) -> Unanswered:
     """How many requests in doubt the hub has not answered by now."""
     counts: Counter[str] = Counter({str(quota): 0 for quota in QUOTAS})
     for (_, quota), limiter in limiters.items():
-        results = limiter.enforcement.on.asking.stats.results
+        results = limiter.control.enforcement.on.asking.stats.results
         counts[str(quota)] += sum(count for result, count in results.items() if result not in {"admitted", "refused"})
     return dict(counts)
 
 
-async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, asked: list[Asked]) -> None:
+async def _ask(limiter: RateLimiter, node: int, quota: int, key: str, load: Load, asked: list[Asked]) -> None:
     suspended: list[None] = []
     began_ns = time.monotonic_ns()
     handle = asyncio.get_running_loop().call_soon(suspended.append, None)  # runs only if this task lets others run
@@ -300,7 +300,7 @@ async def _ask(limiter: Limiter, node: int, quota: int, key: str, load: Load, as
     now_ns = time.monotonic_ns()
     handle.cancel()
     # The cell is as the decision has left it: whatever else decides runs in this loop, and nothing was awaited since.
-    cell = limiter.table.cells[key]
+    cell = limiter.control.table.cells[key]
     assert isinstance(cell, Cell)
     hub_ns = now_ns + cell.shard.offset_ns
     took_ns = now_ns - began_ns

@@ -8,13 +8,13 @@ import math
 import os
 from collections import Counter
 
-from reconverge import Agent, Decision, Limiter
+from reconverge import Agent, Decision, RateLimiter
 
 CLIENTS = {"ada": (250, 0.004), "bob": (110, 0.01), "eve": (25, 0.04)}
 """How often each client asks, and how many seconds it pauses in between."""
 
 
-async def handle(limiter: Limiter, client: str) -> tuple[Decision, int, dict[str, str]]:
+async def handle(limiter: RateLimiter, client: str) -> tuple[Decision, int, dict[str, str]]:
     """Answer one request, as the handler of any web framework would."""
     decision = limiter.hit(client)
     headers = {"X-RateLimit-Limit": str(decision.limit), "X-RateLimit-Remaining": str(decision.remaining)}
@@ -23,7 +23,7 @@ async def handle(limiter: Limiter, client: str) -> tuple[Decision, int, dict[str
     return decision, 200, headers
 
 
-async def visit(limiter: Limiter, client: str) -> Counter[str]:
+async def visit(limiter: RateLimiter, client: str) -> Counter[str]:
     """Be a client for a while, and count what it was answered.
 
     A refusal may be in doubt: until the hub has answered about a client, this node has a part of its limit and no more.

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections import Counter
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, SlotLimiter
 
 HUB = os.environ.get("RECONVERGE_HUB", "embedded://in-flight")
 AT_ONCE = 4
@@ -22,7 +22,7 @@ class Workshop:
         self.running = self.peak = 0
         self.counts: Counter[str] = Counter()
 
-    async def render(self, limiter: Limiter, node: str) -> None:
+    async def render(self, limiter: SlotLimiter, node: str) -> None:
         """Render one report, after waiting for a slot."""
         async with limiter.slot("ada", timeout=30.0, max_queue=REPORTS) as slot:
             if not slot:

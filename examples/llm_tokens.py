@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.hub.registry import HubSettings, open_hub
 
 RECORDING = Path(__file__).parent / "data" / "llm-conv-2023.csv.gz"
@@ -41,7 +41,7 @@ async def generate(tokens: int) -> AsyncIterator[int]:
         tokens -= chunk
 
 
-async def serve(limiter: Limiter, prompt: int, answer: int, start: float, used: Used) -> bool:
+async def serve(limiter: RateLimiter, prompt: int, answer: int, start: float, used: Used) -> bool:
     """One request, charged for what it costs."""
     async with limiter.reserve("model", prompt + USUAL_ANSWER) as reservation:
         if not reservation:
@@ -54,7 +54,7 @@ async def serve(limiter: Limiter, prompt: int, answer: int, start: float, used: 
     return True  # what was reserved and not spent is back
 
 
-async def serve_prompt_only(limiter: Limiter, prompt: int, answer: int, start: float, used: Used) -> bool:
+async def serve_prompt_only(limiter: RateLimiter, prompt: int, answer: int, start: float, used: Used) -> bool:
     """The same request, charged for what is known beforehand."""
     if not limiter.allow("model", prompt):
         return False

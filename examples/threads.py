@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 
 TRACE = Path(__file__).parent / "data" / "llm-conv-2023.csv.gz"
 REQUESTS = 2000
@@ -20,7 +20,7 @@ GENERATED_TOKENS = 250
 """What a request is expected to generate."""
 
 
-def run(limiter: Limiter, row: dict[str, str]) -> int | None:
+def run(limiter: RateLimiter, row: dict[str, str]) -> int | None:
     """Carry out one request if the budget allows it; returns the tokens it took."""
     context = int(row["context_tokens"])
     with limiter.reserve("team-a", context + GENERATED_TOKENS) as reservation:

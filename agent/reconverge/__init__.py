@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from reconverge.hub import Hub
     from reconverge.limit.limit import Limit
     from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.rate_limiter import RateLimiter
     from reconverge.limiter.reservation import Reservation
+    from reconverge.limiter.slot_limiter import SlotLimiter
     from reconverge.limiter.slots import Slot
     from reconverge.stats import AgentStats, Health, LimitStats
 
@@ -67,9 +69,11 @@ __all__ = [
     "Limiter",
     "MissingExtra",
     "NeedsSlot",
+    "RateLimiter",
     "ReconvergeError",
     "Reservation",
     "Slot",
+    "SlotLimiter",
     "UnknownHub",
     "UnknownKind",
     "UnknownLimit",
@@ -98,9 +102,11 @@ _PLACES: Final = {
     "Limiter": "reconverge.limiter.limiter",
     "MissingExtra": "reconverge.errors",
     "NeedsSlot": "reconverge.errors",
+    "RateLimiter": "reconverge.limiter.rate_limiter",
     "ReconvergeError": "reconverge.errors",
     "Reservation": "reconverge.limiter.reservation",
     "Slot": "reconverge.limiter.slots",
+    "SlotLimiter": "reconverge.limiter.slot_limiter",
     "UnknownHub": "reconverge.errors",
     "UnknownKind": "reconverge.errors",
     "UnknownLimit": "reconverge.errors",

@@ -68,7 +68,7 @@ class ManualClock:
 
     `start` is the wall time in seconds. `advance` moves both clocks, as time passing does;
     `jump` moves the wall clock alone, as an operator or NTP does. A caller that waits for a limit on this clock (see
-    `Limiter.wait`) is woken by `advance`, and by nothing else.
+    `RateLimiter.wait`) is woken by `advance`, and by nothing else.
     """
 
     def __init__(self, start: float = 0.0) -> None:

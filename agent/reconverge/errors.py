@@ -137,17 +137,12 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """Raised when a limit on work in progress is asked like a rate: such charges would never come back."""
+    """A contract that limits what is in progress was asked for what nothing would give back."""
 
-    def __init__(self, limit: str, method: str, problem: str = "") -> None:
+    def __init__(self, limit: str, method: str, problem: str) -> None:
         self.limit = limit
         self.method = method
-        super().__init__(
-            f"{method}() of {limit!r} {problem}"
-            if problem
-            else f"{method}() would take a slot of {limit!r} that nothing gives back; write "
-            f"`with limiter.slot(key) as slot:`, or `async with`, around the work"
-        )
+        super().__init__(f"{method}() of {limit!r} {problem}")
 
 
 class LeaseEnded(ReconvergeError, TimeoutError):

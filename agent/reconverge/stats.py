@@ -47,16 +47,14 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """The results of requests that memory could not settle, see `Limiter.ask`.
-
-    Of several quotas, the first has those of all.
-    """
+    """What became of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, told with the
+    first for all."""
     in_use: int | None = None
     """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""
     past_lease: int = 0
     """How many of them on a lease that has ended: other nodes may use the same slots."""
     dropped_slots: int = 0
-    """How many the interpreter has given back, because nothing else could; see `Limiter.dropped_slots`."""
+    """How many slots the interpreter has given back, because nothing else could: each is a missing `with`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bench.decisions.candidate import compiled_unless_asked
 from bench.decisions.peers import peer
 from bench.report.found import Row, Spread
 from bench.servers import redis_on_loopback
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.redis.hub import RedisHub
@@ -153,7 +153,7 @@ async def _proxied(stack: AsyncExitStack, port: int, added_ms: int) -> int:
     return wire.port
 
 
-async def _ask_often(limiter: Limiter, name: str, seconds: float) -> list[float]:
+async def _ask_often(limiter: RateLimiter, name: str, seconds: float) -> list[float]:
     """Ask about a new key each time, whatever has become of those before; how long each took, in milliseconds."""
     took_ms: list[float] = []
 

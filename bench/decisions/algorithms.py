@@ -16,7 +16,7 @@ from itertools import cycle, islice
 from statistics import median
 from typing import Final
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.limit import (
     ALGORITHMS,
@@ -48,7 +48,7 @@ class Declared:
     quotas: tuple[Limit, ...]
     share: Limit | None = None
 
-    def on(self, agent: Agent) -> Limiter:
+    def on(self, agent: Agent) -> RateLimiter:
         """The limiter of that agent; of the share, if there is one."""
         limiter = agent.limit("bench", self.quotas)
         return limiter if self.share is None else agent.limit("share", self.share, parent=limiter)

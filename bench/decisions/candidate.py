@@ -12,7 +12,7 @@ from typing import Final
 from bench.child import PURE, Missing
 from bench.decisions.timing import Calls
 from bench.servers import redis_on_loopback
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.kernel import COMPILED
 
 BATCH: Final = 256
@@ -106,7 +106,7 @@ def compiled_unless_asked() -> None:
 
 def _limiter(
     setting: Setting, limit: Limit | None = None, hub: str = "memory://", interval_s: float = 3600.0
-) -> tuple[Agent, Limiter]:
+) -> tuple[Agent, RateLimiter]:
     compiled_unless_asked()
     # Exchanges come when somebody has something new to say, and not while the time is taken.
     agent = Agent(

@@ -41,7 +41,7 @@ from bench.decisions.timing import no_collector
 from bench.report.found import Row, Spread
 from bench.report.machine import caches
 from bench.servers import redis_on_loopback
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 
 PART: Final = "felt"
 SLICES: Final = {3.0: 16, 0.5: 4}
@@ -258,7 +258,7 @@ def new_keys() -> Draw:
     return lambda number: [key_of(each) for each in islice(numbers, number)]
 
 
-def _agent(hub: str, stack: ExitStack, name: str, **settings: Any) -> tuple[Agent, Limiter]:
+def _agent(hub: str, stack: ExitStack, name: str, **settings: Any) -> tuple[Agent, RateLimiter]:
     compiled_unless_asked()
     agent = Agent(hub, namespace=name, sync_interval=INTERVAL_S, new_keys_max=1_000_000, **settings)
     stack.callback(agent.stop)

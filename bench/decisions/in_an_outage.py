@@ -19,7 +19,7 @@ from bench.child import Missing
 from bench.decisions.candidate import compiled_unless_asked
 from bench.servers import free_port, redis_on_loopback
 from bench.web.relay import DELAY, HOLE, PASS, REFUSE, RelayProcess, relay_to
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.clock import SECOND_NS
 
 INTERVAL_S: Final = 0.1
@@ -53,7 +53,7 @@ class Stretch:
     """The longest block, by the clock on the wall."""
 
     @classmethod
-    def of(cls, limiter: Limiter, keys: list[str], length_s: float) -> Stretch:
+    def of(cls, limiter: RateLimiter, keys: list[str], length_s: float) -> Stretch:
         """Decide for so long."""
         turn = cycle(keys)
         took_ns: list[int] = []
@@ -87,7 +87,7 @@ def wait_until_noticed(agent: Agent, *, outage: bool) -> None:
 
 
 def measure(
-    agent: Agent, limiter: Limiter, relay: RelayProcess, mode: tuple[str, float], *, pairs: int, length_s: float
+    agent: Agent, limiter: RateLimiter, relay: RelayProcess, mode: tuple[str, float], *, pairs: int, length_s: float
 ) -> list[tuple[Stretch, Stretch]]:
     """Good and bad times by turns."""
     keys = [f"customer-{number:06}" for number in range(KEYS)]

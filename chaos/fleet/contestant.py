@@ -15,7 +15,7 @@ from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
 from chaos.judge.history import FAIL, OK, UNKNOWN, Lease, Recorder
 from chaos.names import CENSUS_NAME, FLOODED_NAME, LIMIT_NAME, MERGED, SETTINGS_SECRET, SLOTS_KEY, SLOTS_NAME
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub, SettingsStore
@@ -220,23 +220,23 @@ class Ours:
         return self._knows(self._login, self._keys) and self._knows(self._census, (CENSUS_KEY,))
 
     @staticmethod
-    def _knows(limiter: Limiter, keys: Sequence[str]) -> bool:
-        cells = limiter.table.cells
+    def _knows(limiter: RateLimiter, keys: Sequence[str]) -> bool:
+        cells = limiter.control.table.cells
         unknown = [key for key in keys if key not in cells or not cells[key].heard]
         limiter.warm(unknown)  # what nobody uses is forgotten if the hub does not answer for long
         return not unknown
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`. A decision within another about the same limit is refused, as by `Limiter.allow`."""
+        """See `Contestant.decide`. It refuses within another decision about the same limit, as `allow` does."""
         try:
-            return self._login.table.decide(key, cost, self._clock.monotonic_ns())
+            return self._login.control.table.decide(key, cost, self._clock.monotonic_ns())
         except Reentry:
             return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
 
     async def ask(self, key: str, cost: int) -> Verdict:
         """See `Contestant.ask`. Its agent lives in the loop that this is awaited in."""
         allowed = (await self._login.ask(key, cost)).allowed
-        table = self._login.table
+        table = self._login.control.table
         # As the decision has left it: nothing else has run in this loop since.
         cell = table.cells[key]
         assert isinstance(cell, Cell)
@@ -254,7 +254,7 @@ class Ours:
     def slots_lease(self) -> Lease:
         """See `SlotTaker.slots_lease`."""
         assert self._slots is not None
-        return self._number, self._slots.table.shard_of(SLOTS_KEY).index
+        return self._number, self._slots.control.table.shard_of(SLOTS_KEY).index
 
     def slot(self, timeout_s: float) -> AbstractContextManager[object]:
         """See `SlotTaker.slot`."""
@@ -281,7 +281,7 @@ class Ours:
 
     def used(self, key: str) -> tuple[int, int] | None:
         """See `Contestant.used`. Both numbers are of one window, though others may open the next one meanwhile."""
-        table = self._login.table
+        table = self._login.control.table
         while True:
             epoch = table.observe(key, self._clock.monotonic_ns()).epoch
             total = self._login.usage(key).total

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, UnknownLimit
+from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, RateLimiter, UnknownLimit
 from reconverge.clock import SECOND_NS
 from reconverge.testing import ManualClock
 from tests.support.agents import admitted_of, introduce, net_at
@@ -38,7 +38,7 @@ def limit_of(quota: int, settings: dict[str, Any]) -> Limit:
     return Limit(quota, settings.get("window", 60), **{key: each for key, each in settings.items() if key != "window"})
 
 
-def lone(limit: str | Limit, **settings: Any) -> tuple[Limiter, ManualClock]:
+def lone(limit: str | Limit, **settings: Any) -> tuple[RateLimiter, ManualClock]:
     """A limiter of a node without a hub."""
     clock = ManualClock(start=0)
     return Agent("memory://", clock=clock).limit("login", limit, **settings), clock
@@ -287,7 +287,7 @@ def test_a_limit_may_have_an_interval_of_its_own(redis_server: RedisServer, make
     for limiter in (hourly, often):
         introduce(limiter)
 
-    def told(limiter: Limiter, goal: int) -> bool:
+    def told(limiter: RateLimiter, goal: int) -> bool:
         limiter.allow("ada")
         return net_at(redis_server.url, limiter.name) >= goal
 
@@ -303,4 +303,4 @@ def test_a_limit_may_have_an_interval_of_its_own(redis_server: RedisServer, make
     eventually(lambda: told(hourly, 20), "what was counted of the other one")
     agent.change_pace(None, limit="often")
 
-    assert [100.0, 0.01] == [limiter.table.interval_ns / SECOND_NS for limiter in (often, hourly)]
+    assert [100.0, 0.01] == [limiter.control.table.interval_ns / SECOND_NS for limiter in (often, hourly)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, HubUnavailable, InvalidKey, Limiter
+from reconverge import Agent, HubUnavailable, InvalidKey, RateLimiter
 from reconverge.agent.erasing import Forgotten
 from reconverge.hub import Hub
 from reconverge.hub.registry import HubSettings
@@ -36,7 +36,7 @@ LIMITS = {
 }
 
 
-def limiters(agent: Agent) -> list[Limiter]:
+def limiters(agent: Agent) -> list[RateLimiter]:
     """Limits of all kinds."""
     return [agent.limit(name, text, algorithm=algorithm) for name, (text, algorithm) in LIMITS.items()]
 
@@ -47,7 +47,9 @@ def forget(agent: Agent, identity: str = IDENTITY, wait: float = 20.0) -> Forgot
 
 def known(agent: Agent) -> bool:
     """Whether an agent has a key of the identity."""
-    return any(IDENTITY in limiter.keys_beside() for limiter in agent.limiters.values() for _ in limiter.tables)
+    return any(
+        IDENTITY in limiter.control.keys_beside() for limiter in agent.limiters.values() for _ in limiter.control.tables
+    )
 
 
 def knows_nothing(agent: Agent) -> bool:
@@ -76,7 +78,7 @@ def test_no_node_and_no_hub_knows_an_identity_that_is_erased(
     assert done.complete
     eventually(lambda: all(map(knows_nothing, agents)), "all nodes to forget")
     assert NAME not in stored(redis_server.url)
-    assert all("bob" in limiter.keys_beside() for agent in agents for limiter in agent.limiters.values())
+    assert all("bob" in limiter.control.keys_beside() for agent in agents for limiter in agent.limiters.values())
     assert 3 == asyncio.run(agents[0].fleet_usage(agents[0].limiter("daily"), "bob")).used
     assert 0 == asyncio.run(agents[0].fleet_usage(agents[0].limiter("daily"), IDENTITY)).used
 

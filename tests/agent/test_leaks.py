@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from tests.support.agents import NEVER_FULL, admitted_of, heard, introduce, net_at, open_files
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
@@ -85,12 +85,12 @@ def test_fifty_agents_leave_nothing_behind(
     assert [None] * CYCLES == [agent() for agent in agents]
 
 
-def _on_a_thread(agent: Agent, login: Limiter, key: str) -> int:
+def _on_a_thread(agent: Agent, login: RateLimiter, key: str) -> int:
     with agent:
         return introduce(login, key) + admitted_of(login, 9, key)
 
 
-async def _as_a_task(agent: Agent, login: Limiter, key: str) -> int:
+async def _as_a_task(agent: Agent, login: RateLimiter, key: str) -> int:
     async with agent:
         admitted = admitted_of(login, 1, key)
         await eventually_in_loop(lambda: heard(login, key), "the hub's answer")

@@ -32,6 +32,7 @@ from reconverge import (
     UnknownLimit,
     errors,
 )
+from reconverge.contracts.contracts import Contracts
 from tests.support.agents import net_at
 from tests.support.programs.process import Process
 from tests.support.servers import free_port
@@ -45,7 +46,9 @@ class Key(str):
     __slots__ = ()
 
 
-def _login(limit: str = "5/minute", parent: reconverge.Limiter | None = None, **settings: Any) -> reconverge.Limiter:
+def _login(
+    limit: str = "5/minute", parent: reconverge.RateLimiter | None = None, **settings: Any
+) -> reconverge.RateLimiter:
     return Agent("memory://", **settings).limit("login", limit, parent=parent)
 
 
@@ -58,6 +61,8 @@ def _declared_twice(first: str, second: str, **settings: Any) -> None:
 def _wrong(value: object) -> Any:
     return cast("Any", value)
 
+
+IN_PROGRESS: dict[str, Any] = {"plans": {"free": {"limits": {"jobs": "2 in flight"}}}, "unknown": "free"}
 
 LIMITS: dict[str, Mistake] = {
     "no number": (lambda: _login("many/minute"), InvalidLimit, ("'many/minute'", "number of requests", "character 1")),
@@ -104,6 +109,26 @@ LIMITS: dict[str, Mistake] = {
         LimitConflict,
         ("'login'", "balanced", "strict", "use another name"),
     ),
+    "what is in progress as a rate": (
+        lambda: Agent("memory://").limit("render", "20 in flight"),
+        InvalidLimit,
+        ("20 in flight", "declare it with agent.concurrency('render'"),
+    ),
+    "a rate as what is in progress": (
+        lambda: Agent("memory://").concurrency("login", "5/minute"),
+        InvalidLimit,
+        ("no limit on what is in progress", "declare a rate with agent.limit"),
+    ),
+    "a setting of rates for slots": (
+        lambda: _wrong(Agent("memory://")).concurrency("render", 20, soft="10%"),
+        InvalidSetting,
+        ("soft='10%'", "goes with limits on a rate"),
+    ),
+    "a limiter of the other kind": (
+        lambda: _agent_with("login").limiter("login", reconverge.SlotLimiter),
+        InvalidSetting,
+        ("'login'", "limits a rate, and has no slots", "SlotLimiter is wanted"),
+    ),
     "a misspelt limit": (
         lambda: _agent_with("login", "search").limiter("logn"),
         UnknownLimit,
@@ -113,10 +138,10 @@ LIMITS: dict[str, Mistake] = {
 }
 
 REQUESTS: dict[str, Mistake] = {
-    "a rate of what is in progress": (
-        lambda: Agent("memory://").concurrency("render", 20).allow("ada"),
+    "a slot that nothing would give back": (
+        lambda: Contracts(Agent("memory://"), IN_PROGRESS).hit("ada"),
         NeedsSlot,
-        ("allow()", "'render'", "with limiter.slot(key) as slot:"),
+        ("hit()", "'jobs'", "Rule(limits=contracts)"),
     ),
     "a number as key": (lambda: _login().allow(_wrong(42)), InvalidKey, ("a key is a string", "int", "42")),
     "bytes as key": (lambda: _login().allow(_wrong(b"ada")), InvalidKey, ("a key is a string", "bytes", "b'ada'")),

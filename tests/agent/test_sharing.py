@@ -77,7 +77,7 @@ def test_balanced_stays_within_its_declared_bound(algorithm: str, make_pair: Mak
 
     pair.use_up()
 
-    assert QUOTA <= pair.admitted <= QUOTA + pair.ada.policy.bound(QUOTA, nodes=2)
+    assert QUOTA <= pair.admitted <= QUOTA + pair.ada.control.policy.bound(QUOTA, nodes=2)
 
 
 def test_what_one_does_not_use_the_other_may(make_pair: MakePair) -> None:

@@ -158,7 +158,7 @@ def test_nothing_that_an_agent_shows_contains_a_secret(url: str) -> None:
     agent = Agent(url)
     login = agent.limit("login", "5/minute")
 
-    shown = [*_everything_shown_by(agent), repr(login), str(login.limit), repr(login.policy)]
+    shown = [*_everything_shown_by(agent), repr(login), str(login.limit), repr(login.control.policy)]
 
     assert [] == [text for text in shown for secret in SECRETS if secret in text]
     assert "***@" in agent.stats().hub

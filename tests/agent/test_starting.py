@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from tests.support.agents import NEVER_FULL, exchange_threads, exchanges_of, heard
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
-DECISIONS: dict[str, Callable[[Limiter], object]] = {
+DECISIONS: dict[str, Callable[[RateLimiter], object]] = {
     "allow": lambda login: login.allow("ada"),
     "hit": lambda login: login.hit("ada"),
     "test": lambda login: login.test("ada"),

@@ -22,7 +22,7 @@ from reconverge.arguments import with_advice
 from reconverge.clock import ManualClock
 from reconverge.hooks import SilentHooks
 from reconverge.hub.registry import HubSettings, open_hub
-from reconverge.limiter import Limiter
+from reconverge.limiter import RateLimiter
 from tests.support.servers import RedisServer
 
 MINUTE = timedelta(minutes=1)
@@ -35,13 +35,17 @@ def wrong(value: object) -> Any:
 AGENT: Any = Agent
 
 
-def login(limit: Any = "5/minute", **settings: Any) -> Limiter:
+def login(limit: Any = "5/minute", **settings: Any) -> RateLimiter:
     """A limit of an agent of its own."""
     return Agent("memory://").limit("login", limit, **settings)
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] = {
-    "a parent by name": (lambda: login(parent="api"), InvalidSetting, ("parent='api'", "is no Limiter", "agent.limit")),
+    "a parent by name": (
+        lambda: login(parent="api"),
+        InvalidSetting,
+        ("parent='api'", "is no RateLimiter", "agent.limit"),
+    ),
     "a misspelt setting of an agent": (
         lambda: AGENT("memory://", sync_intervall=1),
         InvalidSetting,
@@ -152,7 +156,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], tuple[str, ...]]] 
 }
 
 
-def _limiter_of(name: str) -> Limiter:
+def _limiter_of(name: str) -> RateLimiter:
     agent = Agent("memory://")
     agent.limit("login", "5/minute")
     return agent.limiter(name)
@@ -248,8 +252,11 @@ def test_a_share_that_adds_to_one_of_several_quotas_is_taken() -> None:
 
 def test_an_overshoot_up_to_the_whole_limit_or_without_end_is_taken() -> None:
     """1 is 100 %, and infinity is `available`."""
-    assert ("balanced", 1.0) == (login(max_overshoot=1).policy.name, login(max_overshoot=1).policy.max_overshoot)
-    assert "available" == login(max_overshoot=math.inf).policy.name
+    assert ("balanced", 1.0) == (
+        login(max_overshoot=1).control.policy.name,
+        login(max_overshoot=1).control.policy.max_overshoot,
+    )
+    assert "available" == login(max_overshoot=math.inf).control.policy.name
 
 
 def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) -> None:
@@ -267,14 +274,14 @@ def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) ->
 
     assert Limit(5, 60.0) == limiter.limit == Limit(5, MINUTE)
     assert Limit(5, 60, "smooth-warming-up", warmup=10) == Limit(5, MINUTE, "smooth-warming-up", warmup=MINUTE / 6)
-    assert 400_000_000 == limiter.table.interval_ns
+    assert 400_000_000 == limiter.control.table.interval_ns
     assert 300_000_000 == agent._kernel.interval_ns
     assert 60_000_000_000 == agent._kernel.lease_ns
     assert (2.0, 3.0) == (agent._settings.exchange_timeout, agent._settings.stop_timeout)
     agent.stop(timedelta(seconds=1))
 
 
-async def _waits(limiter: Limiter) -> bool:
+async def _waits(limiter: RateLimiter) -> bool:
     return (await limiter.wait("ada", timeout=timedelta(0))).allowed
 
 

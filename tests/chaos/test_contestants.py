@@ -13,7 +13,7 @@ from chaos.fleet.contestant import Ours
 from chaos.fleet.plan import Plan
 from chaos.judge.history import Recorder
 from chaos.names import OURS
-from reconverge import Limiter, Usage
+from reconverge import RateLimiter, Usage
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.limit import FIXED_WINDOW, Limit
 
@@ -68,16 +68,16 @@ def test_the_window_and_what_was_used_of_it_are_told_of_the_same_window(
     clock = ManualClock()
     ours = Ours(OURS, plan_of(tmp_path, 1), Recorder(tmp_path, 0), clock)
     admitted_in = ours.decide("ada", 3).epoch
-    usage = Limiter.usage
+    usage = RateLimiter.usage
     edges = iter((3600.0, 0.0))
 
-    def usage_before_the_edge(limiter: Limiter, key: str) -> Usage:
+    def usage_before_the_edge(limiter: RateLimiter, key: str) -> Usage:
         used = usage(limiter, key)
         clock.advance(next(edges))
         ours.decide("ada", 0)
         return used
 
-    monkeypatch.setattr(Limiter, "usage", usage_before_the_edge)
+    monkeypatch.setattr(RateLimiter, "usage", usage_before_the_edge)
     told = ours.used("ada")
     ours.agent.stop()
 

@@ -19,7 +19,7 @@ from reconverge.cli.replay.judgement import judge
 from reconverge.cli.replay.trace import RecordedRequest
 from reconverge.cli.replay.worker import Gauge, NodeHistory, ReplayPlan, Share
 from reconverge.clock import SystemClock
-from reconverge.limiter import Limiter
+from reconverge.limiter import RateLimiter
 
 REQUESTS = 20
 SLOWER_NS = 3_000_000
@@ -63,7 +63,7 @@ def test_the_time_of_a_decision_is_that_of_the_limiters_allow(monkeypatch: pytes
     took_ns: list[int] = []
 
     class SlowAgent(Agent):
-        def limit(self, *arguments: Any, **settings: Any) -> Limiter:
+        def limit(self, *arguments: Any, **settings: Any) -> RateLimiter:
             limiter = super().limit(*arguments, **settings)
             limiter.allow = slowed(limiter.allow, took_ns)  # type: ignore[method-assign,assignment]
             return limiter
@@ -81,9 +81,9 @@ def test_what_is_asked_for_the_judgement_is_not_timed(monkeypatch: pytest.Monkey
     took_ns: list[int] = []
 
     class SlowAgent(Agent):
-        def limit(self, *arguments: Any, **settings: Any) -> Limiter:
+        def limit(self, *arguments: Any, **settings: Any) -> RateLimiter:
             limiter = super().limit(*arguments, **settings)
-            monkeypatch.setattr(limiter.table, "decide", slowed(limiter.table.decide, took_ns))
+            monkeypatch.setattr(limiter.control.table, "decide", slowed(limiter.control.table.decide, took_ns))
             return limiter
 
     monkeypatch.setattr(worker, "Agent", SlowAgent)
@@ -103,5 +103,5 @@ def test_the_figures_say_what_was_timed_and_beside_which_floor() -> None:
     setup = Setup(requests, LIMIT, ("balanced",), 1, 1.0, "embedded://", 0.1)
     rows = dict(figures_rows(judge(ReplayOutcome(setup, [[0]], [[history]], [1]))))
 
-    assert "1.5 / 1.5 µs" == rows["Limiter.allow, median / 99th"]
+    assert "1.5 / 1.5 µs" == rows["RateLimiter.allow, median / 99th"]
     assert "0.2 / 0.2 µs" == rows["an increment in a dict, likewise"]

@@ -356,7 +356,7 @@ def test_keys_by_any_facts_move_with_their_plan() -> None:
     limiters = contracts.agent.limiters
 
     assert {name: 0 for name in limiters if "@5/" in name} == {
-        name: len(each.table.cells) for name, each in limiters.items() if "@5/" in name
+        name: len(each.control.table.cells) for name, each in limiters.items() if "@5/" in name
     }
     assert 47 == admitted(contracts, "acme", 60, user="ada")
     assert 50 == admitted(contracts, "x" * 400, 60, user="bob")
@@ -407,7 +407,7 @@ def test_a_fact_that_is_no_text_is_told_with_its_type(user: Any) -> None:
     problem = "empty" if user == "" else "not None" if user is None else f"not {type(user).__name__}"
 
     assert all("'user'" in each and "'calls'" in each and problem in each for each in said)
-    assert [] == contracts.standing("acme").parts[0][1].keys_beside()
+    assert [] == contracts.standing("acme").parts[0][1].control.keys_beside()
 
 
 def test_what_a_contract_has_used_is_forgotten() -> None:

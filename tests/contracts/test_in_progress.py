@@ -14,8 +14,8 @@ import pytest
 from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
-from reconverge import Agent, Limiter, NeedsSlot, Slot
-from reconverge.contracts.central import CustomerRequest, Shape
+from reconverge import Agent, NeedsSlot, RateLimiter, Slot, SlotLimiter
+from reconverge.contracts.central import Request, Shape
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts
@@ -48,9 +48,11 @@ def document(**customers: Any) -> dict[str, Any]:
     return {**DOCUMENT, "customers": customers}
 
 
-def jobs_of(contracts: Contracts, customer: str) -> Limiter:
+def jobs_of(contracts: Contracts, customer: str) -> SlotLimiter:
     """The limiter of what is in progress that holds for a customer now."""
-    return next(limiter for term, limiter in contracts.standing(customer).parts if term.name == "jobs")
+    found = next(limiter for term, limiter in contracts.standing(customer).parts if term.name == "jobs")
+    assert isinstance(found, SlotLimiter)
+    return found
 
 
 def taken(contracts: Contracts, customer: str, times: int) -> list[Slot]:
@@ -226,6 +228,7 @@ def test_a_reset_leaves_what_is_in_progress(agent: Agent, contracts: Contracts) 
     """Rates are forgotten; of a contract that has no other limit the error says that nothing would change."""
     taken_now = taken(contracts, "ada", 2)
     requests = next(limiter for term, limiter in contracts.standing("ada").parts if term.name == "requests")
+    assert isinstance(requests, RateLimiter)
     requests.hit("ada", 5)
     contracts.reset("ada")
     assert 0 == contracts.usages("ada")["requests"].own
@@ -272,7 +275,7 @@ def test_a_number_of_slots_of_a_customer_keeps_the_lease_of_the_plan(override: s
         "plans": {"free": {"limits": {"jobs": "2 in flight lease 10s"}}},
         "customers": {"ada": {"plan": "free", "limits": {"jobs": override}}},
     }
-    limit = jobs_of(Contracts(Agent("memory://"), table), "ada").limit
+    limit = Contracts(Agent("memory://"), table).standing("ada").parts[0][1].limit
 
     assert (3, lease_s) == (limit.quota, limit.lease)
 

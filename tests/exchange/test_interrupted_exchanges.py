@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import pytest
 
 import reconverge
-from reconverge import Limiter
+from reconverge import RateLimiter
 from reconverge.clock import NEVER_NS, SECOND_NS, ManualClock
 from reconverge.errors import HubUnavailable
 from reconverge.exchange import driver
@@ -30,6 +30,7 @@ from reconverge.hub.report import Answer, Batch, Totals, add_totals
 from reconverge.kernel import COMPILED
 from reconverge.limit import Limit
 from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, LEASE_NS, START_S, Node
@@ -78,7 +79,7 @@ class Driven(Node):
             [self.syncer], hub=world.hub, clock=world.clock, timeout_s=5.0, hub_name="fickle"
         )
         self.limiters = {
-            name: Limiter(self.kernel.composites.declare(name, quotas_of(name, limits), STRICT))
+            name: RateLimiter(LimitControl(self.kernel.composites.declare(name, quotas_of(name, limits), STRICT)))
             for name, limits in LIMITS.items()
         }
 

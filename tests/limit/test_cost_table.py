@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidLimit, Limit, Limiter, UnknownKind
+from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidLimit, Limit, RateLimiter, UnknownKind
 from reconverge.clock import ManualClock
 from reconverge.limit.checks import KINDS_MAX
 from tests.support.kernel.lone import NOON_S
@@ -16,16 +16,17 @@ from tests.support.kernel.odd import HUGE, named
 COSTS = {"GET": 1, "POST": 2, "OPTIONS": 0}
 
 
-def api(limit: str | list[Limit] = "10/minute", costs: dict[str, int] | None = COSTS) -> Limiter:
+def api(limit: str | list[Limit] = "10/minute", costs: dict[str, int] | None = COSTS) -> RateLimiter:
     """Ten in a minute, at those costs."""
     return Agent("memory://", clock=ManualClock(NOON_S)).limit("api", limit, costs=costs)
 
 
-def used_on(limiter: Limiter) -> int:
+def used_on(limiter: RateLimiter) -> int:
+    """What counts at the moment."""
     return limiter.usage("ada").own
 
 
-WAYS: dict[str, Callable[[Limiter, int, str], object]] = {
+WAYS: dict[str, Callable[[RateLimiter, int, str], object]] = {
     "allow": lambda limiter, cost, kind: limiter.allow("ada", cost, kind=kind),
     "hit": lambda limiter, cost, kind: limiter.hit("ada", cost, kind=kind),
     "reserve": lambda limiter, cost, kind: limiter.reserve("ada", cost, kind=kind),

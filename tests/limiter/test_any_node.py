@@ -9,10 +9,12 @@ from reconverge import Agent
 from reconverge.clock import SECOND_NS
 from reconverge.decision import Decision
 from reconverge.integrations import Guard, PlainRequest, Rule
-from reconverge.kernel import for_any_node
+from reconverge.kernel import for_any_node as of_any_node
 from reconverge.kernel.fleet_wait import INTERVALS_MAX, ROOM_FOR
 from reconverge.limit import Limit
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.certainty import for_any_node
+from reconverge.limiter.control import LimitControl
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from reconverge.testing import ManualClock
 from tests.support.kernel.talker import Talker, World, busy
@@ -35,7 +37,7 @@ def refused(node: Talker) -> tuple[float, float]:
     """Returns the wait of the decision, and that of the response, in seconds."""
     decision = node.table.hit("ada")
     assert not decision.allowed
-    return decision.retry_after, for_any_node(node.table, decision, "ada", 1).retry_after
+    return decision.retry_after, of_any_node(node.table, decision, "ada", 1).retry_after
 
 
 def test_there_is_room_for_two_on_every_node_by_then() -> None:
@@ -86,10 +88,10 @@ def test_who_goes_by_the_total_has_no_allowance_to_wait_for() -> None:
 
     assert earliest == told
     for decision in (decisions[0], decisions[-1]):
-        assert decision is limiter.for_any_node(decision, "ada")
+        assert decision is for_any_node(limiter, decision, "ada")
 
 
-def priced() -> Limiter:
+def priced() -> RateLimiter:
     """The limit of one of several nodes: two quotas with prices of their own, and the shorter one is used up."""
     world = busy(Limit(100, 60), nodes=NODES)
     quotas = {"api": Limit(200, 60, costs={"POST": 5}), "api#daily": Limit(10**6, 86_400, costs={"POST": 2})}
@@ -99,27 +101,27 @@ def priced() -> Limiter:
             while limit.allow("ada", 1, "POST"):
                 pass
         world.all_speak()
-    return Limiter(limits[0])
+    return RateLimiter(LimitControl(limits[0]))
 
 
 def test_room_is_waited_for_at_the_price_of_the_kind() -> None:
     """A request of a kind that costs five waits as long as one for which five was said; one that costs one, less."""
     limiter = priced()
     refusal = limiter.hit("ada", 1, "POST")
-    dear = limiter.for_any_node(refusal, "ada", 5).retry_after
+    dear = for_any_node(limiter, refusal, "ada", 5).retry_after
 
     assert "api" == refusal.binding
-    assert dear == limiter.for_any_node(refusal, "ada", 1, "POST").retry_after
-    assert dear > limiter.for_any_node(refusal, "ada", 1).retry_after
+    assert dear == for_any_node(limiter, refusal, "ada", 1, "POST").retry_after
+    assert dear > for_any_node(limiter, refusal, "ada", 1).retry_after
 
 
 def test_a_guard_tells_clients_to_wait_for_the_price_of_their_kind() -> None:
     """The guard hands the kind on where the quotas have different prices for it."""
     limiter = priced()
     refusal = limiter.hit("ada", 1, "POST")
-    guard = Guard(Agent("memory://", clock=limiter.clock), key_func=lambda _request: "ada")
+    guard = Guard(Agent("memory://", clock=limiter.control.clock), key_func=lambda _request: "ada")
     outcome = guard.check(PlainRequest(client="192.0.2.1", method="POST"), [guard.declare(Rule(limits=limiter))])
     told: Decision = outcome.rulings[0].decision
 
     assert not told.allowed
-    assert limiter.for_any_node(refusal, "ada", 5).retry_after == told.retry_after
+    assert for_any_node(limiter, refusal, "ada", 5).retry_after == told.retry_after

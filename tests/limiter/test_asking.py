@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit, Limiter
+from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit, RateLimiter
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import Settled
@@ -487,10 +487,10 @@ def test_a_hub_that_is_too_far_is_not_waited_for(round_trips: int, waits: bool) 
 
 
 @pytest.fixture
-def login(redis_server: RedisServer, make_agent: Callable[..., Agent]) -> Callable[..., Limiter]:
+def login(redis_server: RedisServer, make_agent: Callable[..., Agent]) -> Callable[..., RateLimiter]:
     """Makes an agent at one Redis with a small limit, as a process has it."""
 
-    def make(limit: str = "5/minute", **settings: object) -> Limiter:
+    def make(limit: str = "5/minute", **settings: object) -> RateLimiter:
         return make_agent(f"redis://127.0.0.1:{redis_server.port}/0", **settings).limit("login", limit)
 
     return make
@@ -498,14 +498,14 @@ def login(redis_server: RedisServer, make_agent: Callable[..., Agent]) -> Callab
 
 @pytest.mark.parametrize("known", [True, False], ids=["running", "starting"])
 def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
-    login: Callable[..., Limiter], known: bool
+    login: Callable[..., RateLimiter], known: bool
 ) -> None:
     """On threads, at the default policy; also of agents that start at that moment, of which the first is alone."""
     limiters = [login() for _ in range(32)]
     start = threading.Barrier(len(limiters))
     told: list[Decision] = []
 
-    def come(limiter: Limiter) -> None:
+    def come(limiter: RateLimiter) -> None:
         if known:
             limiter.ask_blocking("other", within=PATIENT_S)
         start.wait()
@@ -521,7 +521,7 @@ def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
     assert 5 == sum(each.allowed for each in told), told
 
 
-def test_a_loop_goes_on_while_requests_ask(login: Callable[..., Limiter]) -> None:
+def test_a_loop_goes_on_while_requests_ask(login: Callable[..., RateLimiter]) -> None:
     """And a certain answer comes without a turn of the loop."""
     limiter = login("100/minute")
 
@@ -558,7 +558,7 @@ async def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis:
 
 
 def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(
-    login: Callable[..., Limiter], caplog: pytest.LogCaptureFixture
+    login: Callable[..., RateLimiter], caplog: pytest.LogCaptureFixture
 ) -> None:
     """`slowapi` calls a synchronous storage there; to wait would hold up all other requests."""
     limiter = login()
@@ -571,10 +571,10 @@ def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(
         asyncio.run(story())
 
     assert 1 == sum("on the thread of an event loop" in record.message for record in caplog.records)
-    assert 3 == limiter.enforcement.on.asking.stats.results["not_here"]
+    assert 3 == limiter.control.enforcement.on.asking.stats.results["not_here"]
 
 
-def test_in_a_signal_handler_memory_answers(login: Callable[..., Limiter]) -> None:
+def test_in_a_signal_handler_memory_answers(login: Callable[..., RateLimiter]) -> None:
     """The interrupted code may hold what the answer needs; a method as a handler is known as well as a function."""
     limiter = login()
 
@@ -585,14 +585,14 @@ def test_in_a_signal_handler_memory_answers(login: Callable[..., Limiter]) -> No
     before = signal.signal(signal.SIGUSR1, Handler().handle)
     try:
         os.kill(os.getpid(), signal.SIGUSR1)
-        eventually(lambda: sum(limiter.enforcement.on.asking.stats.results.values()) > 0, "the handler's ask")
+        eventually(lambda: sum(limiter.control.enforcement.on.asking.stats.results.values()) > 0, "the handler's ask")
     finally:
         signal.signal(signal.SIGUSR1, before)
 
-    assert 1 == limiter.enforcement.on.asking.stats.results["not_here"]
+    assert 1 == limiter.control.enforcement.on.asking.stats.results["not_here"]
 
 
-def test_in_a_finalizer_memory_answers(login: Callable[..., Limiter]) -> None:
+def test_in_a_finalizer_memory_answers(login: Callable[..., RateLimiter]) -> None:
     """It may run in the middle of anything."""
     limiter = login()
 
@@ -603,7 +603,7 @@ def test_in_a_finalizer_memory_answers(login: Callable[..., Limiter]) -> None:
     dropped = Dropped()
     del dropped
 
-    assert 1 == limiter.enforcement.on.asking.stats.results["not_here"]
+    assert 1 == limiter.control.enforcement.on.asking.stats.results["not_here"]
 
 
 def test_a_stopped_redis_is_waited_for_once(own_redis: RedisServer, make_agent: Callable[..., Agent]) -> None:
@@ -619,7 +619,7 @@ def test_a_stopped_redis_is_waited_for_once(own_redis: RedisServer, make_agent: 
         waited_ns = SystemClock.monotonic_ns() - begun
         for number in range(1000):
             limiter.ask_blocking(f"key{number}")
-        results = limiter.enforcement.on.asking.stats.results
+        results = limiter.control.enforcement.on.asking.stats.results
     finally:
         own_redis.resume()
 
@@ -630,22 +630,22 @@ def test_a_stopped_redis_is_waited_for_once(own_redis: RedisServer, make_agent: 
 
     def answered() -> bool:
         limiter.ask_blocking(next(newer))
-        return limiter.enforcement.on.asking.stats.results["admitted"] > 1
+        return limiter.control.enforcement.on.asking.stats.results["admitted"] > 1
 
     eventually(answered, "an answer about a key")
 
 
-def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., Limiter]) -> None:
+def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., RateLimiter]) -> None:
     """For less: the rest is free again."""
     limiter = login()
 
-    with limiter.reserve_ask_blocking("ada", 5, within=PATIENT_S) as reservation:
+    with limiter.reserve("ada", 5, within=PATIENT_S) as reservation:
         assert reservation
         reservation.settle(2)
     assert 2 == limiter.usage("ada").own
 
     async def story() -> None:
-        async with await limiter.reserve_ask("eve", 5, within=PATIENT_S) as other:
+        async with await limiter.reserve_async("eve", 5, within=PATIENT_S) as other:
             assert other
             other.settle(1)
 
@@ -654,7 +654,7 @@ def test_what_was_reserved_by_asking_can_be_settled(login: Callable[..., Limiter
 
 
 @pytest.mark.parametrize("within", [-1, float("nan"), True, "25ms", None, 11])
-def test_a_time_that_makes_no_sense_is_an_error(within: object, login: Callable[..., Limiter]) -> None:
+def test_a_time_that_makes_no_sense_is_an_error(within: object, login: Callable[..., RateLimiter]) -> None:
     """Also where the answer would be certain."""
     limiter = login()
 
@@ -665,7 +665,7 @@ def test_a_time_that_makes_no_sense_is_an_error(within: object, login: Callable[
         limiter.ask_blocking("ada", within=within)  # type: ignore[arg-type]  # on purpose
 
 
-def test_mistakes_are_those_of_hit(login: Callable[..., Limiter]) -> None:
+def test_mistakes_are_those_of_hit(login: Callable[..., RateLimiter]) -> None:
     """A key, a cost, and a cost that could never be admitted."""
     limiter = login()
 
@@ -684,17 +684,17 @@ def test_a_node_without_a_hub_is_never_in_doubt() -> None:
     limiter = Agent("memory://").limit("login", "5/minute")
 
     assert [True] * 5 + [False] == [limiter.ask_blocking("ada").allowed for _ in range(6)]
-    assert 0 == sum(limiter.enforcement.on.asking.stats.results.values())
+    assert 0 == sum(limiter.control.enforcement.on.asking.stats.results.values())
 
 
-def test_a_limit_in_shadow_or_off_asks_nothing(login: Callable[..., Limiter]) -> None:
+def test_a_limit_in_shadow_or_off_asks_nothing(login: Callable[..., RateLimiter]) -> None:
     """It admits in any case, so there is nothing to wait for."""
     limiter = login()
     for switch in ("shadow", "off"):
         limiter.switch(switch)
         assert all(limiter.ask_blocking(f"{switch}{number}") for number in range(20))
 
-    assert 0 == sum(limiter.enforcement.on.asking.stats.results.values())
+    assert 0 == sum(limiter.control.enforcement.on.asking.stats.results.values())
 
 
 @pytest.mark.parametrize(

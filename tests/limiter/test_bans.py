@@ -21,13 +21,14 @@ from reconverge import (
     InvalidLimit,
     InvalidSetting,
     LimitConflict,
-    Limiter,
+    RateLimiter,
 )
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts
 from reconverge.limit import Limit
 from reconverge.limiter.bans import LOOK_NS, Bans, ban_terms, names_of
+from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiters import waiting_at
 from reconverge.policies import NAIVE, STRICT
 from reconverge_sync.memory import MemoryHub
@@ -153,17 +154,17 @@ def test_all_ways_to_ask_refuse_a_banned_key(scene: Scene) -> None:
     assert not limiter.ask_blocking("ada")
     assert not limiter.wait_blocking("ada", timeout=30)
     assert not limiter.reserve("ada", 2).decision
-    assert not limiter.reserve_ask_blocking("ada", 2).decision
+    assert not limiter.reserve("ada", 2, within=0.025).decision
     assert limiter.usage("ada").own == 0
 
 
 def test_what_is_awaited_refuses_a_banned_key(scene: Scene) -> None:
-    """`ask`, `reserve_ask` and `wait` refuse a banned key without a wait."""
+    """`ask`, `reserve_async` and `wait` refuse a banned key without a wait."""
     scene.ban()
     scene.clock.advance(60)
 
     assert not asyncio.run(scene.limiter.ask("ada"))
-    assert not asyncio.run(scene.limiter.reserve_ask("ada", 2)).decision
+    assert not asyncio.run(scene.limiter.reserve_async("ada", 2)).decision
     assert not asyncio.run(scene.limiter.wait("ada", timeout=30))
 
 
@@ -172,7 +173,7 @@ def test_a_request_that_waits_is_refused_when_its_key_is_banned(scene: Scene) ->
 
     async def served() -> tuple[Decision, Decision]:
         waiting = [asyncio.create_task(scene.limiter.wait("ada", timeout=120)) for _ in range(2)]
-        while waiting_at(scene.limiter.table).waiters("ada") < 2:  # noqa: ASYNC110  # both begin in this loop
+        while waiting_at(scene.limiter.control.table).waiters("ada") < 2:  # noqa: ASYNC110  # both begin in this loop
             await asyncio.sleep(0)
         assert scene.tries(3) == 0
         first, second = await asyncio.wait_for(asyncio.gather(*waiting), timeout=20)
@@ -191,9 +192,9 @@ def test_a_request_that_waits_is_refused_when_another_node_has_banned_its_key(sc
 
     async def served() -> Decision:
         waiting = asyncio.create_task(scene.limiter.wait("ada", timeout=120))
-        while waiting_at(scene.limiter.table).waiters("ada") < 1:  # noqa: ASYNC110  # it begins in this loop
+        while waiting_at(scene.limiter.control.table).waiters("ada") < 1:  # noqa: ASYNC110  # it begins in this loop
             await asyncio.sleep(0)
-        bans = scene.limiter.bans
+        bans = scene.limiter.control.bans
         assert bans is not None
         bans.table.hit("ada")  # as with an answer of the hub that comes LOOK_NS later
         bans.free.discard("ada")
@@ -319,7 +320,7 @@ def test_what_the_shared_count_has_bans_no_key() -> None:
     scene = Scene(max_keys=3)
     for key in ("bob", "cleo", "dan"):
         scene.tries(3, key)
-    bans = scene.limiter.bans
+    bans = scene.limiter.control.bans
     assert bans is not None
     bans.table.hit("ada")
 
@@ -344,7 +345,7 @@ def test_a_jump_of_the_wall_clock_moves_no_end_of_a_ban(scene: Scene, seconds: i
 
 def test_a_ban_that_another_thread_begins_during_a_look_is_noticed(scene: Scene) -> None:
     """A look that has read the count just before a ban began does not have the key believed to be free."""
-    bans = scene.limiter.bans
+    bans = scene.limiter.control.bans
     assert bans is not None
 
     note = bans.note
@@ -398,8 +399,8 @@ def test_what_is_remembered_of_free_keys_is_bounded() -> None:
     for number in range(1000):
         scene.limiter.allow(f"key{number}")
 
-    assert scene.limiter.bans is not None
-    assert len(scene.limiter.bans.free) <= 10
+    assert scene.limiter.control.bans is not None
+    assert len(scene.limiter.control.bans.free) <= 10
 
 
 def test_to_forget_an_identity_ends_its_bans(scene: Scene) -> None:
@@ -444,11 +445,13 @@ def test_durations_are_words_numbers_or_a_timedelta(lasts: float | str | timedel
     assert (terms.refusals.quota, terms.refusals.window) == (3, 60)
 
 
-@pytest.mark.parametrize("limit", ["5 in flight", Limit(5, 60, algorithm="smooth-bursty")])
-def test_limits_whose_refusals_are_never_certain_do_not_ban(limit: str | Limit) -> None:
+def test_limits_whose_refusals_are_never_certain_do_not_ban() -> None:
     """Slots and smooth limits raise InvalidSetting, as their refusals would ban no key."""
+    smooth = Limit(5, 60, algorithm="smooth-bursty")
     with pytest.raises(InvalidSetting, match="certain"):
-        Agent().limit("login", limit, block_after=AFTER, block_for=FOR)
+        Agent().limit("login", smooth, block_after=AFTER, block_for=FOR)
+    with pytest.raises(InvalidSetting, match=r"block_after.* goes with limits on a rate"):
+        Agent().declare("login", "5 in flight", block_after=AFTER, block_for=FOR)
 
 
 def test_a_declaration_again_is_the_same_limiter_and_another_is_an_error() -> None:
@@ -485,8 +488,8 @@ def test_a_pace_of_its_own_is_that_of_its_bans_too() -> None:
     login = agent.limit("login", "5/minute", block_after=AFTER, block_for=FOR, sync_interval=0.5)
     agent.change_pace(0.7, limit="login")
 
-    assert {round(table.interval_ns / 1e9, 3) for table in login.all_tables} == {0.7}
-    assert [table.name for table in login.all_tables] == ["login", "login/refusals", "login/ban"]
+    assert {round(table.interval_ns / 1e9, 3) for table in login.control.all_tables} == {0.7}
+    assert [table.name for table in login.control.all_tables] == ["login", "login/refusals", "login/ban"]
 
 
 # ------------------------------------------------------------ on several nodes
@@ -502,13 +505,13 @@ class Fleet:
         self.limiters = [self._limiter(node) for node in self.nodes]
 
     @staticmethod
-    def _limiter(node: Node) -> Limiter:
+    def _limiter(node: Node) -> RateLimiter:
         terms = ban_terms(AFTER, FOR)
         assert terms is not None
         refusals, ban = (
             node.kernel.declare(name, limit, NAIVE) for name, limit in zip(names_of("login"), terms, strict=True)
         )
-        return Limiter(node.kernel.declare("login", FIVE, STRICT), Bans(refusals, ban))
+        return RateLimiter(LimitControl(node.kernel.declare("login", FIVE, STRICT), Bans(refusals, ban)))
 
     def passes(self, seconds: float, *connected: int) -> None:
         """Let time pass, while nodes exchange, by default all of them."""
@@ -561,12 +564,12 @@ def test_refusals_of_all_nodes_count_together() -> None:
     fleet = Fleet(3)
     fleet.meet()
     for limiter in fleet.limiters:
-        bans = limiter.bans
+        bans = limiter.control.bans
         assert bans is not None
         bans.note("ada")
     fleet.passes(1)
     before = any(fleet.banned())
-    last = fleet.limiters[1].bans
+    last = fleet.limiters[1].control.bans
     assert last is not None
     last.note("ada")
     for _ in range(round(LATEST_S / 0.1)):
@@ -595,11 +598,11 @@ def test_a_banned_key_is_settled_by_memory() -> None:
     fleet.passes(61)
     fleet.banned()
     fleet.passes(1)
-    on = fleet.limiters[1].enforcement.on
+    on = fleet.limiters[1].control.enforcement.on
 
     assert fleet.banned() == [True, True]
     assert on.settles("ada", 5, None)
-    assert not fleet.limiters[1].table.settles("ada", 5)
+    assert not fleet.limiters[1].control.table.settles("ada", 5)
 
 
 def test_a_reset_on_another_node_lifts_a_ban_everywhere() -> None:

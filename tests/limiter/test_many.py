@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting, Limiter
+from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting, RateLimiter
 from reconverge.clock import ManualClock
 
 LIMITS = ("5/minute", "3/10s; 7/minute")
@@ -20,7 +20,7 @@ ALGORITHMS = ("fixed-window", "sliding-window", "sliding-log", "token-bucket", "
 KEYS = st.lists(st.sampled_from(["ada", "bob", "eve", "żaba", "x" * 200]), max_size=80)
 
 
-def limiters(text: str, algorithm: str) -> tuple[Limiter, Limiter]:
+def limiters(text: str, algorithm: str) -> tuple[RateLimiter, RateLimiter]:
     """Two limits that are alike, each of an agent of its own, on clocks that stand still."""
     clock = ManualClock(1_000_000.0)
     one, other = (Agent(clock=clock).limit("api", text, algorithm=algorithm) for _ in range(2))

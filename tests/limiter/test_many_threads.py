@@ -15,7 +15,7 @@ from itertools import repeat
 
 import pytest
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.kernel import COMPILED
 from reconverge_sync.memory import MemoryHub
 from tests.support.effort import tried
@@ -41,7 +41,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def ask(limiter: Limiter, each: int = EACH) -> dict[str, int]:
+def ask(limiter: RateLimiter, each: int = EACH) -> dict[str, int]:
     """Ask for all keys from all threads, and count what is admitted of each."""
 
     def go_on(thread: int) -> list[int]:
@@ -90,8 +90,8 @@ def test_exactly_the_quota_is_admitted(algorithm: str) -> None:
     admitted = ask(limiter)
 
     assert all(HALF <= count <= HALF + drains for count in admitted.values())
-    assert CALLS == limiter.table.admitted + limiter.table.refused
-    assert sum(admitted.values()) == limiter.table.admitted
+    assert CALLS == limiter.control.table.admitted + limiter.control.table.refused
+    assert sum(admitted.values()) == limiter.control.table.admitted
 
 
 @pytest.mark.slow
@@ -185,10 +185,10 @@ def test_nothing_is_charged_at_once_while_somebody_holds_the_lock(algorithm: str
     """Whoever holds it may have read what he is going to write; whoever comes has to wait."""
     limiter = Agent("memory://").limit("limit", Limit(CALLS, TEN_YEARS_S, algorithm=algorithm))
     limiter.allow("ada")
-    cell = limiter.table.cells["ada"]
+    cell = limiter.control.table.cells["ada"]
     thread = threading.Thread(target=limiter.allow, args=("ada",))
 
-    with limiter.table.lock:
+    with limiter.control.table.lock:
         used = cell.used
         thread.start()
         thread.join(0.05)

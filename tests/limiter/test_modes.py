@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, Decision, InvalidKey, InvalidSetting, Limit, Limiter
+from reconverge import Agent, CostExceedsQuota, Decision, InvalidKey, InvalidSetting, Limit, RateLimiter
 from reconverge.testing import ManualClock
 from tests.support.waiters import run, scene_of, settled
 from tests.support.waiting import exit_code_of
@@ -26,11 +26,11 @@ DECLARED: dict[str, dict[str, Any]] = {
     "several quotas": {"limit": "2/minute; 100/hour"},
 }
 
-ASK: dict[str, Callable[[Limiter], bool]] = {
+ASK: dict[str, Callable[[RateLimiter], bool]] = {
     "allow": lambda limiter: limiter.allow("ada"),
-    "allow, by the class": lambda limiter: Limiter.allow(limiter, "ada"),
+    "allow, by the class": lambda limiter: RateLimiter.allow(limiter, "ada"),
     "hit": lambda limiter: bool(limiter.hit("ada")),
-    "hit, by the class": lambda limiter: bool(Limiter.hit(limiter, "ada")),
+    "hit, by the class": lambda limiter: bool(RateLimiter.hit(limiter, "ada")),
     "allow_many": lambda limiter: limiter.allow_many(["ada"])[0],
     "test": lambda limiter: bool(limiter.test("ada")),
     "reserve": lambda limiter: limiter.reserve("ada", 1).allowed,
@@ -39,13 +39,13 @@ ASK: dict[str, Callable[[Limiter], bool]] = {
 }
 
 
-def limiter_of(declared: dict[str, Any] | None = None, **settings: Any) -> Limiter:
+def limiter_of(declared: dict[str, Any] | None = None, **settings: Any) -> RateLimiter:
     """A limiter on a clock that stands still."""
     agent = Agent("memory://", clock=ManualClock(start=0), **settings)
     return agent.limit("login", **(declared or DECLARED["one quota"]))
 
 
-def used_up(declared: dict[str, Any] | None = None) -> Limiter:
+def used_up(declared: dict[str, Any] | None = None) -> RateLimiter:
     """A limiter of which nothing is left for "ada"."""
     limiter = limiter_of(declared)
     assert [True, True, False] == [limiter.allow("ada") for _ in range(3)]
@@ -56,7 +56,7 @@ def used_up(declared: dict[str, Any] | None = None) -> Limiter:
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=DECLARED)
 @pytest.mark.parametrize("switch", ["shadow", "off"])
 def test_what_is_not_on_refuses_nobody_and_refuses_again_when_it_is(
-    declared: dict[str, Any], ask: Callable[[Limiter], bool], switch: Any
+    declared: dict[str, Any], ask: Callable[[RateLimiter], bool], switch: Any
 ) -> None:
     """However it is asked, and whatever decides about it."""
     limiter = used_up(declared)
@@ -81,7 +81,7 @@ def test_off_charges_nothing_and_counts_what_came() -> None:
         reservation.settle(900)
 
     assert 1 == limiter.usage("ada").own
-    assert 5 == limiter.enforcement.unlimited
+    assert 5 == limiter.control.enforcement.unlimited
 
 
 def test_shadow_decides_and_charges_as_ever() -> None:
@@ -93,7 +93,7 @@ def test_shadow_decides_and_charges_as_ever() -> None:
     assert [True] * 5 == [decision.allowed for decision in decisions]
     assert [False, False, True, True, True] == [decision.would_refuse for decision in decisions]
     assert 2 == limiter.usage("ada").own
-    assert 3 == limiter.enforcement.would_refuse
+    assert 3 == limiter.control.enforcement.would_refuse
 
 
 def test_every_decision_says_how_its_limit_was_switched() -> None:
@@ -139,7 +139,7 @@ def test_in_shadow_a_cost_above_the_quota_is_no_mistake() -> None:
     assert limiter.allow("ada", 3)
     assert limiter.hit("ada", 3).would_refuse
     assert [True, True] == limiter.allow_many(["ada", "ada"], [3, 1])
-    assert 3 == limiter.enforcement.would_refuse
+    assert 3 == limiter.control.enforcement.would_refuse
     with pytest.raises(InvalidKey):
         limiter.allow("")
     limiter.switch("off")
@@ -164,7 +164,7 @@ def test_whoever_kept_allow_while_it_was_not_on_obeys_later_switches() -> None:
 def test_on_is_the_limit_itself() -> None:
     """Being switched on costs a decision nothing, before and after it was switched."""
     limiter = limiter_of()
-    table = limiter.table
+    table = limiter.control.table
     limiter.switch("shadow")
     limiter.switch("on")
 
@@ -246,10 +246,10 @@ def test_a_forked_child_keeps_the_switch_and_not_the_counts() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)  # whoever waits for a lock that nobody holds would wait for ever
         limiter.allow("ada")
-        os._exit(limiter.enforcement.unlimited if limiter.switched == "off" else 99)
+        os._exit(limiter.control.enforcement.unlimited if limiter.switched == "off" else 99)
 
     assert 1 == exit_code_of(child)
-    assert 1 == limiter.enforcement.unlimited
+    assert 1 == limiter.control.enforcement.unlimited
 
 
 @pytest.mark.parametrize("switch", ["on", "shadow", "off"])

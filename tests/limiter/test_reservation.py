@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.testing import ManualClock
 from tests.support.agents import NEVER_FULL, heard, introduce, net_at
 from tests.support.fixtures.agents import MakeAgent
@@ -27,12 +27,58 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=ALGORITHMS)
-def login(request: pytest.FixtureRequest, clock: ManualClock) -> Limiter:
+def login(request: pytest.FixtureRequest, clock: ManualClock) -> RateLimiter:
     """A limit of each algorithm in turn."""
     return Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, request.param))
 
 
-def test_what_is_spent_within_the_estimate_is_settled_at_the_end(login: Limiter) -> None:
+def test_an_estimate_is_charged_at_once(login: RateLimiter) -> None:
+    """Whoever comes in between finds it used up."""
+    reservation = login.reserve("ada", 80)
+
+    assert reservation
+    assert reservation.allowed
+    assert 80 == login.usage("ada").own
+    assert not login.allow("ada", 21)
+
+
+def test_less_than_was_estimated_is_given_back(login: RateLimiter) -> None:
+    """And can be admitted to others."""
+    with login.reserve("ada", 80) as reservation:
+        reservation.settle(30)
+
+    assert 30 == login.usage("ada").own
+    assert login.allow("ada", 70)
+
+
+def test_more_than_was_estimated_is_charged(login: RateLimiter) -> None:
+    """The request has happened, so nothing is asked."""
+    with login.reserve("ada", 80) as reservation:
+        reservation.settle(95)
+
+    assert 95 == login.usage("ada").own
+    assert not login.allow("ada", 6)
+    assert login.allow("ada", 5)
+
+
+def test_what_is_estimated_exactly_changes_nothing(login: RateLimiter) -> None:
+    """To settle is never wrong."""
+    with login.reserve("ada", 80) as reservation:
+        reservation.settle(80)
+
+    assert 80 == login.usage("ada").own
+
+
+def test_what_turns_out_to_be_free_is_given_back_whole(login: RateLimiter) -> None:
+    """As if it had not been asked for."""
+    with login.reserve("ada", QUOTA) as reservation:
+        reservation.settle(0)
+
+    assert 0 == login.usage("ada").own
+    assert login.allow("ada", QUOTA)
+
+
+def test_what_is_spent_within_the_estimate_is_settled_at_the_end(login: RateLimiter) -> None:
     """Until then the estimate is charged, so that nobody else gets what may yet be needed."""
     with login.reserve("ada", 80) as reservation:
         reservation.spend(10)
@@ -43,7 +89,7 @@ def test_what_is_spent_within_the_estimate_is_settled_at_the_end(login: Limiter)
     assert login.allow("ada", 70)
 
 
-def test_what_is_spent_beyond_the_estimate_is_charged_at_once(login: Limiter) -> None:
+def test_what_is_spent_beyond_the_estimate_is_charged_at_once(login: RateLimiter) -> None:
     """A stream that goes on for long is not found out at its end."""
     with login.reserve("ada", 20) as reservation:
         reservation.spend(15)
@@ -54,7 +100,7 @@ def test_what_is_spent_beyond_the_estimate_is_charged_at_once(login: Limiter) ->
     assert 50 == login.usage("ada").own
 
 
-def test_a_settlement_has_the_last_word_over_what_was_spent(login: Limiter) -> None:
+def test_a_settlement_has_the_last_word_over_what_was_spent(login: RateLimiter) -> None:
     """Also when it says less."""
     with login.reserve("ada", 20) as reservation:
         reservation.spend(45)
@@ -64,7 +110,7 @@ def test_a_settlement_has_the_last_word_over_what_was_spent(login: Limiter) -> N
     assert 40 == login.usage("ada").own
 
 
-def test_what_was_spent_before_a_failure_is_charged(login: Limiter) -> None:
+def test_what_was_spent_before_a_failure_is_charged(login: RateLimiter) -> None:
     """It is not abandoned: some of it has happened."""
 
     def fail() -> None:
@@ -78,7 +124,7 @@ def test_what_was_spent_before_a_failure_is_charged(login: Limiter) -> None:
     assert 25 == login.usage("ada").own
 
 
-def test_nothing_is_spent_of_what_was_refused(login: Limiter) -> None:
+def test_nothing_is_spent_of_what_was_refused(login: RateLimiter) -> None:
     """And it is no mistake to try."""
     login.allow("ada", 90)
     with login.reserve("ada", 20) as reservation:
@@ -88,13 +134,89 @@ def test_nothing_is_spent_of_what_was_refused(login: Limiter) -> None:
     assert 90 == login.usage("ada").own
 
 
-def test_the_decision_says_what_any_decision_says(login: Limiter) -> None:
+def test_an_estimate_that_is_never_settled_stays(login: RateLimiter) -> None:
+    """Also when the work between has failed."""
+    with pytest.raises(LookupError), login.reserve("ada", 80):
+        raise LookupError("on purpose")
+
+    assert 80 == login.usage("ada").own
+
+
+def test_only_the_first_settlement_counts(login: RateLimiter) -> None:
+    """A second one, up or down, is too late."""
+    reservation = login.reserve("ada", 80)
+
+    reservation.settle(50)
+    reservation.settle(10)
+    reservation.settle(90)
+
+    assert 50 == login.usage("ada").own
+
+
+def test_settling_a_refusal_charges_nothing(login: RateLimiter) -> None:
+    """What was not admitted has not happened."""
+    login.allow("ada", 50)
+
+    with login.reserve("ada", 60) as reservation:
+        reservation.settle(60)
+
+    assert not reservation
+    assert not reservation.decision
+    assert 50 == login.usage("ada").own
+
+
+def test_the_decision_says_what_any_decision_says(login: RateLimiter) -> None:
     """How much is left, or how long to wait."""
     admitted = login.reserve("ada", 80)
     refused = login.reserve("ada", 80)
 
     assert (True, 20, 0.0) == (admitted.decision.allowed, admitted.decision.remaining, admitted.decision.retry_after)
     assert refused.decision.retry_after > 0
+
+
+def test_debt_refuses_until_it_is_paid(login: RateLimiter, clock: ManualClock) -> None:
+    """What was used beyond the limit is not forgiven: nothing is left until time has made up for it."""
+    with login.reserve("ada", 80) as reservation:
+        reservation.settle(150)
+
+    decision = login.hit("ada")
+
+    assert (False, 0) == (decision.allowed, decision.remaining)
+    assert 150 == login.usage("ada").own
+    clock.advance(decision.retry_after)
+    assert login.allow("ada")
+
+
+def test_debt_prolongs_the_refusal(clock: ManualClock) -> None:
+    """Twice the limit in a bucket takes a window more to drain than the limit itself."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "token-bucket"))
+    login.reserve("ada", QUOTA).settle(2 * QUOTA)
+
+    assert MINUTE_S + MINUTE_S / QUOTA == login.hit("ada").retry_after
+
+
+def test_what_is_given_back_after_its_window_is_lost(clock: ManualClock) -> None:
+    """The next window owes nothing to the last one."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "fixed-window"))
+    reservation = login.reserve("ada", 80)
+    clock.advance(MINUTE_S)
+    login.allow("ada", 10)
+
+    reservation.settle(0)
+
+    assert 10 == login.usage("ada").own
+
+
+def test_what_is_given_back_to_the_window_before_stops_fading(clock: ManualClock) -> None:
+    """In a sliding window the last one still counts in part, and then for less."""
+    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "sliding-window"))
+    reservation = login.reserve("ada", 80)
+    clock.advance(1.5 * MINUTE_S)
+    assert 40 == login.usage("ada").own
+
+    reservation.settle(20)
+
+    assert 10 == login.usage("ada").own
 
 
 # ---------------------------------------------------------------- with others

@@ -74,9 +74,9 @@ def test_one_limit_may_say_otherwise_than_its_agent() -> None:
     """And a limit that says nothing goes by the agent's."""
     agent = Agent("memory://", scarce=NODES)
 
-    assert NODES == agent.limit("one", "5/minute").policy.scarce
-    assert HUB == agent.limit("other", "5/minute", scarce=HUB).policy.scarce
-    assert HUB == Agent("memory://").limit("login", "5/minute").policy.scarce
+    assert NODES == agent.limit("one", "5/minute").control.policy.scarce
+    assert HUB == agent.limit("other", "5/minute", scarce=HUB).control.policy.scarce
+    assert HUB == Agent("memory://").limit("login", "5/minute").control.policy.scarce
 
 
 def test_published_settings_leave_it_as_the_node_says() -> None:

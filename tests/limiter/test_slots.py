@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidSetting, LeaseEnded, Limiter, NeedsSlot, Slot
-from reconverge.kernel.composite.asking import AskGate, DecidingRule
+from reconverge import Agent, InvalidSetting, LeaseEnded, Slot, SlotLimiter
+from reconverge.kernel.composite.asking import AskGate, Rule
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
@@ -25,13 +25,13 @@ RACES: int = 10_000
 
 
 @pytest.fixture
-def render() -> Limiter:
+def render() -> SlotLimiter:
     """Two slots for each key."""
     return Agent("memory://").concurrency("render", 2)
 
 
-def _in_use(limiter: Limiter) -> int:
-    return limiter._slots.table.slots_in_use()[0] if limiter._slots is not None else 0
+def _in_use(limiter: SlotLimiter) -> int:
+    return limiter.control.table.slots_in_use()[0]
 
 
 def _fails_in(slot: Slot) -> None:
@@ -40,7 +40,7 @@ def _fails_in(slot: Slot) -> None:
         raise ZeroDivisionError
 
 
-def test_a_slot_is_in_use_for_as_long_as_its_block_lasts(render: Limiter) -> None:
+def test_a_slot_is_in_use_for_as_long_as_its_block_lasts(render: SlotLimiter) -> None:
     """It is true and counted inside of the block, and neither after it."""
     with render.slot("ada") as slot:
         inside = bool(slot), _in_use(render)
@@ -49,7 +49,7 @@ def test_a_slot_is_in_use_for_as_long_as_its_block_lasts(render: Limiter) -> Non
     assert (False, 0) == (bool(slot), _in_use(render))
 
 
-def test_a_block_beyond_the_limit_has_no_slot(render: Limiter) -> None:
+def test_a_block_beyond_the_limit_has_no_slot(render: SlotLimiter) -> None:
     """The third of two is refused and gives nothing back; another key has slots of its own."""
     with render.slot("ada"), render.slot("ada"), render.slot("ada") as third, render.slot("bob") as other:
         inside = bool(third), bool(other), _in_use(render)
@@ -58,7 +58,7 @@ def test_a_block_beyond_the_limit_has_no_slot(render: Limiter) -> None:
     assert 0 == _in_use(render)
 
 
-def test_an_error_in_the_block_gives_the_slot_back(render: Limiter) -> None:
+def test_an_error_in_the_block_gives_the_slot_back(render: SlotLimiter) -> None:
     """The error passes through, and both slots of the key can be taken again."""
     for _ in range(5):
         with pytest.raises(ZeroDivisionError):
@@ -67,7 +67,7 @@ def test_an_error_in_the_block_gives_the_slot_back(render: Limiter) -> None:
     assert 0 == _in_use(render)
 
 
-def test_a_slot_is_given_back_once_however_often_it_is_released(render: Limiter) -> None:
+def test_a_slot_is_given_back_once_however_often_it_is_released(render: SlotLimiter) -> None:
     """Eight threads release one slot at once while another one is in use, which stays so."""
     kept, slot = render.slot("ada").acquire(), render.slot("ada").acquire()
     threads = [threading.Thread(target=slot.release) for _ in range(8)]
@@ -80,16 +80,16 @@ def test_a_slot_is_given_back_once_however_often_it_is_released(render: Limiter)
     assert kept.held
 
 
-def test_a_slot_that_is_dropped_is_given_back_and_counted(render: Limiter) -> None:
+def test_a_slot_that_is_dropped_is_given_back_and_counted(render: SlotLimiter) -> None:
     """Its last reference goes while it is held."""
     slot = render.slot("ada").acquire()
     del slot
 
     assert 0 == _in_use(render)
-    assert 1 == render.dropped_slots
+    assert 1 == render.control.enforcement.slots_dropped
 
 
-def test_a_forked_child_gives_back_none_of_its_parents_slots(render: Limiter) -> None:
+def test_a_forked_child_gives_back_none_of_its_parents_slots(render: SlotLimiter) -> None:
     """The child releases what it inherited and takes two of its own; the parent's slot is in use as before."""
     slot = render.slot("ada").acquire()
     child = os.fork()
@@ -103,21 +103,28 @@ def test_a_forked_child_gives_back_none_of_its_parents_slots(render: Limiter) ->
     assert (True, 1) == (slot.held, _in_use(render))
 
 
-def test_what_limits_slots_cannot_be_asked_as_a_rate(render: Limiter) -> None:
-    """Nothing would give back what such a method takes, so it takes nothing."""
-    for method in ("allow", "hit", "reserve", "refund"):
-        with pytest.raises(NeedsSlot, match=f"^{method}\\(\\) would take a slot of 'render'"):
-            getattr(render, method)("ada")
-
-    assert 0 == _in_use(render)
-
-
-def test_what_limits_a_rate_has_no_slots() -> None:
-    """The error names the limit and the way out."""
+def test_neither_kind_of_limiter_has_methods_of_the_other(render: SlotLimiter) -> None:
+    """What is in progress has no method that charges without a slot, and a rate has no slots."""
     login = Agent("memory://").limit("login", "5/minute")
+    faces = [{name for name in dir(each) if name[0] != "_"} for each in (login, render)]
 
-    with pytest.raises(InvalidSetting, match="has no slots; declare one like '20 in flight'"):
-        login.slot("ada")
+    assert {"slot"} == faces[1] - faces[0]
+    assert {"allow", "hit", "ask", "wait", "reserve", "refund", "reset"} <= faces[0] - faces[1]
+    assert {22, 12} == {len(face) for face in faces}
+
+
+def test_the_number_of_slots_can_change_while_some_are_in_use(render: SlotLimiter) -> None:
+    """A third fits beside two that are held, and of one slot none; the lease is as it was."""
+    kept = [render.slot("ada").acquire() for _ in range(2)]
+    lease = render.limit.lease
+    render.change(3)
+    third = bool(render.slot("ada").acquire())
+    render.change("1 in flight")
+
+    assert third
+    assert (1, lease) == (render.limit.quota, render.limit.lease)
+    assert not render.slot("ada").acquire()
+    assert all(slot.held for slot in kept)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def test_what_limits_a_rate_has_no_slots() -> None:
     ],
 )
 def test_a_setting_of_a_slot_that_has_no_effect_is_refused(
-    settings: dict[str, Any], problem: str, render: Limiter
+    settings: dict[str, Any], problem: str, render: SlotLimiter
 ) -> None:
     """Before anything is charged."""
     with pytest.raises(InvalidSetting, match=problem):
@@ -194,14 +201,14 @@ async def test_ten_thousand_races_leave_no_slot_in_use() -> None:
 
     assert 8 == peak
     assert (0, 0) == (_in_use(render), running)
-    assert 0 == render.dropped_slots
+    assert 0 == render.control.enforcement.slots_dropped
 
 
 def test_room_that_comes_in_the_middle_of_a_refusal_is_held() -> None:
     """Another thread gives a slot back between the look that finds none and the refusal, which then admits."""
     render = Agent("memory://").concurrency("render", 1)
     first = render.slot("ada").acquire()
-    gate, table = AskGate(render.table), render.table
+    gate, table = AskGate(render.control.table), render.control.table
     lock, calls = table.lock, []
 
     class LetsOneBack:
@@ -257,6 +264,6 @@ def test_work_is_cancelled_when_its_lease_ends_if_that_was_asked_for(
     assert 0 == _in_use(render)
 
 
-def _takes_and_returns(limiter: Limiter, key: str) -> bool:
+def _takes_and_returns(limiter: SlotLimiter, key: str) -> bool:
     with limiter.slot(key, within=0.0) as slot:
         return bool(slot)

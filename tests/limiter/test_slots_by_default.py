@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidSetting, Limit, Limiter
+from reconverge import Agent, InvalidSetting, Limit, SlotLimiter
 from reconverge_sync.memory import MemoryHub
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
@@ -20,7 +20,7 @@ from tests.support.waiting import eventually
 IN_FLIGHT = "20 in flight"
 
 
-def _takes_all_it_has(limiter: Limiter, held: ExitStack) -> int:
+def _takes_all_it_has(limiter: SlotLimiter, held: ExitStack) -> int:
     """Take slots of a key until memory has none; returns how many."""
     taken = 0
     while held.enter_context(limiter.slot("ada", within=0)):
@@ -67,13 +67,15 @@ def test_slots_are_strict_unless_a_setting_asks_for_less(
 ) -> None:
     """Of the limit, or of the agent for all its limits; and a limit on a rate is balanced, as ever."""
     agent = Agent("memory://", **of_agent)
-    said, written = agent.concurrency("render", 20, **of_limit), agent.limit("export", IN_FLIGHT, **of_limit)
+    said, written = agent.concurrency("render", 20, **of_limit), agent.concurrency("export", IN_FLIGHT, **of_limit)
     plan = agent.tier("jobs", "jobs@free", Limit.parse(IN_FLIGHT))
 
-    assert [policy, policy] == [(each.policy.name, each.policy.max_overshoot) for each in (said, written)]
-    assert agent.concurrency("other", 20).policy == plan.policy
-    assert "scarce" not in of_agent or of_agent["scarce"] == said.policy.scarce
-    assert "strict" not in Agent("memory://").limit("login", "100/minute").policy.name
+    assert [policy, policy] == [
+        (each.control.policy.name, each.control.policy.max_overshoot) for each in (said, written)
+    ]
+    assert agent.concurrency("other", 20).control.policy == plan.control.policy
+    assert "scarce" not in of_agent or of_agent["scarce"] == said.control.policy.scarce
+    assert "strict" not in Agent("memory://").limit("login", "100/minute").control.policy.name
 
 
 def test_a_cold_allowance_of_slots_needs_a_policy_beside_it() -> None:
@@ -88,7 +90,7 @@ def test_a_customer_may_have_a_rate_where_others_have_slots() -> None:
     slots = agent.tier("jobs", "jobs@slots", Limit.parse(IN_FLIGHT))
     rate = agent.tier("jobs", "jobs@rate", Limit.parse("20/hour"))
 
-    assert ("strict", "balanced") == (slots.policy.name, rate.policy.name)
+    assert ("strict", "balanced") == (slots.control.policy.name, rate.control.policy.name)
 
 
 @pytest.mark.slow
@@ -100,6 +102,6 @@ def test_one_agent_refuses_no_new_key_while_its_hub_answers(redis_server: RedisS
     assert 50 == sum(_takes_and_returns(render, f"new {number}") for number in range(50))
 
 
-def _takes_and_returns(limiter: Limiter, key: str) -> bool:
+def _takes_and_returns(limiter: SlotLimiter, key: str) -> bool:
     with limiter.slot(key, within=10.0) as slot:
         return bool(slot)

@@ -17,9 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-import pytest
-
-from reconverge import Agent, Limiter, Slot
+from reconverge import Agent, Slot, SlotLimiter
 from reconverge.clock import NEVER_NS, SECOND_NS, SystemClock
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.report import Answer, Batch, Totals
@@ -67,11 +65,11 @@ class Gauge:
             return self._running.value, self._peak.value, self._taken.value
 
 
-def _in_use(limiter: Limiter) -> int:
-    return limiter.table.slots_in_use()[0]
+def _in_use(limiter: SlotLimiter) -> int:
+    return limiter.control.table.slots_in_use()[0]
 
 
-def _rendering(url: str, lease_s: float) -> tuple[Agent, Limiter]:
+def _rendering(url: str, lease_s: float) -> tuple[Agent, SlotLimiter]:
     agent = Agent(url, sync_interval=0.02, exchange_timeout=lease_s / 3, stop_timeout=10.0)
     return agent, agent.concurrency("render", LIMIT, lease=lease_s, policy="strict")
 
@@ -107,7 +105,7 @@ def _holds_all(url: str, told: Any) -> None:
     signal.pause()
 
 
-def _takes_all(limiter: Limiter) -> bool:
+def _takes_all(limiter: SlotLimiter) -> bool:
     """Whether all slots can be had at once; they are given back."""
     slots = [limiter.slot("ada") for _ in range(LIMIT)]
     try:
@@ -226,7 +224,9 @@ class HeardHub:
         await self._hub.close()
 
 
-def _works(render: Limiter, truth: Truth, stop: threading.Event, random: Random, hub: HeardHub | None = None) -> None:
+def _works(
+    render: SlotLimiter, truth: Truth, stop: threading.Event, random: Random, hub: HeardHub | None = None
+) -> None:
     """Take slots for a moment each, until told to stop."""
     while not stop.is_set():
         with render.slot("ada", timeout=0.05) as slot:
@@ -235,7 +235,7 @@ def _works(render: Limiter, truth: Truth, stop: threading.Event, random: Random,
                     stop.wait(random.random() * 0.02)
 
 
-def _outlives_its_lease(render: Limiter, relay: Relay, truth: Truth, hub: HeardHub) -> None:
+def _outlives_its_lease(render: SlotLimiter, relay: Relay, truth: Truth, hub: HeardHub) -> None:
     """Work goes on until its node was cut off for longer than a lease, and other nodes have begun something since."""
     with render.slot("ada", timeout=30.0) as slot, truth.running(slot, hub):
         assert slot
@@ -247,18 +247,18 @@ def _outlives_its_lease(render: Limiter, relay: Relay, truth: Truth, hub: HeardH
         eventually(lambda: not slot.lease_is_over, "a new lease")
 
 
-def _loses_its_data(server: RedisServer, limiters: Sequence[Limiter]) -> None:
+def _loses_its_data(server: RedisServer, limiters: Sequence[SlotLimiter]) -> None:
     """The server is gone for a moment, and keeps nothing; its nodes go on from their leases."""
     server.kill()
     server.start()
     _all_begin_something(limiters)
 
 
-def _all_begin_something(limiters: Sequence[Limiter]) -> None:
+def _all_begin_something(limiters: Sequence[SlotLimiter]) -> None:
     """Wait until each node has."""
-    before = [render.table.admitted for render in limiters]
+    before = [render.control.table.admitted for render in limiters]
     eventually(
-        lambda: all(render.table.admitted > count for render, count in zip(limiters, before, strict=True)),
+        lambda: all(render.control.table.admitted > count for render, count in zip(limiters, before, strict=True)),
         "work on each node",
     )
 

@@ -364,7 +364,7 @@ def test_no_alarm_of_the_loop_outlives_a_wait() -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert [] == [alarm for alarm in asyncio.get_running_loop()._scheduled if not alarm.cancelled()]  # type: ignore[attr-defined]
-        assert {} == waiting_at(limiter.table)._queues
+        assert {} == waiting_at(limiter.control.table)._queues
 
     run(story)
 
@@ -387,7 +387,7 @@ def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody(news: bool) -> Non
         if news:
             loop.close()
             scene.clock.advance_ns(SECOND_NS)
-            scene.limiter.table.tell("ada")
+            scene.limiter.control.table.tell("ada")
             await settled()
         assert task.done()
 
@@ -484,13 +484,13 @@ def test_waiting_does_not_count_as_demand_over_and_over() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
         await settled()
         for _ in range(200):
-            scene.limiter.table.tell("ada")
+            scene.limiter.control.table.tell("ada")
             await scene.passes(0.01)
         await asyncio.gather(*tasks)
 
     run(story)
 
-    (cell,) = scene.limiter.table.all_cells()
+    (cell,) = scene.limiter.control.table.all_cells()
     measure(cell)
     assert (25, 25) == (cell.arrived, scene.charged)
 

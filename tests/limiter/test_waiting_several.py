@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
-from reconverge import CostExceedsQuota, Limit, Limiter, UnknownKind
+from reconverge import CostExceedsQuota, Limit, RateLimiter, UnknownKind
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiters import waiting_at
 from reconverge.policies import STRICT
 from reconverge_sync.memory import MemoryHub
@@ -217,7 +218,7 @@ def test_the_hub_is_asked_for_every_quota_while_somebody_waits() -> None:
     clock = ManualClock(START_S)
     hub, node = MemoryHub(clock=clock), Node(clock)
     quotas = {"api": Limit(100, 60), "api#2": Limit(4, 60)}
-    limiter = Limiter(node.kernel.composites.all_of("api", quotas, STRICT))
+    limiter = RateLimiter(LimitControl(node.kernel.composites.all_of("api", quotas, STRICT)))
     for _ in range(4):
         limiter.allow("ada")
         node.exchanges_with(hub)
@@ -251,15 +252,15 @@ def test_waiting_does_not_count_as_demand_over_and_over() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(25)]
         await settled()
         for _ in range(600):
-            scene.limiter.tables[1].tell("ada")
+            scene.limiter.control.tables[1].tell("ada")
             await scene.passes(0.01)
         await asyncio.gather(*tasks)
 
     run(story)
 
-    cells = [cell for table in scene.limiter.tables for cell in table.all_cells()]
+    cells = [cell for table in scene.limiter.control.tables for cell in table.all_cells()]
     assert [25, 25] == scene.charges
-    assert [25 * table.unit for table in scene.limiter.tables] == [cell.arrived for cell in cells]
+    assert [25 * table.unit for table in scene.limiter.control.tables] == [cell.arrived for cell in cells]
 
 
 @pytest.mark.parametrize("several", [True, False], ids=["several quotas", "a share"])
@@ -267,7 +268,7 @@ def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
     several: bool, redis_server: RedisServer, make_agent: MakeAgent
 ) -> None:
     """In strict, to threads that wait on both: each is let through once, and the others are refused in the end."""
-    limiters: list[Limiter] = []
+    limiters: list[RateLimiter] = []
     for agent in (make_agent(redis_server.url, policy="strict") for _ in range(2)):
         if several:
             limiters.append(agent.limit("queue", "100/year; 40/year as scarce; 60/year"))
@@ -275,7 +276,7 @@ def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
             limiters.append(agent.limit("queue", "15/year", parent=agent.limit("api", "40/year")))
     admitted = 0
 
-    async def wait(limiter: Limiter) -> None:
+    async def wait(limiter: RateLimiter) -> None:
         nonlocal admitted
         while await limiter.wait("ada"):
             admitted += 1
@@ -294,5 +295,8 @@ def test_two_agents_on_one_redis_let_out_the_whole_quota_and_no_more(
 
     assert 40 == admitted
     assert {(0, 0)} == {
-        (cell.waiters, cell.waiting) for limiter in limiters for table in limiter.tables for cell in table.all_cells()
+        (cell.waiters, cell.waiting)
+        for limiter in limiters
+        for table in limiter.control.tables
+        for cell in table.all_cells()
     }

@@ -160,7 +160,7 @@ def test_what_is_asked_of_share_and_parent_is_the_same_whether_one_hits_or_waits
         for _ in range(7):
             scene.limiter.hit("ada") if how == "hit" else scene.limiter.wait_blocking("ada", timeout=0)
         assert [2, 3] == scene.charges
-        asked.append([cell.arrived for table in scene.limiter.tables for cell in table.all_cells()])
+        asked.append([cell.arrived for table in scene.limiter.control.tables for cell in table.all_cells()])
 
     assert [7, 5] == asked[0] == asked[1]
 
@@ -173,11 +173,11 @@ def test_a_request_that_waited_was_asked_of_both_once() -> None:
         tasks = [asyncio.create_task(scene.waits(f"{number}")) for number in range(10)]
         await settled()
         for _ in range(5):
-            scene.limiter.table.tell("ada")
+            scene.limiter.control.table.tell("ada")
             await settled()
         await scene.passes(10.0)
         await asyncio.gather(*tasks)
 
     run(story)
 
-    assert [10, 8] == [cell.arrived for table in scene.limiter.tables for cell in table.all_cells()]
+    assert [10, 8] == [cell.arrived for table in scene.limiter.control.tables for cell in table.all_cells()]

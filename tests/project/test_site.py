@@ -18,7 +18,7 @@ import pytest
 import reconverge
 from docs.tools import site
 from docs.tools.public import HIDDEN, members
-from reconverge import Agent, Limiter
+from reconverge import Agent, Limiter, RateLimiter, SlotLimiter
 from reconverge.integrations import Request
 
 pytestmark = pytest.mark.slow  # the site is built
@@ -128,6 +128,8 @@ def test_all_that_is_imported_from_reconverge_is_in_the_api_reference(built: Pat
     ("name", "cls"),
     [
         ("reconverge.Agent", Agent),
+        ("reconverge.RateLimiter", RateLimiter),
+        ("reconverge.SlotLimiter", SlotLimiter),
         ("reconverge.Limiter", Limiter),
         ("reconverge.integrations.Request", Request),
     ],
@@ -142,7 +144,7 @@ def test_the_api_reference_shows_what_is_public_and_nothing_else(built: Path, na
 
 def test_what_users_ask_for_is_in_the_api_reference(built: Path) -> None:
     """`reset`, `usage`, `test` and `ready` are found, and so is what a request has."""
-    assert {"reset", "usage", "usages", "test"} <= shown_of(built, "reconverge.Limiter")
+    assert {"reset", "usage", "usages", "test"} <= shown_of(built, "reconverge.RateLimiter")
     assert "ready" in shown_of(built, "reconverge.Agent")
     assert {"method", "path", "client", "user", "header"} <= shown_of(built, "reconverge.integrations.Request")
 

@@ -26,8 +26,10 @@ from reconverge import (
     Limiter,
     LimitStats,
     MissingExtra,
+    RateLimiter,
     ReconvergeError,
     Reservation,
+    SlotLimiter,
     UnknownHub,
     UnknownKind,
     UnknownLimit,
@@ -101,7 +103,7 @@ def agents() -> None:
     Agent(interval=0.1)  # type: ignore[call-arg]
 
 
-async def waiting(limiter: Limiter) -> None:
+async def waiting(limiter: RateLimiter) -> None:
     """Whoever waits is answered as `hit` would, in a coroutine as on a thread."""
     assert_type(await limiter.wait("ada"), Decision)
     assert_type(await limiter.wait("ada", 3, timeout=0.5, max_queue=100), Decision)
@@ -128,7 +130,7 @@ class Pager(SilentHooks):
         assert_type(event.count, int)
 
 
-def operating(agent: Agent, limiter: Limiter) -> None:
+def operating(agent: Agent, limiter: RateLimiter) -> None:
     """Switches are three words, decisions say which; hooks are whatever has the methods."""
     limiter.switch("shadow")
     agent.switch("off")
@@ -142,9 +144,9 @@ def operating(agent: Agent, limiter: Limiter) -> None:
     agent.change_pace(None, limit="login")
     agent.add_hooks(Pager())
     agent.add_hooks(LogHooks(every=1.0))
-    assert_type(agent.limit("api", "10/second", cap="20/second"), Limiter)
+    assert_type(agent.limit("api", "10/second", cap="20/second"), RateLimiter)
     assert_type(agent.stats().orders, FleetSettingsStats | None)
-    assert_type(load("shop.toml", namespace="shop").limiter("login"), Limiter)
+    assert_type(load("shop.toml", namespace="shop").agent, Agent)
 
     limiter.switch("dark")  # type: ignore[arg-type]
     agent.add_hooks(print)  # type: ignore[arg-type]
@@ -157,18 +159,24 @@ async def running_in_a_loop(agent: OwnAgent) -> None:
 
 
 def limits(agent: Agent) -> None:
-    """A limit is declared as a string or as a `Limit`, and is a `Limiter` from then on."""
-    assert_type(agent.limit("login", "100/minute"), Limiter)
-    assert_type(agent.limit("login", Limit(100, 60), policy="strict"), Limiter)
-    assert_type(agent.limit("login", "10/s burst 20", algorithm="gcra", max_overshoot=0.5, cold_allowance=1.0), Limiter)
-    assert_type(agent.limiter("login"), Limiter)
+    """A limit is declared as a string or as a `Limit`, and is a `RateLimiter` from then on."""
+    assert_type(agent.limit("login", "100/minute"), RateLimiter)
+    assert_type(agent.limit("login", Limit(100, 60), policy="strict"), RateLimiter)
+    assert_type(
+        agent.limit("login", "10/s burst 20", algorithm="gcra", max_overshoot=0.5, cold_allowance=1.0), RateLimiter
+    )
+    assert_type(agent.limiter("login"), RateLimiter)
+    assert_type(agent.limiter("render", SlotLimiter), SlotLimiter)
+    assert_type(agent.limiter("login", Limiter), Limiter)
+    assert_type(agent.concurrency("render", 20, lease=10), SlotLimiter)
+    assert_type(agent.concurrency("render", "20 in flight", cap="40 in flight"), SlotLimiter)
     assert_type(Limit.parse("100/minute", algorithm="fixed-window"), Limit)
     assert_type(Limit(quota=100, window=0.5, algorithm="token-bucket", burst=20, name="api"), Limit)
 
     assert_type(Limit.parse_all("10/s; 1000/hour"), tuple[Limit, ...])
-    assert_type(agent.limit("api", "10/s; 1000/hour as hourly", soft="10%", max_debt=5, costs={"GET": 1}), Limiter)
-    assert_type(agent.limit("api", [Limit(10, 1, soft=0.1), Limit(1000, 3600, costs={"*": 2})]), Limiter)
-    assert_type(agent.limit("search", "3/s", parent=agent.limiter("api")), Limiter)
+    assert_type(agent.limit("api", "10/s; 1000/hour as hourly", soft="10%", max_debt=5, costs={"GET": 1}), RateLimiter)
+    assert_type(agent.limit("api", [Limit(10, 1, soft=0.1), Limit(1000, 3600, costs={"*": 2})]), RateLimiter)
+    assert_type(agent.limit("search", "3/s", parent=agent.limiter("api")), RateLimiter)
 
     agent.limit("search", "3/s", parent="api")  # type: ignore[arg-type]
     agent.limit("login", [10])  # type: ignore[list-item]
@@ -178,7 +186,7 @@ def limits(agent: Agent) -> None:
     Limit(100, 60).quota = 200  # type: ignore[misc]
 
 
-def deciding(login: Limiter) -> None:
+def deciding(login: RateLimiter) -> None:
     """A decision is a word, or an answer with its grounds; both can be asked for truth."""
     assert_type(login.allow("ada"), bool)
     assert_type(login.allow("ada", cost=3), bool)
@@ -226,7 +234,7 @@ def grounds(decision: Decision, usage: Usage) -> None:
     usage.own = 0  # type: ignore[misc]
 
 
-def reserving(login: Limiter) -> None:
+def reserving(login: RateLimiter) -> None:
     """A reservation is what `with` hands out, and is settled once the truth is known."""
     with login.reserve("ada", 800) as reservation:
         assert_type(reservation, Reservation)
@@ -242,7 +250,7 @@ def reserving(login: Limiter) -> None:
     login.reserve("ada", 800).settle(0.5)  # type: ignore[arg-type]
 
 
-async def reserving_in_a_loop(login: Limiter) -> None:
+async def reserving_in_a_loop(login: RateLimiter) -> None:
     """`async with` hands out the same."""
     async with login.reserve("ada", 800) as reservation:
         assert_type(reservation, Reservation)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconverge import Agent, InvalidSetting, Limit, Limiter
+from reconverge import Agent, InvalidSetting, Limit, RateLimiter
 from reconverge.published.caps import capped, quotas_as_said
 from reconverge.published.settings import LimitOverride, Word
 
@@ -42,19 +42,19 @@ def test_nothing_is_larger_than_its_cap(both: list[Limit]) -> None:
 def test_a_limit_never_admits_more_than_its_cap(own: int, published: int, more: int | None) -> None:
     """Without a cap that is what the node itself says."""
     login = limiter(f"{own}/day", cap=None if more is None else f"{own + more}/day")
-    kept, problem = login.apply_override(LimitOverride(f"{published}/day"))
+    kept, problem = login.control.apply_override(LimitOverride(f"{published}/day"))
     most = own + (more or 0)
 
     assert (published > most, "") == (kept, problem)
     assert min(published, most) == sum(login.allow("ada") for _ in range(120))
 
 
-def limiter(limit: str | Limit, **settings: Any) -> Limiter:
+def limiter(limit: str | Limit, **settings: Any) -> RateLimiter:
     """Of an agent without a hub."""
     return Agent("memory://").limit("login", limit, **settings)
 
 
-def in_force(login: Limiter) -> list[int]:
+def in_force(login: RateLimiter) -> list[int]:
     """The quotas of a limit."""
     return [limit.quota for limit in login.quotas.values()]
 
@@ -63,9 +63,9 @@ def test_a_burst_is_capped_as_well() -> None:
     """By the cap's burst, or where that has none, by its quota."""
     api = limiter("10/s burst 20", cap="50/s burst 60")
 
-    assert (True, "") == api.apply_override(LimitOverride("40/s burst 100"))
+    assert (True, "") == api.control.apply_override(LimitOverride("40/s burst 100"))
     assert (40, 60) == (api.limit.quota, api.limit.burst)
-    assert (True, "") == api.apply_override(LimitOverride("100/s"))
+    assert (True, "") == api.control.apply_override(LimitOverride("100/s"))
     assert (50, None) == (api.limit.quota, api.limit.burst)
 
 
@@ -73,10 +73,10 @@ def test_a_burst_is_capped_as_well() -> None:
 def test_a_paced_limit_is_overridden_as_any_other(published: str, left: int) -> None:
     """Within its cap, and until nothing is published any more."""
     login = limiter("10/minute warmup 5s")
-    login.apply_override(LimitOverride(published))
+    login.control.apply_override(LimitOverride(published))
 
     assert Limit(left, 60, "smooth-warming-up", warmup=5) == login.limit
-    login.apply_override(LimitOverride())
+    login.control.apply_override(LimitOverride())
     assert 10 == login.limit.quota
 
 
@@ -84,7 +84,7 @@ def test_the_burst_that_a_smooth_limit_has_by_default_is_capped() -> None:
     """It is one second's worth, so more than the quota of a shorter window."""
     api = limiter(Limit(5, 0.5, algorithm="smooth-bursty", burst=6))
 
-    assert (True, "") == api.apply_override(LimitOverride("5/500ms"))
+    assert (True, "") == api.control.apply_override(LimitOverride("5/500ms"))
     assert (5, 6) == (api.limit.quota, api.limit.burst)
 
 
@@ -92,9 +92,9 @@ def test_every_quota_of_a_limit_has_its_cap() -> None:
     """One may be lowered and the other raised, each within its own."""
     api = limiter("10/second; 100/hour", cap="20/second; 200/hour")
 
-    assert (True, "") == api.apply_override(LimitOverride("5/second; 500/hour"))
+    assert (True, "") == api.control.apply_override(LimitOverride("5/second; 500/hour"))
     assert [5, 200] == in_force(api)
-    assert (False, "") == api.apply_override(LimitOverride())
+    assert (False, "") == api.control.apply_override(LimitOverride())
     assert [10, 100] == in_force(api)
 
 
@@ -102,10 +102,10 @@ def test_all_but_quota_and_burst_is_as_the_node_says() -> None:
     """The node's declaration holds for all that a limit string cannot have, and the algorithm, which it need not."""
     login = limiter("10/minute", algorithm="fixed-window", soft=0.5, max_debt=3, costs={"GET": 2})
     before = login.limit
-    login.apply_override(LimitOverride("4/minute"))
+    login.control.apply_override(LimitOverride("4/minute"))
 
     assert Limit(4, 60, "fixed-window", soft=0.5, max_debt=3, costs={"GET": 2}) == login.limit
-    login.apply_override(LimitOverride())
+    login.control.apply_override(LimitOverride())
     assert before == login.limit
 
 
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing(own: str, published: str,
     """The switch beside it is obeyed all the same."""
     login = limiter(own)
     before = login.limit
-    kept, found = login.apply_override(LimitOverride(published, switch="shadow"))
+    kept, found = login.control.apply_override(LimitOverride(published, switch="shadow"))
 
     assert not kept
     assert problem in found
@@ -141,7 +141,7 @@ def test_a_limit_with_a_cap_is_not_switched_off() -> None:
         (LimitOverride(switch="on"), None),
         (LimitOverride(switch="shadow"), None),
     ]
-    kept = [(login.apply_override(*order), login.switched) for order in ordered]
+    kept = [(login.control.apply_override(*order), login.switched) for order in ordered]
 
     assert [((True, ""), "shadow"), ((True, ""), "shadow"), ((False, ""), "on"), ((False, ""), "shadow")] == kept
 
@@ -161,32 +161,32 @@ def test_a_limit_with_a_cap_is_not_switched_off() -> None:
 def test_a_limit_dares_no_more_than_it_did(own: float, published: float, in_force: tuple[str, float]) -> None:
     """Less, if so published, and as ever afterwards; every quota of it does."""
     login = limiter("10/s; 100/day", max_overshoot=own, cold_allowance=0.0)
-    before = login.policy
-    kept, _ = login.apply_override(LimitOverride(max_overshoot=published))
+    before = login.control.policy
+    kept, _ = login.control.apply_override(LimitOverride(max_overshoot=published))
 
-    assert {in_force} == {(table.policy.name, table.policy.max_overshoot) for table in login.tables}
-    assert in_force == (login.policy.name, login.policy.max_overshoot)
+    assert {in_force} == {(table.policy.name, table.policy.max_overshoot) for table in login.control.tables}
+    assert in_force == (login.control.policy.name, login.control.policy.max_overshoot)
     assert (published > own) == kept
-    login.apply_override(LimitOverride())
-    assert before == login.policy
+    login.control.apply_override(LimitOverride())
+    assert before == login.control.policy
 
 
 def test_what_the_node_says_meanwhile_is_in_force_afterwards() -> None:
     """Its own switch, and its own quota."""
     login = limiter("10/day")
-    login.apply_override(LimitOverride("5/day", switch="shadow"))
+    login.control.apply_override(LimitOverride("5/day", switch="shadow"))
     login.change("8/day")
     login.switch("off")
 
     assert (5, "shadow") == (login.limit.quota, login.switched)
-    login.apply_override(LimitOverride())
+    login.control.apply_override(LimitOverride())
     assert (8, "off") == (login.limit.quota, login.switched)
 
 
 def test_what_the_node_says_meanwhile_may_lower_the_cap() -> None:
     """Without another cap, its own quota is the most there is."""
     login = limiter("10/day")
-    login.apply_override(LimitOverride("5/day"))
+    login.control.apply_override(LimitOverride("5/day"))
     login.change("3/day")
 
     assert 3 == login.limit.quota
@@ -212,7 +212,7 @@ def test_a_limit_can_be_declared_again_while_another_quota_is_in_force() -> None
     """The same declaration is harmless as ever; the quota stays as published."""
     agent = Agent("memory://")
     login = agent.limit("login", "10/day")
-    login.apply_override(LimitOverride("5/day", max_overshoot=0))
+    login.control.apply_override(LimitOverride("5/day", max_overshoot=0))
 
     assert login is agent.limit("login", "10/day")
     assert 5 == login.limit.quota

@@ -253,7 +253,7 @@ def test_a_limit_may_have_an_interval_of_its_own(shop: Shop) -> None:
     """The published interval counts, then the node's, which may be none; one too long for its leases is reported."""
 
     def intervals_s() -> list[float]:
-        return [agent.limiter("login").table.interval_ns / SECOND_NS for agent in shop.agents]
+        return [agent.limiter("login").control.table.interval_ns / SECOND_NS for agent in shop.agents]
 
     shop.agents[0].change_pace(0.3, limit="login")
     shop.publish(1, sync_interval=0.5, limits=login(sync_interval=2.0))
@@ -356,7 +356,7 @@ def admitted_in_calm_times(max_overshoot: float | None, asked_before: int) -> in
         shop.interval(120.0)
     admitted = 6 + sum(limiter.allow("ada") for limiter in limiters for _ in range(asked_before))
     for limiter in limiters:
-        limiter.apply_override(LimitOverride(max_overshoot=max_overshoot))
+        limiter.control.apply_override(LimitOverride(max_overshoot=max_overshoot))
     return admitted + sum(limiter.allow("ada") for limiter in limiters for _ in range(150))
 
 
@@ -376,7 +376,7 @@ def test_a_node_that_is_past_its_line_stops_there() -> None:
         shop.interval(120.0)
     limiter = shop.agents[0].limiter("login")
     assert all(limiter.allow("ada") for _ in range(70))
-    limiter.apply_override(LimitOverride(max_overshoot=0))
+    limiter.control.apply_override(LimitOverride(max_overshoot=0))
 
     assert not limiter.allow("ada")
 
@@ -390,8 +390,8 @@ def test_of_an_overdraft_only_what_is_still_allowed_is_kept(published: float, ov
     shop.interval()
     shop.interval()
     for agent in shop.agents:
-        agent.limiter("login").apply_override(LimitOverride(max_overshoot=published))
-    cells = [cell for agent in shop.agents for cell in agent.limiter("login").table.all_cells()]
+        agent.limiter("login").control.apply_override(LimitOverride(max_overshoot=published))
+    cells = [cell for agent in shop.agents for cell in agent.limiter("login").control.table.all_cells()]
 
     assert [overdraft, overdraft] == [cell.overdraft for cell in cells]
 

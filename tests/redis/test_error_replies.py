@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 import pytest
 import redis
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import SCHEMA_VERSION, Totals
 from reconverge_sync.redis.hub import RedisHub
@@ -200,7 +200,7 @@ def _goes_through(server: RedisServer, url: str, kind: str, fault: Fault, caplog
 class _Asked:
     """A limiter that is asked a little all the time, and how much it has admitted."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
         self.admitted = 0
 

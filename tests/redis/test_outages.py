@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
 from reconverge_sync.redis.hub import RedisHub
@@ -181,7 +181,7 @@ def test_each_outage_is_warned_of_once(present_redis: RedisServer, caplog: pytes
 class _Sum:
     """A limiter that is asked, and how much it has admitted so far."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
         self.now = 0
 
@@ -195,7 +195,7 @@ class _Sum:
         return self.after(QUOTA // 5)
 
 
-def _admitted(limiter: Limiter, times: int) -> int:
+def _admitted(limiter: RateLimiter, times: int) -> int:
     return sum(limiter.allow("ada") for _ in range(times))
 
 

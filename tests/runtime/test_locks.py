@@ -105,7 +105,7 @@ def of_limits() -> Held:
 def of_switches() -> Held:
     """A limit is switched."""
     limiter = Agent("memory://").limit("x", "5/minute")
-    return limiter.enforcement.turning, lambda: limiter.switch("off")
+    return limiter.control.enforcement.turning, lambda: limiter.switch("off")
 
 
 def of_a_meter() -> Held:

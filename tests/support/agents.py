@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from pathlib import Path
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import Totals
@@ -60,18 +60,18 @@ def exchanges_of(agent: Agent) -> int:
     return agent.stats().exchanges[0].exchanges
 
 
-def admitted_of(limiter: Limiter, attempts: int, key: str = "ada") -> int:
+def admitted_of(limiter: RateLimiter, attempts: int, key: str = "ada") -> int:
     """How many of so many requests are admitted."""
     return sum(limiter.allow(key) for _ in range(attempts))
 
 
-def heard(limiter: Limiter, key: str = "ada") -> bool:
+def heard(limiter: RateLimiter, key: str = "ada") -> bool:
     """Whether the hub has answered for a key; asking makes the agent ask the hub."""
     return limiter.usage(key).staleness < float("inf")
 
 
-def introduce(limiter: Limiter, *keys: str) -> int:
-    """Admit one request of each key, and wait for the hub's answer, with an allowance. Returns what was admitted."""
+def introduce(limiter: RateLimiter, *keys: str) -> int:
+    """Admit one request of each key, and wait for the hub's answer, which brings a line. Returns what was admitted."""
     keys = keys or ("ada",)
     admitted = sum(limiter.allow(key) for key in keys)
     eventually(lambda: all(heard(limiter, key) for key in keys), f"the hub's answer for {keys}")

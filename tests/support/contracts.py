@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import httpx
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.document import checked
 from reconverge.contracts.explaining import Explanation, LimitStanding, MissingFact, explained
@@ -76,7 +76,9 @@ class LocalContracts:
     def _plan(self, customer: str) -> str:
         return terms_of(self._document, customer, NOW_S).plan
 
-    def _asked(self, customer: str, facts: dict[str, str], *, lenient: bool = False) -> list[tuple[Limiter, Term, str]]:
+    def _asked(
+        self, customer: str, facts: dict[str, str], *, lenient: bool = False
+    ) -> list[tuple[RateLimiter, Term, str]]:
         """Each limit with its limiter and its key; `lenient`: without those that count by facts that are not named."""
         asked = []
         known = {"customer": customer, **facts}

@@ -6,12 +6,13 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from reconverge import Limit, Limiter, ReconvergeError, Reservation
+from reconverge import Limit, RateLimiter, ReconvergeError, Reservation
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision, Usage
 from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel
 from reconverge.limit import QUOTA_MAX
+from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiters import Steps, ThreadWaker, waiting_at
 from reconverge.policies import choose
 from reconverge_sync.memory import MemoryHub
@@ -78,17 +79,23 @@ class World:
             alone=True,
         )
 
-    def _limiters(self, kernel: Kernel, data: Data) -> list[Limiter]:
+    def _limiters(self, kernel: Kernel, data: Data) -> list[RateLimiter]:
         policy = choose(**data["policy"])
         quotas = {"limit" if number == 1 else f"limit#{number}": limit for number, limit in enumerate(self.limits, 1)}
         if data["tier"] is not None:
             tiers = {"limit@one": self.limits[0], "limit@two": Limit(**data["tier"])}
-            return [Limiter(kernel.tier(each, limit, policy, reported_as="limit")) for each, limit in tiers.items()]
+            return [
+                RateLimiter(LimitControl(kernel.tier(each, limit, policy, reported_as="limit")))
+                for each, limit in tiers.items()
+            ]
         whole = kernel.composites.declare("limit", quotas, policy)
         if data["share"] is None:
-            return [Limiter(whole)]
+            return [RateLimiter(LimitControl(whole))]
         share = {"share": Limit(**data["share"])}
-        return [Limiter(kernel.composites.declare("share", share, policy, parents=whole.tables)), Limiter(whole)]
+        return [
+            RateLimiter(LimitControl(kernel.composites.declare("share", share, policy, parents=whole.tables))),
+            RateLimiter(LimitControl(whole)),
+        ]
 
     # ------------------------------------------------------------ doing a step
 
@@ -100,7 +107,7 @@ class World:
         except ReconvergeError as error:
             return [type(error).__name__, str(error)]
 
-    def _limiter(self, node: int) -> Limiter:
+    def _limiter(self, node: int) -> RateLimiter:
         """Of node 0, 1 and so on; and after all nodes their other limiters, if they have several."""
         all_of_them = [limiters[place] for place in range(len(self.limiters[0])) for limiters in self.limiters]
         return all_of_them[node % len(all_of_them)]
@@ -153,7 +160,7 @@ class World:
     def changes(self, node: int, times: float, burst_times: float) -> None:
         """Multiplies the first declared quota of a limiter, and its burst, if it has one."""
         limiter = self._limiter(node)
-        first, *others = limiter.own_limits
+        first, *others = limiter.control.own_limits
         quota = max(1, min(int(self.limits[0].quota * times), QUOTA_MAX))
         burst = None if first.burst is None else max(1, min(int(first.nominal * burst_times), QUOTA_MAX))
         limiter.change([replace(first, quota=quota, burst=burst), *others])

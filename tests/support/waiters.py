@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, Decision, Limit, Limiter
+from reconverge import Agent, Decision, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.cell import measure
 from reconverge.limiter.waiters import Waiting, waiting_at
@@ -22,7 +22,7 @@ TURNS = 50
 class Scene:
     """A limiter on a clock that is moved by hand, and a record of who was let through when."""
 
-    def __init__(self, clock: ManualClock, agent: Agent, limiter: Limiter) -> None:
+    def __init__(self, clock: ManualClock, agent: Agent, limiter: RateLimiter) -> None:
         self.clock = clock
         self.agent = agent
         self.limiter = limiter
@@ -61,10 +61,11 @@ class Scene:
 
     @property
     def charges(self) -> list[int]:
-        for table in self.limiter.tables:
+        """What was charged in all, by quota."""
+        for table in self.limiter.control.tables:
             for cell in table.all_cells():
                 measure(cell)
-        return [table.tallies[0].charged for table in self.limiter.tables]
+        return [table.tallies[0].charged for table in self.limiter.control.tables]
 
     @property
     def charged(self) -> int:
@@ -78,7 +79,7 @@ class Scene:
 
     def is_empty(self) -> bool:
         """Whether nothing is left of anybody who waited."""
-        cells = [cell for table in self.limiter.tables for cell in table.all_cells()]
+        cells = [cell for table in self.limiter.control.tables for cell in table.all_cells()]
         left = [(cell.waiters, cell.waiting, cell.head_cost) for cell in cells]
         return [] == self.clock._watchers and {} == self.waiting._queues and [(0, 0, 0)] * len(cells) == left
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, overload
 
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, log_variables
@@ -38,10 +38,13 @@ from reconverge.hub.port import Hub
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
 from reconverge.limit.checks import check_name
 from reconverge.limit.limit import Limit
-from reconverge.limit.quotas import quotas_of, slots_of
+from reconverge.limit.quotas import check_rate, quotas_of, slots_of
 from reconverge.limiter.bans import Bans, BanTerms, ban_terms, names_of
 from reconverge.limiter.doubt import ASK, within_s
+from reconverge.limiter.kinds import AnyLimiter, checked_kind, limiter_of
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.limiter.switches import Switch, checked_switch, switch_as_said
 from reconverge.policies import BALANCED, NAIVE, SLOTS_DEFAULT, Policy, choose
 from reconverge.published.caps import caps_as_said
@@ -75,7 +78,12 @@ ELSEWHERE: Final = {
     " limiter.allow('ada')",
     "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
 }
-"""Misplaced settings of `Agent.limit`, and where they belong."""
+"""What is written for a setting of `Agent.limit`, and where it belongs."""
+OF_RATES: Final[dict[str, str]] = dict.fromkeys(
+    ("algorithm", "soft", "max_debt", "parent", "block_after", "block_for"),
+    "goes with limits on a rate, and slots have none; leave it out",
+)
+"""The same for `Agent.concurrency`."""
 OF_AGENT: Final = {
     "url": "is called hub here; write Agent('redis://localhost:6379/0')",
 }
@@ -110,8 +118,8 @@ class Agent:
             one count with others, or is refused in `strict`.
         new_keys_max: how many keys per second the hub is asked about for the first time; further ones wait for that and
             are decided about by `cold_allowance` meanwhile. Limits share it evenly.
-        asks_max: how many exchanges per second requests in doubt may call for, see `Limiter.ask`; beyond that memory
-            answers. 0: none asks.
+        asks_max: how many exchanges per second requests in doubt may call for, see `RateLimiter.ask`; beyond that
+            memory answers. 0: none asks.
         in_doubt: what integrations do about a request that memory cannot settle, unless they are told otherwise: ask
             the hub for at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
         key_bytes_max: the longest key, in UTF-8.
@@ -217,7 +225,7 @@ class Agent:
             parts.kernel,
             pace_of(settings.sync_interval, settings.min_sync_interval),
             timeout_s=settings.exchange_timeout,
-            tables_of=lambda name: self._limiters[name].all_tables,
+            tables_of=lambda name: self._limiters[name].control.all_tables,
             told=self._take_pace,
         )
         self._overrides = Overrides(self._pacing.publish)
@@ -270,7 +278,7 @@ class Agent:
         soft: float | str | None = None,
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
-        parent: Limiter | None = None,
+        parent: RateLimiter | None = None,
         policy: str | None = None,
         max_overshoot: float | None = None,
         cold_allowance: float | None = None,
@@ -280,8 +288,8 @@ class Agent:
         cap: str | None = None,
         block_after: str | None = None,
         block_for: Seconds | str | None = None,
-    ) -> Limiter:
-        """Declare a limit, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
+    ) -> RateLimiter:
+        """Declare a limit on a rate, as a string like `100/minute` or a `Limit`; declaring it again alike is harmless.
 
         Several quotas, as in `10/second; 1000/hour` or as a sequence of strings and `Limit`, must all hold. Settings
         are for all of them; see `Limit` for `soft` (which may be "10%"), `max_debt` and `costs`. With a `parent`,
@@ -290,21 +298,99 @@ class Agent:
         or on.
         `sync_interval` is how many seconds pass between two exchanges of the counts here, if not as many as for
         the agent's other limits; see `change_pace`. `cap` is a limit string over the same windows, up to which
-        published settings may raise this one; see `Limiter.cap`.
-        After as many certain refusals as in `block_after` ("20/minute"), on all nodes together, a key is refused for
-        `block_for` ("10 minutes", or a number of seconds), with any quota left; see docs/guide/bans.md.
+        published settings may raise this one, and no further; without, they can lower and switch it, and raise nothing.
+        After as many certain refusals as `block_after` says ("20/minute"), on all nodes together, a key is refused for
+        `block_for` ("10 minutes", or a number of seconds), whatever it has left; see docs/guide/bans.md.
+
+        What is in progress is limited by `concurrency`.
 
         Raises:
-            InvalidLimit: the name or the limit cannot be used.
+            InvalidLimit: the name or the limit cannot be used, or it limits what is in progress.
             LimitConflict: the name stands for another limit already.
             InvalidSetting: the policy or the interval makes no sense, or a setting contradicts the limit.
         """
         quotas = quotas_of(name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
+        check_rate(name, quotas)
+        limiter = self._declared(
+            name,
+            quotas,
+            (policy, max_overshoot, cold_allowance, scarce),
+            sync_interval=sync_interval,
+            switch=switch,
+            cap=cap,
+            parents=_parts_of(parent),
+            terms=self._ban_terms(name, block_after, block_for, quotas),
+        )
+        return checked_kind("name", limiter, RateLimiter)
+
+    @with_advice(OF_RATES)
+    def concurrency(
+        self,
+        name: str,
+        limit: int | str | Limit,
+        *,
+        lease: Seconds | None = None,
+        costs: Mapping[str, int] | None = None,
+        policy: str | None = None,
+        max_overshoot: float | None = None,
+        cold_allowance: float | None = None,
+        scarce: str | None = None,
+        sync_interval: Seconds | None = None,
+        switch: Switch | None = None,
+        cap: str | None = None,
+    ) -> SlotLimiter:
+        """Declare a limit on what is in progress at once, for each key and on all nodes together.
+
+            render = agent.concurrency("render", 20)
+            with render.slot("ada") as slot:
+                if slot: ...
+
+        The limit is a number of slots, a string like `20 in flight`, or a `Limit`. `lease` is how many seconds the
+        slots of a node that has fallen silent stay taken, by default 5: at least six sync intervals, and three exchange
+        timeouts. See `SlotLimiter.slot`, and `limit` for all else.
+
+        Raises:
+            InvalidLimit: it is no such limit, or the name cannot be used.
+            LimitConflict, InvalidSetting: as `limit` does.
+        """
+        limiter = self._declared(
+            name,
+            quotas_of(name, slots_of(limit, lease), costs=costs),
+            (policy, max_overshoot, cold_allowance, scarce),
+            sync_interval=sync_interval,
+            switch=switch,
+            cap=cap,
+        )
+        return checked_kind("name", limiter, SlotLimiter)
+
+    def declare(self, name: str, limit: str | Limit | Sequence[str | Limit], **settings: Any) -> Limiter:
+        """As `limit` or `concurrency`, by what is limited: for limits that are written in a file or in a rule."""
+        said = {each: value for each, value in settings.items() if value is not None}
+        quotas = list(quotas_of(name, limit, algorithm=said.get("algorithm")).values())
+        if len(quotas) == 1 and quotas[0].slots:
+            said.pop("algorithm", None)
+            return self.concurrency(name, quotas[0], **said)
+        return self.limit(name, limit, **said)
+
+    def _declared(
+        self,
+        name: str,
+        quotas: dict[str, Limit],
+        daring: tuple[str | None, float | None, float | None, str | None],
+        *,
+        sync_interval: Seconds | None,
+        switch: Switch | None,
+        cap: str | None,
+        parents: tuple[Any, ...] | None = None,
+        terms: BanTerms | None = None,
+    ) -> Limiter:
+        """The limiter of these quotas, declared with the settings that both kinds have."""
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
         slots = any(quota.slots for quota in quotas.values())
         chosen = self._policy_for(slots=slots)
-        if (policy, max_overshoot, cold_allowance, scarce) != (None, None, None, None):
+        if daring != (None, None, None, None):
+            policy, max_overshoot, cold_allowance, scarce = daring
             chosen = choose(
                 policy,
                 max_overshoot=max_overshoot,
@@ -312,10 +398,8 @@ class Agent:
                 scarce=scarce,
                 default=SLOTS_DEFAULT if slots else BALANCED,
             )
-        parents = _parts_of(parent)
         if cap is not None:
             caps_as_said(name, quotas, cap)
-        terms = self._ban_terms(name, block_after, block_for, quotas)
         with self._overrides.lock:
             limiter, known = self._declare(name, quotas, chosen, parents, terms)
             self._set(limiter, cap, switch, sync_interval)
@@ -324,44 +408,6 @@ class Agent:
                 self._look_at_windows([limiter])
                 log_soft(quotas)
         return limiter
-
-    def concurrency(
-        self,
-        name: str,
-        limit: int | str | Limit,
-        *,
-        lease: Seconds | None = None,
-        policy: str | None = None,
-        max_overshoot: float | None = None,
-        cold_allowance: float | None = None,
-        scarce: str | None = None,
-        sync_interval: Seconds | None = None,
-        switch: Switch | None = None,
-    ) -> Limiter:
-        """Declare a limit on work in progress at once, for each key and on all nodes together.
-
-            render = agent.concurrency("render", 20)
-            with render.slot("ada") as slot:
-                if slot: ...
-
-        The same as `agent.limit(name, "20 in flight")`, and as `Limit(20, algorithm="concurrency")`. `lease` is how
-        many seconds the slots of a node that has fallen silent stay taken, by default 5: at least six sync intervals,
-        and three exchange timeouts. See `Limiter.slot`, and `limit` for all else.
-
-        Raises:
-            InvalidLimit: it is no such limit, or the name cannot be used.
-            LimitConflict, InvalidSetting: as `limit` does.
-        """
-        return self.limit(
-            name,
-            slots_of(limit, lease),
-            policy=policy,
-            max_overshoot=max_overshoot,
-            cold_allowance=cold_allowance,
-            scarce=scarce,
-            sync_interval=sync_interval,
-            switch=switch,
-        )
 
     def tier(
         self,
@@ -390,9 +436,9 @@ class Agent:
             limiter = self._limiters.get(name)
             self._past_tiers.keep(name)
             if limiter is None:
-                limiter = Limiter(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
-                limiter.be_tier_of(limit_name, called or limit_name, has_cap=has_cap)
-                limiter.set_agent_switch(self._switched)
+                limiter = limiter_of(self._kernel.tier(name, limit, chosen, reported_as=limit_name))
+                limiter.control.be_tier_of(limit_name, called or limit_name, has_cap=has_cap)
+                limiter.control.set_agent_switch(self._switched)
                 limiter = self._limiters.setdefault(name, limiter)
                 self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
@@ -445,13 +491,13 @@ class Agent:
         """The limiter of that name, made if there is none, and whether there was one. Raises LimitConflict."""
         limiter = self._limiters.get(name)
         if limiter is not None:
-            quotas, policy = limiter.declared_again(quotas, policy)
+            quotas, policy = limiter.control.declared_again(quotas, policy)
         table = self._kernel.composites.declare(name, quotas, policy, parents=parents)
         known = name in self._limiters
         if limiter is None:
             bans = None if terms is None else self._bans_of(name, terms)
-            limiter = Limiter(table, bans)
-            limiter.set_agent_switch(self._switched)
+            limiter = limiter_of(table, bans)
+            limiter.control.set_agent_switch(self._switched)
             # In one step: a signal handler may have declared it meanwhile.
             limiter = self._limiters.setdefault(name, limiter)
         return limiter, known
@@ -466,12 +512,13 @@ class Agent:
         terms = ban_terms(block_after, block_for)
         if terms is None:
             return None
-        if any(each.slots or each.smooth for each in quotas.values()):
-            problem = "counts certain refusals, and those of slots or of a smooth limit never are; leave it out"
+        if any(each.smooth for each in quotas.values()):
+            problem = "counts certain refusals, and those of a smooth limit never are; leave it out"
             raise InvalidSetting("block_for", block_for, problem)
         known = self._limiters.get(name)
-        if known is not None and (known.bans is None or known.bans.terms != terms):
-            problem = f"differs from what {name!r} was declared with; give the same, or leave it out to keep that"
+        bans = None if known is None else known.control.bans
+        if known is not None and (bans is None or bans.terms != terms):
+            problem = f"differs from what {name!r} was declared with; say the same, or leave it out to keep that"
             raise InvalidSetting("block_for", block_for, problem)
         if known is None:
             self._check_free(zip(names_of(name), terms, strict=True))
@@ -497,17 +544,26 @@ class Agent:
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
         """Set a declaration's settings beside the quotas and the policy; None leaves it as it is."""
         if cap is not None:
-            limiter.cap(cap)
+            limiter.control.cap(cap)
         if switch is not None:
             limiter.switch(switch)
         if sync_interval is not None:
             self.change_pace(sync_interval, limit=limiter.name)
 
-    def limiter(self, name: str) -> Limiter:
-        """The limiter of a declared limit. Raises UnknownLimit."""
+    @overload
+    def limiter(self, name: str) -> RateLimiter: ...
+
+    @overload
+    def limiter(self, name: str, kind: type[AnyLimiter]) -> AnyLimiter: ...
+
+    def limiter(self, name: str, kind: type[Limiter] = RateLimiter) -> Limiter:
+        """The limiter of a declared limit, on a rate; of another one with its `kind`: `SlotLimiter`, or `Limiter`.
+
+        Raises UnknownLimit, and InvalidSetting for a limit of another kind.
+        """
         if name not in self._limiters:
             raise UnknownLimit(name, self._limiters)
-        return self._limiters[name]
+        return checked_kind("kind", self._limiters[name], kind)
 
     @property
     def switched(self) -> Switch:
@@ -523,7 +579,7 @@ class Agent:
         """
         self._switched = checked_switch(to)
         for limiter in list(self._limiters.values()):
-            limiter.set_agent_switch(self._switched)
+            limiter.control.set_agent_switch(self._switched)
 
     @property
     def limiters(self) -> dict[str, Limiter]:
@@ -550,13 +606,14 @@ class Agent:
     ) -> Callable[[], None]:
         """Checks a change of pace, and returns the function that makes it, which does not fail; see `change_pace`."""
         if limit is not None:
-            self.limiter(limit)
+            self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
         """Tell of windows that are too short for the pace at which they are exchanged now."""
         for limiter in () if self._kernel.alone else limiters:
-            self._short_windows.look((*limiter.tables, *(() if limiter.bans is None else limiter.bans.tables)))
+            bans = limiter.control.bans
+            self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
 
     def _take_pace(self) -> None:
         """All or some are exchanged at another pace from now on."""
@@ -684,12 +741,14 @@ class Agent:
         pairs: list[tuple[Table, str]] = []
         for limiter, key in asked:
             self._check_own(limiter)
-            checked = limiter.table.check_key(key)
-            pairs += [(table, checked) for table in limiter.tables]
+            checked = limiter.control.table.check_key(key)
+            pairs += [(table, checked) for table in limiter.control.tables]
         if self._kernel.alone:
             raise HubUnavailable("unsupported", f"{self._lifecycle.hub_name} keeps no keys", applied=False)
         usages = iter(await ask_fleet(pairs, self._kernel, self._lifecycle, timeout_s=self._settings.exchange_timeout))
-        return [min((next(usages) for _ in limiter.tables), key=lambda usage: usage.left) for limiter, _ in asked]
+        return [
+            min((next(usages) for _ in limiter.control.tables), key=lambda usage: usage.left) for limiter, _ in asked
+        ]
 
     def _check_own(self, limiter: Limiter) -> None:
         """Raise InvalidSetting for an object that is no limiter of this agent."""
@@ -767,8 +826,9 @@ class Agent:
         now_ns = self._clock.monotonic_ns()
         self.watch.look_at_room(self._kernel)
         limiters = list(self._limiters.values())
-        boards = [limiter.enforcement for limiter in limiters]
-        by_ban = {each.bans.table.name: each.bans.refused for each in limiters if each.bans is not None}
+        boards = [limiter.control.enforcement for limiter in limiters]
+        bans = [limiter.control.bans for limiter in limiters]
+        by_ban = {each.table.name: each.refused for each in bans if each is not None}
         return AgentStats(
             hub=self._hub_name,
             running=self._lifecycle.running,
@@ -864,7 +924,7 @@ class Agent:
         self._lifecycle.runner = None
         self._kernel.forget_everything()
         for limiter in self._limiters.values():
-            limiter.start_over()
+            limiter.control.start_over()
         self._erasing.begin()
         self._lifecycle.begin()
         if self._reader is not None:  # another thread of the parent's may have been about to obey
@@ -888,10 +948,6 @@ class Agent:
         self._overrides.apply(fleet_settings, list(self._limiters.values()))
 
 
-def _parts_of(parent: Limiter | None) -> tuple[Any, ...] | None:
-    """Returns the tables of a parent. Raises InvalidSetting for a value that is no limiter, such as the name of one."""
-    if parent is None:
-        return None
-    if not isinstance(parent, Limiter):
-        raise InvalidSetting("parent", parent, "is no Limiter; pass what agent.limit returned, or agent.limiter(name)")
-    return parent.tables
+def _parts_of(parent: RateLimiter | None) -> tuple[Any, ...] | None:
+    """What a parent decides with. Raises InvalidSetting for what is no such limiter, such as the name of one."""
+    return None if parent is None else checked_kind("parent", parent, RateLimiter).control.tables

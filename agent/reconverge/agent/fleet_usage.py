@@ -55,17 +55,17 @@ class FleetUsage:
 async def fleet_usages(
     limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> dict[str, FleetUsage]:
-    """Asks the hub for the use of a key, by quota, as `Agent.fleet_usages` describes."""
-    key = limiter.table.check_key(key)
+    """See `Agent.fleet_usages`."""
+    key = limiter.control.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:
         try:
-            asked = [(table, key) for table in limiter.tables]
+            asked = [(table, key) for table in limiter.control.tables]
             usages = await ask_fleet(asked, kernel, lifecycle, timeout_s=timeout_s)
-            return {table.name: usage for table, usage in zip(limiter.tables, usages, strict=True)}
+            return {table.name: usage for table, usage in zip(limiter.control.tables, usages, strict=True)}
         except HubUnavailable as error:
             problem = str(error)
-    return {table.name: _known_here(table, key, problem) for table in limiter.tables}
+    return {table.name: _known_here(table, key, problem) for table in limiter.control.tables}
 
 
 async def ask_fleet(

@@ -51,13 +51,15 @@ class Overrides:
         """Apply the settings in force to one limiter."""
         fleet_settings = self._fleet_settings
         said = {} if fleet_settings is None else fleet_settings.limits
-        override = next((said[name] for name in limiter.addresses if name in said), NOTHING)
-        unfit = limiter.is_tier and replace(override, switch=None) != NOTHING
+        override = next((said[name] for name in limiter.control.addresses if name in said), NOTHING)
+        unfit = limiter.control.is_tier and replace(override, switch=None) != NOTHING
         if unfit:
             override = LimitOverride(switch=override.switch)
-        capped, problem = limiter.apply_override(override, None if fleet_settings is None else fleet_settings.switch)
+        capped, problem = limiter.control.apply_override(
+            override, None if fleet_settings is None else fleet_settings.switch
+        )
         problems = [each for each in (OF_CONTRACTS if unfit else "", problem) if each]
-        name = limiter.addresses[-1]
+        name = limiter.control.addresses[-1]
         try:
             self._take_pace(limiter.name, override.sync_interval)
         except InvalidSetting as error:

@@ -17,6 +17,7 @@ from reconverge.errors import InvalidKey, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 
 SEPARATOR: Final = "|"
 """Between the facts of a key; within a fact it is written as %7C."""
@@ -106,7 +107,7 @@ class Asked:
 
         A former limit that is smaller than the request is needed as a whole.
         """
-        if self.limiter.has_costs:
+        if self.limiter.control.has_costs:
             return cost, kind
         return (min(cost, self.limiter.limit.cost_max) if self.term.former else cost), None
 
@@ -118,14 +119,14 @@ class Standing:
     plan: str
     parts: tuple[tuple[Term, Limiter], ...]
     until: float
-    plain: Limiter | None
+    plain: RateLimiter | None
     """The one limiter of a contract that counts by the customer alone and is switched on."""
     pending: bool = False
     """Whether it is what holds until the customer's page is there."""
 
     def kind(self, kind: str | None) -> str | None:
         """The kind of a request as the one limiter takes it: none, if it has no costs by kind."""
-        return kind if self.plain is not None and self.plain.has_costs else None
+        return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
 def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:

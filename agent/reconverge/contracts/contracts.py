@@ -77,7 +77,9 @@ from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025
@@ -184,7 +186,7 @@ class Contracts:
             MissingFact: a limit counts by a fact that is not named.
             InvalidContracts: the customer is no text, is empty or too long, or holds NUL.
             InvalidKey: a fact is no text, or is empty.
-            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `Limiter.hit` does.
+            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
             NeedsSlot: the contract limits what is in progress, which a guard has to see the end of: `Rule(contracts)`.
         """
         standing = self.standing(customer)
@@ -276,11 +278,11 @@ class Contracts:
         if standing.pending:
             raise HubUnavailable("page", f"{NOT_MET}; nothing was reset: try again", applied=False)
         places = self._places(customer, standing, facts, lenient=True)
-        rates = [each for each in places if not each.limiter.has_slots]
+        rates = [(each.limiter, each.key) for each in places if isinstance(each.limiter, RateLimiter)]
         if places and not rates:
             raise NeedsSlot(places[0].label, "reset", NOTHING_TO_RESET)
-        for each in rates:
-            each.limiter.reset(each.key)
+        for limiter, key in rates:
+            limiter.reset(key)
 
     async def forget(self, customer: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erase all that limits and usage know of a customer, on all nodes and at the hub; see `Agent.forget`.
@@ -353,7 +355,7 @@ class Contracts:
                 check_facts(term, facts)
             key = key_of(term.by, customer, facts)
             switch = "on" if not term.switches or term.name in self._caps else switch_at(term, key, self._now_s())
-            places.append(Asked(term, limiter, fitting(key, limiter.key_bytes_max), switch))
+            places.append(Asked(term, limiter, fitting(key, limiter.control.key_bytes_max), switch))
         return places
 
     def _decided(
@@ -374,7 +376,9 @@ class Contracts:
         allowed = all(decision.allowed for decision, _ in answers)
         for each in asked:
             if each not in joined:
-                decisions[each.label] = _told_by(each, each.limiter.hit if allowed else each.limiter.test, cost, kind)
+                limiter = each.limiter
+                ask = limiter.hit if allowed and isinstance(limiter, RateLimiter) else limiter.test
+                decisions[each.label] = _told_by(each, ask, cost, kind)
         answer = self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
         return self._counted(answer, standing, cost, kind)
 
@@ -409,7 +413,7 @@ class Contracts:
             # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
             said = answer.decisions
             charges = [
-                (term.name, cost_in_first_quota(limiter, cost, kind if limiter.has_costs else None))
+                (term.name, cost_in_first_quota(limiter, cost, kind if limiter.control.has_costs else None))
                 for term, limiter in standing.parts
                 if term.name in said and not term.former and (has_charged(said[term.name]) or not answer.allowed)
             ]
@@ -480,9 +484,10 @@ class Contracts:
         if [term for term, _ in parts] != list(terms.terms):
             parts = self._parts(terms.terms)
         alone = parts[0] if len(parts) == 1 else None
-        plain = alone[1] if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches else None
-        if plain is not None and (plain.has_slots or fitting(customer, plain.key_bytes_max) != customer):
-            plain = None
+        plain = None
+        if alone and alone[0].by == (CUSTOMER,) and not alone[0].switches and isinstance(alone[1], RateLimiter):
+            fits = fitting(customer, alone[1].control.key_bytes_max) == customer
+            plain = alone[1] if fits else None
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
@@ -570,17 +575,17 @@ class Contracts:
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
-                    limiter.take_over(fitting(identity, limiter.key_bytes_max))
+                    limiter.control.take_over(fitting(identity, limiter.control.key_bytes_max))
         wanted = set(changed)
         for term, limiter in self._counting_by_facts():
-            for key in limiter.keys_beside():
+            for key in limiter.control.keys_beside():
                 identity = identity_in(term.by, key)
                 if CUSTOMER not in term.by:
-                    limiter.take_over(key)
+                    limiter.control.take_over(key)
                 elif identity in wanted:
                     for own, target in self._stand(identity).parts:
                         if (own.name, own.by, own.former) == (term.name, term.by, False):
-                            target.take_over(key)
+                            target.control.take_over(key)
 
     def _drop_past(self) -> None:
         """Have the limiters of past quotas go; one that a customer has all the same is declared again when it comes."""
@@ -599,7 +604,7 @@ class Contracts:
         """The customers that this node has cells of."""
         met = dict[str, None]()
         for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
-            for key in limiter.keys_beside() if CUSTOMER in term.by else ():
+            for key in limiter.control.keys_beside() if CUSTOMER in term.by else ():
                 identity = identity_in(term.by, key)
                 if identity:
                     met[identity] = None
@@ -631,7 +636,7 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
     """The same. Raises NeedsSlot before anything is charged if one of them limits what is in progress."""
     for each in asked:
-        if each.limiter.has_slots:
+        if isinstance(each.limiter, SlotLimiter):
             raise NeedsSlot(each.label, method, IN_A_GUARD)
     return asked
 

@@ -17,6 +17,7 @@ from reconverge.integrations.web.request.keys import (
 )
 from reconverge.integrations.web.request.request import PlainRequest, Request, Response
 from reconverge.integrations.web.rules import SPENT, Rule
+from reconverge.limiter.certainty import for_any_node
 
 __all__ = [
     "OUTCOME",
@@ -41,5 +42,6 @@ __all__ = [
     "by_route",
     "by_user",
     "everybody",
+    "for_any_node",
     "together",
 ]

@@ -27,6 +27,8 @@ from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
+from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.limiter.slots import Slot
 from reconverge.usage.meter import Meter
 
@@ -62,7 +64,7 @@ def limited(
         key: the key of a call: a text, or a function of the call's arguments. By default all calls share one key.
         cost: what a call costs, or a function of what it is given; as a text, a kind that the limit's `costs` name.
         wait: True to wait as long as it takes, or how long (seconds, `timedelta`) before `RateLimited` is raised.
-        max_queue: so many may wait for a key on this node; see `Limiter.wait`.
+        max_queue: so many may wait for a key on this node; see `RateLimiter.wait`.
         in_doubt: a call that memory cannot settle asks the hub for at most so long ("ask:25ms", by default), or memory
             decides ("refuse"). A call that waits for its turn does not ask.
         meter: counts what each key is charged, and what it is refused; a `reconverge.usage.Meter`.
@@ -106,9 +108,9 @@ def _check_limits(limits: object) -> None:
 
 def _check_ends(limiter: Limiter, function: object) -> None:
     """Raise InvalidSetting for slots of a generator: the call that makes it ends before any of its work begins."""
-    if not limiter.has_slots:
-        return
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if isinstance(limiter, SlotLimiter) and (
+        inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    ):
         problem = "is a generator, whose work lasts longer than the call; take the slot within it, with limiter.slot()"
         raise InvalidSetting("limits", name_of(function), problem)
 
@@ -164,17 +166,18 @@ class _Call:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             asked = key, cost, kind = self._asked(args, kwargs)
-            if self._limiter.has_slots:
+            limiter = self._limiter
+            if not isinstance(limiter, RateLimiter):
                 with self._slot(key, cost, kind) as slot:
                     self._check(cast("Decision", slot.decision), asked)
                     return function(*args, **kwargs)
             if self._waits:
-                limiter, room = self._limiter, self._max_queue
+                room = self._max_queue
                 decision = limiter.wait_blocking(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
             elif self._asks_s:
-                decision = self._limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind)
+                decision = limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind)
             else:
-                decision = self._limiter.hit(key, cost, kind)
+                decision = limiter.hit(key, cost, kind)
             self._check(decision, asked)
             return function(*args, **kwargs)
 
@@ -184,28 +187,31 @@ class _Call:
         @functools.wraps(function)
         async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
             asked = key, cost, kind = self._asked(args, kwargs)
-            if self._limiter.has_slots:
+            limiter = self._limiter
+            if not isinstance(limiter, RateLimiter):
                 async with self._slot(key, cost, kind) as slot:
                     self._check(cast("Decision", slot.decision), asked)
                     return await function(*args, **kwargs)
             if self._waits:
-                limiter, room = self._limiter, self._max_queue
+                room = self._max_queue
                 decision = await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
             elif self._asks_s:
-                decision = await self._limiter.ask(key, cost, within=self._asks_s, kind=kind)
+                decision = await limiter.ask(key, cost, within=self._asks_s, kind=kind)
             else:
-                decision = self._limiter.hit(key, cost, kind)
+                decision = limiter.hit(key, cost, kind)
             self._check(decision, asked)
             return await function(*args, **kwargs)
 
         return call
 
     def _slot(self, key: str, cost: int, kind: str | None) -> Slot:
-        """A slot for a call, with the decorator's time to wait for one."""
+        """A slot for a call, as the decorator says how long it may wait for one."""
+        limiter = self._limiter
+        assert isinstance(limiter, SlotLimiter)
         if not self._waits:
-            return self._limiter.slot(key, cost, kind=kind, within=self._asks_s)
+            return limiter.slot(key, cost, kind=kind, within=self._asks_s)
         timeout = inf if self._timeout is None else self._timeout
-        return self._limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
+        return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
         """The key, the cost and the kind of a call. Raises InvalidKey, and what the functions that find them raise."""
@@ -217,7 +223,7 @@ class _Call:
             )
         said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
         cost, kind = kind_of_call(self._limiter, said)
-        return fitting(plain(key), self._limiter.key_bytes_max), cost, kind
+        return fitting(plain(key), self._limiter.control.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision, asked: tuple[str, int, str | None]) -> None:
         """Count the call in the meter, if there is one. Raises RateLimited if it may not go on."""
@@ -230,4 +236,4 @@ class _Call:
 
 
 def _declared(limits: Fixed, agent: Agent, name: str | None, function: object) -> Limiter:
-    return agent.limit(fitting_name(name) if name else name_of(function), quotas_of_fixed(limits))
+    return agent.declare(fitting_name(name) if name else name_of(function), quotas_of_fixed(limits))

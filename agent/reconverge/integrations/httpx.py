@@ -8,7 +8,7 @@ from typing import Unpack
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, used_up
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 
 try:
     import httpx
@@ -63,7 +63,7 @@ class LimitedTransport(httpx.BaseTransport):
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: RateLimiter,
         inner: httpx.BaseTransport | None = None,
         *,
         key: Key = by_origin,
@@ -96,7 +96,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: RateLimiter,
         inner: httpx.AsyncBaseTransport | None = None,
         *,
         key: Key = by_origin,

@@ -11,7 +11,7 @@ from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.limiter.doubt import ASK
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 
 try:
     import requests
@@ -56,7 +56,7 @@ class LimitedAdapter(HTTPAdapter):
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: RateLimiter,
         *,
         key: Key = by_origin,
         cost: Cost | None = None,

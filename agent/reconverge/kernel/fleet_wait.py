@@ -2,7 +2,7 @@
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest moment that may be worth a try: the fleet has
 room for the request then, on one node. With several, that is seldom the node that the client meets, and what is left
-has to be on it. So guards and storages, which answer clients of any node, ask `Limiter.for_any_node`.
+has to be on it. So guards and storages, which answer clients of any node, ask `certainty.for_any_node`.
 """
 
 # Theory of operation.

@@ -67,11 +67,21 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
     if isinstance(limit, str):
         limit = Limit.parse(limit)
     if not isinstance(limit, Limit) or not limit.slots:
-        problem = "is no limit on work in progress; give a number of slots, or '20 in flight'"
+        problem = (
+            "is no limit on what is in progress, such as 20 slots or '20 in flight'; declare a rate with agent.limit"
+        )
         raise InvalidLimit(shown(limit), problem)
     if lease is not None and limit.lease != in_seconds(lease):
         raise InvalidSetting("lease", lease, f"the limit has a lease of {limit.lease:g} s already; leave one out")
     return limit
+
+
+def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
+    """Raise InvalidLimit for a limit on what is in progress in the place of one on a rate."""
+    for each in quotas.values():
+        if each.slots and len(quotas) == 1:  # of several the kernel knows more to say
+            problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
+            raise InvalidLimit(str(each), problem)
 
 
 def _limits(limit: object, algorithm: str | None) -> list[Limit]:

@@ -6,19 +6,29 @@ from dataclasses import replace
 from math import inf
 
 from reconverge.decision import Decision
+from reconverge.kernel import for_any_node as of_any_node
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.switches import OFF
 
 
-def hit_at_once(limiter: Limiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
+def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
     """As `limiter.hit`, if one comparison says that its answer is certain; else None, and nothing is charged.
 
     What does not come at once has to be asked for.
     """
-    board = limiter.enforcement
+    board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
     return limiter.hit(key, cost, kind)
+
+
+def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+    """A refusal of this cost, with a `retry_after` after which any node is likely to admit it; never earlier.
+
+    For clients that may meet another node when they come again. All other decisions are returned as they are.
+    """
+    return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
@@ -28,7 +38,7 @@ def has_charged(decision: Decision) -> bool:
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
     """What a request costs, of several quotas by the first one's prices."""
-    return cost if kind is None else limiter.tables[0].cost_of(cost, kind)
+    return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
@@ -47,7 +57,7 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
     """
     if decision.allowed or decision.certain or decision.reentered:
         return False
-    cell = limiter.table.cells.get(key)
+    cell = limiter.control.table.cells.get(key)
     heard = cell is not None and cell.heard and not cell.shard.in_vain
     return heard and cost <= left_in_doubt(limiter, decision, key)
 
@@ -59,17 +69,17 @@ def never_admitted(limiter: Limiter, key: str) -> Decision:
 
 def known_keys(limiter: Limiter) -> list[str]:
     """The keys that this node counts by themselves."""
-    return list(limiter.table.cells)
+    return list(limiter.control.table.cells)
 
 
 def is_known(limiter: Limiter, key: str) -> bool:
     """Whether this node counts a key by itself."""
-    return key in limiter.table.cells
+    return key in limiter.control.table.cells
 
 
 def is_alone(limiter: Limiter) -> bool:
     """Whether a limit is counted by a node without a hub."""
-    return limiter.table.kernel.alone
+    return limiter.control.table.kernel.alone
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
@@ -78,9 +88,9 @@ def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
     On a node without a hub nothing changes.
     """
     if not is_alone(limiter):
-        limiter.table.leave_spare_at_hub(leave=leave)
+        limiter.control.table.leave_spare_at_hub(leave=leave)
 
 
 def leaves_spare_at_hub(limiter: Limiter) -> bool:
     """Whether what is spare of a quota lies at the hub."""
-    return not limiter.table.keeps_spare
+    return not limiter.control.table.keeps_spare

@@ -34,6 +34,7 @@ from reconverge.kernel import (
     settle_jointly,
 )
 from reconverge.limiter.patience import Patience
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import KEEP, Reservation
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 
@@ -92,7 +93,7 @@ class Member:
     @property
     def asking(self) -> Asking:
         """How it asks."""
-        return self.limiter.enforcement.on.asking
+        return self.limiter.control.enforcement.on.asking
 
 
 def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Member:
@@ -100,7 +101,7 @@ def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns
 
     Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota.
     """
-    asking = limiter.enforcement.on.asking
+    asking = limiter.control.enforcement.on.asking
     request = asking.request(key, cost, kind, within_ns, marks=marks)
     asking.limit.able(request.costs)
     return Member(limiter, request, marks)
@@ -111,13 +112,13 @@ def can_be_joined(limiter: Limiter) -> bool:
 
     Slots are taken one by one: each has to be given back. So is a limit asked that bans, whose tables know no bans.
     """
-    board = limiter.enforcement
-    return board.answers is board.on and limiter.bans is None and not limiter.has_slots
+    board = limiter.control.enforcement
+    return board.answers is board.on and isinstance(limiter, RateLimiter) and limiter.control.bans is None
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:
     """Whether limits are of one agent, and none of their quotas is asked twice."""
-    tables = [table for limiter in limiters for table in limiter.tables]
+    tables = [table for limiter in limiters for table in limiter.control.tables]
     return len(set(map(id, tables))) == len(tables) and len({id(table.kernel) for table in tables}) == 1
 
 
@@ -128,7 +129,7 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
     look.
     With `certain` only what fits into the node's own part of each limit is admitted.
     """
-    claims = [Claimed(limiter.enforcement.table, key, cost) for limiter, key, cost in asked]
+    claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
 
 
@@ -138,7 +139,8 @@ hit_cells: Final = hit_all
 
 def cells_if_joint(limiter: Limiter) -> object:
     """What `hit_cells` takes for a limit; None for one that takes a closer look."""
-    return cells_of(limiter.enforcement.table) if limiter.bans is None and not limiter.has_slots else None
+    joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
+    return cells_of(limiter.control.enforcement.table) if joint else None
 
 
 @dataclass(slots=True)

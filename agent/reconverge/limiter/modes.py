@@ -37,17 +37,17 @@ class Answers(Protocol):
 
     @property
     def allow(self) -> Callable[..., bool]:
-        """See `Limiter.allow`."""
+        """See `RateLimiter.allow`."""
         ...
 
     @property
     def hit(self) -> Callable[..., Decision]:
-        """See `Limiter.hit`."""
+        """See `RateLimiter.hit`."""
         ...
 
     @property
     def allow_many(self) -> Callable[[Sequence[str], Many | None], list[bool]]:
-        """See `Limiter.allow_many`."""
+        """See `RateLimiter.allow_many`."""
         ...
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
@@ -55,27 +55,27 @@ class Answers(Protocol):
         ...
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `Limiter.reserve`."""
+        """See `RateLimiter.reserve`."""
         ...
 
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Limiter.wait`."""
+        """See `RateLimiter.wait`."""
         ...
 
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Limiter.wait_blocking`."""
+        """See `RateLimiter.wait_blocking`."""
         ...
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Limiter.ask`; with `marks` the charges can be corrected, see `Limiter.reserve_ask`."""
+        """See `RateLimiter.ask`; with `marks` the charges can be corrected, see `RateLimiter.reserve_async`."""
         ...
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Limiter.ask_blocking`, and above."""
+        """See `RateLimiter.ask_blocking`, and above."""
         ...
 
 

@@ -32,10 +32,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
-from reconverge.errors import InvalidSetting, LeaseEnded, NeedsSlot
+from reconverge.errors import InvalidSetting, LeaseEnded
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
@@ -115,8 +115,8 @@ class Slot(Unique):
     def acquire(self) -> Self:
         """Take it, on the calling thread; what becomes of that is told by `bool(slot)` and `decision`.
 
-        Without a `timeout` in the limiter's `slot` it waits for no other work to end: in doubt it asks the hub, as
-        `Limiter.ask_blocking` does. With one it waits in the queue of the key.
+        Without a `timeout` in `SlotLimiter.slot` it waits for no other work to end: in doubt it asks the hub, as
+        `RateLimiter.ask_blocking` does. With one it waits in the queue of the key.
 
         Raises:
             RuntimeError: it is held already; or it would wait on a thread that runs an event loop.
@@ -344,15 +344,6 @@ class SlotDoor:
 
 def _taken(settled: Settled) -> Taken:
     return (settled[1][0].mark.cell if settled[1] else None), settled[0]
-
-
-def needs_slot(name: str, method: str) -> Callable[..., NoReturn]:
-    """In place of a method of a limiter: raises NeedsSlot."""
-
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise NeedsSlot(name, method)
-
-    return refuse
 
 
 def _lets_all_in(decision: Decision) -> bool:

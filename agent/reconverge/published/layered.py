@@ -4,7 +4,7 @@
 #
 #   1. A published value comes before the node's own. Where nothing is published, the node's own value is in force.
 #   2. A cap bounds the published value: if that is beyond the cap, what the cap leaves of it is in force.
-#   3. A cap does not bound the node's own value, as the cap is the node's, too: `Limiter.change` may go past it.
+#   3. A cap does not bound the node's own value, as the cap is the node's, too: `RateLimiter.change` may go past it.
 #   4. Each layer changes without the other. When settings expire, the node's own value is in force as it is then, and
 #      not as it was when they came.
 #

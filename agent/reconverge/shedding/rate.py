@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.certainty import for_any_node
+from reconverge.limiter.kinds import checked_kind
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.switches import OFF
 from reconverge.shedding.layers import Arrival, Outcome, ShedRefusal
 
@@ -22,12 +24,10 @@ class RequestRate:
 
     counts_by_key: Final = True
 
-    def __init__(self, limiter: Limiter, *, name: str | None = None, status: int = 429) -> None:
-        if not isinstance(limiter, Limiter):
-            raise InvalidSetting("limiter", limiter, "is no Limiter; pass what agent.limit returned")
+    def __init__(self, limiter: RateLimiter, *, name: str | None = None, status: int = 429) -> None:
+        self.limiter = checked_kind("limiter", limiter, RateLimiter)
         if status not in (429, 503):
-            raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
-        self.limiter = limiter
+            raise InvalidSetting("status", status, "is neither 429 nor 503")
         self.name = limiter.name if name is None else name
         self._status = status
 
@@ -50,9 +50,9 @@ class RequestRate:
         return {}
 
 
-def refusal_of(layer: str, status: int, limiter: Limiter, key: str, decision: Decision) -> ShedRefusal:
+def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> Refusal:
     """The refusal that a limit's decision amounts to."""
-    decision = limiter.for_any_node(decision, key)
+    decision = for_any_node(limiter, decision, key)
     reason = f"The quota {decision.binding} is used up."
     return ShedRefusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
 
@@ -65,7 +65,7 @@ class Charge:
 
     __slots__ = ("_key", "decision", "limiter", "told")
 
-    def __init__(self, limiter: Limiter, key: str, decision: Decision, *, told: bool = True) -> None:
+    def __init__(self, limiter: RateLimiter, key: str, decision: Decision, *, told: bool = True) -> None:
         self.limiter = limiter
         self.told = told
         """Whether the response should say so: not of a quota that is not the caller's own."""
@@ -80,7 +80,7 @@ class Charge:
         decision = self.decision
         if decision.switch == OFF or decision.would_refuse:
             return  # nothing was charged
-        charged = self.limiter.tables[1] if decision.borrowed else self.limiter.enforcement.table
+        control = self.limiter.control
+        charged = control.tables[1] if decision.borrowed else control.enforcement.table
         charged.refund(self._key, 1)
-        for table in self.limiter.tables:
-            table.tell(self._key)  # a waiter may have room now
+        control.tell(self._key)

@@ -130,7 +130,7 @@ class SimulatedLimit:
         return [(key, verdict) for verdict in (verdicts[-1:] if limit.is_share else verdicts)]
 
     def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
-        """The same about a request that asks in doubt, as `Limiter.ask` does; yields for how long to sleep."""
+        """The same about a request that asks in doubt, as `RateLimiter.ask` does; yields for how long to sleep."""
         asking, key = self._of(key)
         if self._beside is not None:
             return (yield from self._ask_jointly(asking, key, cost, within_ns, waker, self._beside))

@@ -346,7 +346,7 @@ def ideal_admissions(
     keys = len({one.key for one in decided})
     agent = Agent("memory://", clock=clock, max_keys=(keys + 1) * (1 + len(others)))
     limiter = agent.limit("central", [limit, *others])
-    central = limiter.table
+    central = limiter.control.table
     admitted: defaultdict[Place, int] = defaultdict(int)
     count = 0
     over: list[tuple[int, int, DecidedRequest]] = []

@@ -15,7 +15,7 @@ from threading import Barrier
 import pytest
 
 from bench.exact_windows import QUOTAS, Found, Load, measured
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.limit import FIXED_WINDOW
 from tests.support.servers import RedisServer
 
@@ -52,7 +52,7 @@ def _exceeds(found: Found) -> bool:
 
 
 @pytest.fixture
-def limiters(redis_server: RedisServer) -> Iterator[list[Limiter]]:
+def limiters(redis_server: RedisServer) -> Iterator[list[RateLimiter]]:
     """Of agents whose exchanges have a thread each."""
     with ExitStack() as stack:
         agents = [stack.enter_context(Agent(redis_server.url)) for _ in range(AGENTS)]
@@ -60,7 +60,7 @@ def limiters(redis_server: RedisServer) -> Iterator[list[Limiter]]:
         yield [agent.limit("login", limit, policy="strict") for agent in agents]
 
 
-def test_threads_that_ask_about_a_new_key_at_once_admit_no_more_than_the_quota(limiters: list[Limiter]) -> None:
+def test_threads_that_ask_about_a_new_key_at_once_admit_no_more_than_the_quota(limiters: list[RateLimiter]) -> None:
     """Each of sixteen agents is asked twice, on a thread of its own for each request."""
     threads = 2 * len(limiters)
     barrier = Barrier(threads)

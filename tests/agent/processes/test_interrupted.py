@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.agent import agent
 from reconverge.exchange import driver, ownership, task_runner, thread_runner
 from reconverge.hub.report import Totals
@@ -58,8 +58,8 @@ def _started_and_said(made: Agent, hub: MemoryHub) -> bool:
 
 
 def _all_instructions(
-    act: Callable[[Agent, Limiter], object],
-    handler: Callable[[Limiter], object],
+    act: Callable[[Agent, RateLimiter], object],
+    handler: Callable[[RateLimiter], object],
     make_agent: MakeAgent,
     *,
     started: bool = False,
@@ -83,7 +83,7 @@ def _all_instructions(
 
 
 def _interrupted(
-    interruptor: Interruptor, act: Callable[[Agent, Limiter], object], made: Agent, login: Limiter
+    interruptor: Interruptor, act: Callable[[Agent, RateLimiter], object], made: Agent, login: RateLimiter
 ) -> None:
     with interruptor.interrupts():
         act(made, login)
@@ -104,7 +104,7 @@ def _on_another_thread(act: Callable[[], object]) -> None:
     [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
 )
 def test_a_start_that_is_interrupted_leaves_one_thread(
-    handler: Callable[[Limiter], object], make_agent: MakeAgent
+    handler: Callable[[RateLimiter], object], make_agent: MakeAgent
 ) -> None:
     """Never two, and never none for ever: later decisions get a thread, which tells the hub of all."""
     for made, hub in _all_instructions(lambda made, _: made.start(), handler, make_agent, every=tried(3, long=1)):
@@ -121,7 +121,7 @@ def test_a_start_that_is_interrupted_leaves_one_thread(
     [pytest.param(lambda _: throw(), id="raises"), pytest.param(lambda login: login.allow("eve"), id="decides")],
 )
 def test_a_stop_that_is_interrupted_can_be_made_good(
-    handler: Callable[[Limiter], object], make_agent: MakeAgent
+    handler: Callable[[RateLimiter], object], make_agent: MakeAgent
 ) -> None:
     """The next stop ends all threads, and the hub knows everything."""
     for made, hub in _all_instructions(lambda made, _: made.stop(), handler, make_agent, started=True):
@@ -143,7 +143,7 @@ def test_a_wake_up_that_is_interrupted_by_another_one_waits_for_nothing(make_age
 # ---------------------------------------------------------------- those who wait
 
 
-def _wait_interrupted(at: int, handler: Callable[[Limiter], object], login: Limiter) -> Interruptor:
+def _wait_interrupted(at: int, handler: Callable[[RateLimiter], object], login: RateLimiter) -> Interruptor:
     interruptor = Interruptor(at, lambda: handler(login), *QUEUES)
 
     def wait() -> None:
@@ -154,7 +154,7 @@ def _wait_interrupted(at: int, handler: Callable[[Limiter], object], login: Limi
     return interruptor
 
 
-HANDLERS: dict[str, Callable[[Limiter], Any]] = {
+HANDLERS: dict[str, Callable[[RateLimiter], Any]] = {
     "raises": lambda _: throw(),
     "gives back": lambda login: login.refund("bob"),
     "resets": lambda login: login.reset("eve"),
@@ -162,7 +162,7 @@ HANDLERS: dict[str, Callable[[Limiter], Any]] = {
 }
 
 
-def _asked_before_and_after_a_reset(login: Limiter) -> Iterator[bool]:
+def _asked_before_and_after_a_reset(login: RateLimiter) -> Iterator[bool]:
     yield login.wait_blocking("ada", timeout=0.0).allowed
     login.reset("ada")
     yield login.wait_blocking("ada", timeout=10.0).allowed

@@ -21,7 +21,7 @@ def test_a_request_is_dated_by_when_it_was_decided() -> None:
     async def run() -> tuple[int, int]:
         async with Agent("memory://") as agent:
             limiter = agent.limit("api", "5/minute")
-            request = limiter.enforcement.on.asking.request("ada", 1, None, 0, marks=True)
+            request = limiter.control.enforcement.on.asking.request("ada", 1, None, 0, marks=True)
             deciding = asyncio.create_task(answered(limiter, request))
             await asyncio.sleep(0)
             busy_ns = SystemClock.monotonic_ns()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, InvalidCost, InvalidSetting, Limiter
+from reconverge import Agent, InvalidCost, InvalidSetting, RateLimiter
 from reconverge.integrations.clients.outgoing import HELD_KEYS_MAX, Outgoing
 from reconverge.testing import ManualClock
 from tests.support.applications.asking import ADA
@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def limiter(clock: ManualClock) -> Limiter:
+def limiter(clock: ManualClock) -> RateLimiter:
     """Ten calls a minute for every server."""
     return Agent("memory://", clock=clock).limit("api", "10/minute", algorithm="fixed-window")
 
@@ -32,7 +32,7 @@ def admitted(outgoing: Outgoing, key: str = "server") -> bool:
     return bool(outgoing.admit_blocking(key))
 
 
-def test_calls_stay_inside_the_quota(limiter: Limiter) -> None:
+def test_calls_stay_inside_the_quota(limiter: RateLimiter) -> None:
     """The eleventh call of the minute is not sent; another server has a quota of its own."""
     outgoing = Outgoing(limiter, timeout=0)
 
@@ -40,7 +40,7 @@ def test_calls_stay_inside_the_quota(limiter: Limiter) -> None:
     assert admitted(outgoing, "another")
 
 
-def test_a_server_that_wants_to_be_left_alone_is(limiter: Limiter, clock: ManualClock) -> None:
+def test_a_server_that_wants_to_be_left_alone_is(limiter: RateLimiter, clock: ManualClock) -> None:
     """Until Retry-After is over nothing is sent, to the nanosecond; then it is."""
     outgoing = Outgoing(limiter, timeout=0)
     outgoing.learn("server", 503, {"Retry-After": "90"})
@@ -54,7 +54,7 @@ def test_a_server_that_wants_to_be_left_alone_is(limiter: Limiter, clock: Manual
     assert admitted(outgoing)
 
 
-def test_what_the_server_has_left_is_all_that_is_sent(limiter: Limiter) -> None:
+def test_what_the_server_has_left_is_all_that_is_sent(limiter: RateLimiter) -> None:
     """Others used up the quota, too: of ten calls two are left, here and for every worker that shares the limit."""
     outgoing, worker = Outgoing(limiter, timeout=0), Outgoing(limiter, timeout=0)
     assert admitted(outgoing)
@@ -64,7 +64,7 @@ def test_what_the_server_has_left_is_all_that_is_sent(limiter: Limiter) -> None:
     assert [True, True, False] == [admitted(worker) for _ in range(3)]
 
 
-def test_a_server_that_has_more_left_raises_nothing(limiter: Limiter) -> None:
+def test_a_server_that_has_more_left_raises_nothing(limiter: RateLimiter) -> None:
     """The declared quota is a bound of our own."""
     outgoing = Outgoing(limiter, timeout=0)
     assert admitted(outgoing)
@@ -74,7 +74,7 @@ def test_a_server_that_has_more_left_raises_nothing(limiter: Limiter) -> None:
     assert (9, 0) == (limiter.test("server").remaining, outgoing.failures.total)
 
 
-def test_a_refusal_by_the_server_ends_the_window(limiter: Limiter, clock: ManualClock) -> None:
+def test_a_refusal_by_the_server_ends_the_window(limiter: RateLimiter, clock: ManualClock) -> None:
     """A 429 that says nothing else means that nothing is left until the window ends."""
     outgoing = Outgoing(limiter, timeout=0)
     assert admitted(outgoing)
@@ -86,7 +86,7 @@ def test_a_refusal_by_the_server_ends_the_window(limiter: Limiter, clock: Manual
     assert admitted(outgoing)
 
 
-def test_who_does_not_listen_is_told_nothing(limiter: Limiter) -> None:
+def test_who_does_not_listen_is_told_nothing(limiter: RateLimiter) -> None:
     """With `listen=False` only our own quota counts."""
     outgoing = Outgoing(limiter, timeout=0, listen=False)
 
@@ -105,7 +105,7 @@ def test_a_call_waits_for_its_turn() -> None:
     assert admitted(outgoing)
 
 
-def test_who_is_cancelled_in_its_turn_has_not_been_charged(limiter: Limiter) -> None:
+def test_who_is_cancelled_in_its_turn_has_not_been_charged(limiter: RateLimiter) -> None:
     """A call that is given up while it waits uses nothing."""
     outgoing = Outgoing(limiter, timeout=None)
     outgoing.learn("server", 503, {"Retry-After": "3600"})
@@ -121,7 +121,7 @@ def test_who_is_cancelled_in_its_turn_has_not_been_charged(limiter: Limiter) -> 
     assert 0 == limiter.usage("server").own
 
 
-def test_so_many_servers_are_remembered_and_no_more(limiter: Limiter) -> None:
+def test_so_many_servers_are_remembered_and_no_more(limiter: RateLimiter) -> None:
     """Who makes us call a million servers that hold us off does not fill our memory."""
     outgoing = Outgoing(limiter, timeout=0)
     for number in range(HELD_KEYS_MAX + 1):
@@ -132,7 +132,7 @@ def test_so_many_servers_are_remembered_and_no_more(limiter: Limiter) -> None:
 
 
 def test_calls_go_on_without_a_limiter_that_fails(
-    limiter: Limiter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    limiter: RateLimiter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failure inside is logged once, counted always, and stops no call."""
 
@@ -150,13 +150,13 @@ def test_calls_go_on_without_a_limiter_that_fails(
     assert 1 == len(caplog.records)
 
 
-def test_mistakes_are_told(limiter: Limiter) -> None:
+def test_mistakes_are_told(limiter: RateLimiter) -> None:
     """A setting or a cost that makes no sense is an exception, and not a call that is let pass."""
     with pytest.raises(InvalidSetting, match="timeout=-1"):
         Outgoing(limiter, timeout=-1)
     with pytest.raises(InvalidSetting, match="max_queue=-1"):
         Outgoing(limiter, max_queue=-1)
-    with pytest.raises(InvalidSetting, match="is no limiter"):
+    with pytest.raises(InvalidSetting, match="is no RateLimiter"):
         Outgoing("100/minute")  # type: ignore[arg-type]
     with pytest.raises(InvalidCost):
         Outgoing(limiter).admit_blocking("server", -1)
@@ -198,7 +198,7 @@ def test_a_call_that_may_not_wait_does_not_ask(used_up: str) -> None:
 
 
 @pytest.mark.parametrize("in_doubt", ["ask", "wait:5ms", "ask:0s", 0.025])
-def test_what_is_no_time_to_ask_within_is_an_error(limiter: Limiter, in_doubt: Any) -> None:
+def test_what_is_no_time_to_ask_within_is_an_error(limiter: RateLimiter, in_doubt: Any) -> None:
     """Which names it."""
     with pytest.raises(InvalidSetting, match="in_doubt="):
         Outgoing(limiter, in_doubt=in_doubt)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import requests
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from reconverge.integrations.httpx import QuotaUsedUp as HttpxQuotaUsedUp
 from reconverge.integrations.requests import LimitedAdapter
@@ -28,12 +28,12 @@ def server() -> Iterator[Metered]:
 
 
 @pytest.fixture
-def limiter() -> Limiter:
+def limiter() -> RateLimiter:
     """Three calls a day for every server."""
     return Agent("memory://").limit("api", "3/day", algorithm="token-bucket")
 
 
-def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Limiter) -> None:
+def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: RateLimiter) -> None:
     """The fourth call raises, with the grounds, and never reaches the server."""
     with httpx.Client(transport=LimitedTransport(limiter, timeout=0)) as client:
         for _ in range(3):
@@ -45,7 +45,7 @@ def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Li
     assert 0 < refused.value.retry_after <= 8 * 3600
 
 
-def test_httpx_does_so_under_asyncio(server: Metered, limiter: Limiter) -> None:
+def test_httpx_does_so_under_asyncio(server: Metered, limiter: RateLimiter) -> None:
     """Five calls at once: three are sent, two are refused."""
 
     async def five() -> list[object]:
@@ -56,7 +56,7 @@ def test_httpx_does_so_under_asyncio(server: Metered, limiter: Limiter) -> None:
     assert (2, 3) == (len(refused), server.calls)
 
 
-def test_requests_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Limiter) -> None:
+def test_requests_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: RateLimiter) -> None:
     """The fourth call raises, as what callers of requests expect, and never reaches the server."""
     with requests.Session() as session:
         session.mount("http://", LimitedAdapter(limiter, timeout=0))
@@ -69,7 +69,7 @@ def test_requests_sends_as_many_calls_as_the_quota_has(server: Metered, limiter:
     assert 3 == server.calls
 
 
-def test_every_transport_hears_what_the_server_says(server: Metered, limiter: Limiter) -> None:
+def test_every_transport_hears_what_the_server_says(server: Metered, limiter: RateLimiter) -> None:
     """Whichever sent the call, what the server then has left is all that is left."""
     server.fields = {"RateLimit": '"api";r=0;t=60'}
 
@@ -90,7 +90,7 @@ def test_every_transport_hears_what_the_server_says(server: Metered, limiter: Li
     assert 0 == limiter.test(server.origin).remaining
 
 
-def test_a_call_may_have_a_key_and_a_cost_of_its_own_or_none(server: Metered, limiter: Limiter) -> None:
+def test_a_call_may_have_a_key_and_a_cost_of_its_own_or_none(server: Metered, limiter: RateLimiter) -> None:
     """Calls are told apart by what the application says, and what it lets pass is not counted."""
 
     def user(request: httpx.Request) -> str | None:

@@ -130,7 +130,7 @@ def shop(tmp_path: Path) -> Path:
 def state_of(agent: Agent) -> Any:
     """All that a reload could change."""
     limits = [
-        (name, each.quotas, each.policy, each.switched, [table.own_pace for table in each.tables])
+        (name, each.quotas, each.control.policy, each.switched, [table.own_pace for table in each.control.tables])
         for name, each in sorted(agent.limiters.items())
     ]
     return limits, agent.switched, agent._kernel.interval_ns, agent._kernel.interval_min_ns
@@ -151,7 +151,7 @@ def test_a_file_says_who_may_publish_settings_and_how_far_they_go(
         eventually(lambda: known_by(agent).version, "what is published")
         configuration.reload()
 
-    assert 30 == configuration.limiter("login").limit.quota
+    assert 30 == configuration.agent.limiter("login").limit.quota
     assert SECRET not in f"{configuration._settings!r} {agent!r}"
 
 
@@ -160,7 +160,7 @@ def test_a_file_says_all_there_is_to_say(tmp_path: Path, name: str, text: str) -
     """Of the agent and of its limits, in either language."""
     (tmp_path / name).write_text(text)
     configuration = load(tmp_path / name)
-    agent, api = configuration.agent, configuration.limiter("api")
+    agent, api = configuration.agent, configuration.agent.limiter("api")
 
     assert "Agent('memory://', namespace='shop', limits=['api', 'login', 'vip'])" == repr(agent)
     assert 200_000_000 == agent._kernel.interval_ns
@@ -168,12 +168,12 @@ def test_a_file_says_all_there_is_to_say(tmp_path: Path, name: str, text: str) -
     assert (0.1, {"GET": 1, "POST": 2}, "strict", "shadow") == (
         api.limit.soft,
         api.limit.costs,
-        api.policy.name,
+        api.control.policy.name,
         api.switched,
     )
-    assert [700_000_000] * 2 == [table.interval_ns for table in api.tables]
-    assert ["vip", "login"] == [table.name for table in configuration.limiter("vip").tables]
-    assert 5 == admitted_of(configuration.limiter("vip"), 9)
+    assert [700_000_000] * 2 == [table.interval_ns for table in api.control.tables]
+    assert ["vip", "login"] == [table.name for table in configuration.agent.limiter("vip").control.tables]
+    assert 5 == admitted_of(configuration.agent.limiter("vip"), 9)
 
 
 def test_arguments_come_before_the_environment_and_that_before_the_file(
@@ -184,13 +184,13 @@ def test_arguments_come_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("RECONVERGE_SYNC_INTERVAL", "0.4")
     monkeypatch.setenv("RECONVERGE_LIMITS", '{"login": "7/minute", "api": {"switch": "off"}}')
     configuration = load(shop, namespace="of-arguments", limits={"api": {"soft": 0.5}, "login": {"switch": "shadow"}})
-    login, api = configuration.limiter("login"), configuration.limiter("api")
+    login, api = configuration.agent.limiter("login"), configuration.agent.limiter("api")
 
     assert "namespace='of-arguments'" in repr(configuration.agent)
     assert 400_000_000 == configuration.agent._kernel.interval_ns
     assert (7, "shadow") == (login.limit.quota, login.switched)
     assert (0.5, "off", {"GET": 1, "POST": 2}) == (api.limit.soft, api.switched, api.limit.costs)
-    assert "strict" == api.policy.name
+    assert "strict" == api.control.policy.name
 
 
 def test_the_environment_may_name_the_file(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_a_file_says_when_a_limit_bans_and_a_reload_cannot_change_that(tmp_path:
     text = f"""[limits.login]\nlimit = "1/minute"\nblock_after = "3/minute"\nblock_for = {lasts}\n"""
     file.write_text(text)
     configuration = load(file)
-    login = configuration.limiter("login")
+    login = configuration.agent.limiter("login")
     for _ in range(4):
         login.allow("ada")
     file.write_text(text.replace("1/minute", "9/minute"))
@@ -287,17 +287,17 @@ def test_a_reload_follows_the_file_and_forgets_nothing(shop: Path) -> None:
     """Quotas, switches, the pace, and limits that there were not."""
     shop.write_text(SHOP.partition("[limits.vip]")[0])
     configuration = load(shop)
-    login, kept = configuration.limiter("login"), configuration.limiter("login").allow
+    login, kept = configuration.agent.limiter("login"), configuration.agent.limiter("login").allow
     assert 5 == admitted_of(login, 9)
     text = SHOP.partition("[limits.vip]")[0]
     text = text.replace("5/minute", "8/minute").replace("0.2", "0.4").replace('"shadow"', '"off"')
     shop.write_text('switch = "shadow"\n' + text + '\n[limits.new]\nlimit = "3/minute"\n')
     configuration.reload()
 
-    assert ("shadow", "off") == (login.switched, configuration.limiter("api").switched)
+    assert ("shadow", "off") == (login.switched, configuration.agent.limiter("api").switched)
     assert 400_000_000 == configuration.agent._kernel.interval_ns
     assert 3 == sum(kept("ada") for _ in range(9))
-    assert 3 == configuration.limiter("new").limit.quota
+    assert 3 == configuration.agent.limiter("new").limit.quota
 
 
 @pytest.mark.parametrize("algorithm", ["leaky-bucket", "smooth-bursty"])
@@ -313,7 +313,7 @@ algorithm = "{algorithm}"
     shop.write_text(text.replace("10/s burst 5", "20/s burst 8"))
     configuration.reload()
 
-    limit = configuration.limiter("calls").limit
+    limit = configuration.agent.limiter("calls").limit
     assert (20, 8, algorithm) == (limit.quota, limit.burst, limit.algorithm)
     shop.write_text(text.replace(algorithm, "gcra"))
     with pytest.raises(InvalidConfiguration, match="cannot change while it is in use"):
@@ -378,14 +378,14 @@ def test_sighup_reloads_and_a_wrong_file_is_logged(shop: Path, caplog: pytest.Lo
     configuration.reload_on_sighup()
     shop.write_text(SHOP.replace("10/second", "20/second"))
     signal.raise_signal(signal.SIGHUP)
-    eventually(lambda: configuration.limiter("api").limit.quota == 20, "the new quota")
+    eventually(lambda: configuration.agent.limiter("api").limit.quota == 20, "the new quota")
     shop.write_text("polcy = 1")
     signal.raise_signal(signal.SIGHUP)
     eventually(lambda: "not reloaded" in caplog.text, "what is wrong")
 
     assert "shop.toml, line 1: polcy: there is no such setting" in caplog.text
     assert "Traceback" not in caplog.text
-    assert 20 == configuration.limiter("api").limit.quota
+    assert 20 == configuration.agent.limiter("api").limit.quota
     assert [signal.SIGHUP] * 2 == heard
 
 
@@ -405,7 +405,7 @@ def test_totals_stay_exact_while_quotas_change_under_traffic(redis_server: Redis
     ended, lock = threading.Event(), threading.Lock()
 
     def traffic(configuration: Configuration, name: str) -> None:
-        allow, count = configuration.limiter(name).allow, 0
+        allow, count = configuration.agent.limiter(name).allow, 0
         while not ended.is_set():
             count += sum(allow(f"user-{number}") for number in range(20))
         with lock:
@@ -438,16 +438,16 @@ def test_totals_stay_exact_while_quotas_change_under_traffic(redis_server: Redis
 def test_the_interval_of_one_limit_follows_the_file(shop: Path) -> None:
     """Another one, none any more, and one where there was none."""
     configuration = load(shop)
-    api, login = configuration.limiter("api"), configuration.limiter("login")
+    api, login = configuration.agent.limiter("api"), configuration.agent.limiter("login")
     shop.write_text(SHOP.replace("sync_interval = 0.7", "sync_interval = 0.05"))
     configuration.reload()
-    assert 50_000_000 == api.table.interval_ns
+    assert 50_000_000 == api.control.table.interval_ns
     shop.write_text(
         SHOP.replace("sync_interval = 0.7\n", "").replace('"5/minute"', '{limit="5/minute", sync_interval=1}')
     )
     configuration.reload()
 
-    assert (200_000_000, 1_000_000_000) == (api.table.interval_ns, login.table.interval_ns)
+    assert (200_000_000, 1_000_000_000) == (api.control.table.interval_ns, login.control.table.interval_ns)
 
 
 @pytest.mark.parametrize("text", ["\ufeff" + SHOP, SHOP.replace("\n", "\r\n")], ids=["with a mark", "with CRLF"])

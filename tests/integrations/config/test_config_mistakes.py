@@ -119,15 +119,15 @@ def test_several_quotas_may_be_a_list_in_a_file(tmp_path: Path) -> None:
     )
     configuration = load(tmp_path / "a.toml")
 
-    assert ["login", "login#hourly"] == list(configuration.limiter("login").quotas)
-    assert ["api", "api#2"] == list(configuration.limiter("api").quotas)
+    assert ["login", "login#hourly"] == list(configuration.agent.limiter("login").quotas)
+    assert ["api", "api#2"] == list(configuration.agent.limiter("api").quotas)
 
 
 def test_json_that_is_indented_by_tabs_is_read(tmp_path: Path) -> None:
     """YAML would refuse it."""
     (tmp_path / "a.json").write_text('{\n\t"limits": {\n\t\t"login": "5/minute"\n\t}\n}\n')
 
-    assert 5 == load(tmp_path / "a.json").limiter("login").limit.quota
+    assert 5 == load(tmp_path / "a.json").agent.limiter("login").limit.quota
 
 
 def test_an_unknown_option_of_a_storage_is_told_with_all_that_are_known() -> None:
@@ -159,7 +159,7 @@ def test_a_duration_may_be_a_timedelta_in_the_arguments_of_load() -> None:
     ).agent
 
     assert 200_000_000 == agent._kernel.interval_ns
-    assert 400_000_000 == agent.limiter("login").table.interval_ns
+    assert 400_000_000 == agent.limiter("login").control.table.interval_ns
 
 
 def test_a_thread_that_no_signal_reaches_is_told() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from reconverge import Agent, Limit
 from reconverge.integrations import Guard, Outcome
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.testing import ManualClock
 
 START_S: Final = 1_700_000_000.0
@@ -98,7 +98,7 @@ class Draw(Random):
 class Stand:
     """An application with limits, a clock, an agent and a guard of its own, that is put through a drawn case."""
 
-    limiters: Sequence[Limiter] = ()
+    limiters: Sequence[RateLimiter] = ()
     """Of its rules."""
 
     def __init__(self, common: dict[str, Any]) -> None:
@@ -122,12 +122,12 @@ class Stand:
             elif what == "changed":
                 limiter.change([replace(limit, quota=limit.quota + 1) for limit in limiter.quotas.values()])
             elif what == "reset":
-                for key in (*limiter.table.cells, "ada"):
+                for key in (*limiter.control.table.cells, "ada"):
                     limiter.reset(key)
 
     def counted(self) -> Any:
-        """Returns the guard's counts, and the use of all keys."""
-        usages = [{key: each.usages(key) for key in sorted(each.table.cells)} for each in self.limiters]
+        """What the guard has counted, and what all keys have used."""
+        usages = [{key: each.usages(key) for key in sorted(each.control.table.cells)} for each in self.limiters]
         totals = {name: (stats.admitted, stats.refused) for name, stats in self.agent.stats().limits.items()}
         return self.guard.stats(), totals, usages
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from reconverge import RateLimiter
 from reconverge.integrations import Rule, by_header, by_ip
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.web.outcome import OUTCOME
@@ -88,7 +89,7 @@ class OfAsgi(Stand):
         self.answer: tuple[Any, bool] = None, False
         rules = [Rule(**rule) for rule in draw.rules(KEY_FUNCTIONS)]
         self.middleware = RateLimitMiddleware(self._app, rules=rules, guard=self.guard)
-        self.limiters = [rule._limiter for rule in self.middleware._rules if rule._limiter is not None]
+        self.limiters = [rule._limiter for rule in self.middleware._rules if isinstance(rule._limiter, RateLimiter)]
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         headers, as_generator = self.answer

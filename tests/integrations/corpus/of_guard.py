@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any, Final
 from uuid import UUID
 
+from reconverge import RateLimiter
 from reconverge.integrations import PlainRequest, Rule, by_header, by_ip, by_route, by_user
 from tests.integrations.corpus.drawing import ODD, Draw, Stand, seen_in
 
@@ -77,7 +78,7 @@ def run(draw: Draw) -> list[Any]:
     """Runs one case, step by step."""
     stand = Stand({name: value for name, value in draw.settings().items() if name != "trusted_proxies"})
     rules = [stand.guard.declare(Rule(**rule)) for rule in draw.rules(KEY_FUNCTIONS, MORE)]
-    stand.limiters = [rule._limiter for rule in rules if rule._limiter is not None]
+    stand.limiters = [rule._limiter for rule in rules if isinstance(rule._limiter, RateLimiter)]
     said: list[Any] = []
     for _ in range(draw.randrange(4, 12)):
         stand.meanwhile(draw.meanwhile())

@@ -307,8 +307,8 @@ def test_whatever_comes_from_outside_is_a_key(strategy: str, whom: str) -> None:
     assert 0 == asked.stats(ITEM, whom).remaining
     assert 5 == asked.admitted_of(6, ITEM, whom + "x")
     (entry,) = asked.storage.book._entries.values()
-    assert 2 == len(entry.limiter.table.cells)
-    assert all(len(key.encode()) <= 256 for key in entry.limiter.table.cells)
+    assert 2 == len(entry.limiter.control.table.cells)
+    assert all(len(key.encode()) <= 256 for key in entry.limiter.control.table.cells)
     assert 0 == asked.storage.book.bugs
 
 

@@ -123,7 +123,7 @@ def test_a_user_of_the_application_comes_before_that_of_the_server() -> None:
     for user in ("ada", None):
         wsgi_answer(side.app, environment_of("/") | {"test.user": user, "REMOTE_USER": "eve"})
 
-    assert ["ada", "eve"] == sorted(side.guard.agent.limiter("view").table.cells)
+    assert ["ada", "eve"] == sorted(side.guard.agent.limiter("view").control.table.cells)
 
 
 def test_an_application_without_anything_to_settle_is_not_told_of_the_end_of_requests() -> None:

@@ -302,7 +302,7 @@ def test_the_routes_of_starlette_are_found_before_it_looks(agent: Agent) -> None
 
     for path in ("/items/1", "/items/2", "/sub/a", "/sub/b", "/nowhere", "/neither"):
         ask_asgi(app, path)
-    assert ["-", "/items/{id}", "/sub"] == sorted(agent.limiter("routes").table.cells)
+    assert ["-", "/items/{id}", "/sub"] == sorted(agent.limiter("routes").control.table.cells)
     assert [429, 429, 429] == [ask_asgi(app, path)[0].status for path in ("/items/3", "/sub/c", "/lost")]
 
 
@@ -331,7 +331,7 @@ def test_litestar_takes_the_middleware(agent: Agent) -> None:
     answers = [ask_asgi(app, path)[0] for path in ("/items/1", "/items/2", "/items/3")]
 
     assert [200, 200, 429] == statuses(answers)
-    assert ["/items/{number}"] == list(agent.limiter("requests").table.cells)
+    assert ["/items/{number}"] == list(agent.limiter("requests").control.table.cells)
     for answer in answers:
         check_fields(answer.headers, refused=answer.status == 429)
 
@@ -357,7 +357,7 @@ def test_a_key_that_is_said_twice_is_no_key(agent: Agent) -> None:
 
     assert [200, 200, 429] == [ask(b"ada", b"%d" % number) for number in range(3)]
     assert [200, 200, 429] == [ask(b"ada"), ask(b"ada", b"ada"), ask(b"ada")]
-    assert {"ada", f"~address:{ADA}"} == set(agent.limiter("requests").table.cells)
+    assert {"ada", f"~address:{ADA}"} == set(agent.limiter("requests").control.table.cells)
 
 
 def test_a_number_that_python_does_not_read_leads_nowhere(agent: Agent) -> None:
@@ -375,7 +375,7 @@ def test_a_number_that_python_does_not_read_leads_nowhere(agent: Agent) -> None:
         ask_asgi(app, f"/items/{'9' * 5000}")
 
     assert [429] == statuses(ask_asgi(app, f"/items/{'9' * 5000}"))
-    assert ["-"] == list(agent.limiter("requests").table.cells)
+    assert ["-"] == list(agent.limiter("requests").control.table.cells)
 
 
 def test_methods_are_in_capitals(agent: Agent) -> None:
@@ -404,3 +404,12 @@ def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
         await eventually_in_loop(task.done, "the slow one is served")
 
     asyncio.run(ask())
+
+
+def test_a_key_of_ten_megabytes_is_a_key(agent: Agent) -> None:
+    """It neither fails nor is kept."""
+    app = RateLimitMiddleware(hello, "1/minute", agent=agent, key_func=by_header("x-key"))
+    answers = [ask_asgi(app, x_key="a" * 10_000_000)[0] for _ in range(2)]
+
+    assert [200, 429] == statuses(answers)
+    assert 100 > max(map(len, agent.limiter("requests").control.table.cells))

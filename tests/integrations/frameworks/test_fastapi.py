@@ -294,8 +294,8 @@ def test_routes_of_routers_are_told_apart_by_their_prefixes(agent: Agent) -> Non
         ask_asgi(app, path)[0].status for path in (*paths[:2], "/shop/eve/one/items/3", *paths[2:])
     ]
     patterns = ["/shop/items/{number}", "/shop/two/items/{number}", "/shop/{tenant}/one/items/{number}"]
-    assert patterns == sorted(agent.limiter("requests").table.cells)
-    assert [f"{pattern}|{ADA}" for pattern in patterns[1:]] == sorted(agent.limiter("inner").table.cells)
+    assert patterns == sorted(agent.limiter("requests").control.table.cells)
+    assert [f"{pattern}|{ADA}" for pattern in patterns[1:]] == sorted(agent.limiter("inner").control.table.cells)
 
 
 def test_mounted_applications_have_routes_of_their_own(agent: Agent) -> None:
@@ -328,7 +328,7 @@ def test_what_clients_write_is_no_part_of_where_an_application_is_mounted(agent:
     answers += [ask_asgi(app, f"/shops/{number}/parts/0{number}/items")[0] for number in range(3)]
 
     assert [200, 200, 429] * 2 == statuses(answers)
-    routes = {key.rpartition("|")[0] for key in agent.limiter("2/minute").table.cells}
+    routes = {key.rpartition("|")[0] for key in agent.limiter("2/minute").control.table.cells}
     assert {"/{tenant}/items/{number}", "/{tenant}/{part}/items"} == routes
 
 

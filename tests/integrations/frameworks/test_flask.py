@@ -168,7 +168,7 @@ def test_a_view_is_checked_after_the_decorators_above_its_limit(app: flask.Flask
     add(app, "/", authenticated(limits.limit("1/minute", name="users")(hello)))
 
     assert [200, 200, 429] == [ask_wsgi(app, x_user=user)[0].status for user in ("ada", "bob", "ada")]
-    assert {"ada", "bob"} == set(agent.limiter("users").table.cells)
+    assert {"ada", "bob"} == set(agent.limiter("users").control.table.cells)
 
 
 def test_a_response_may_cost_nothing(app: flask.Flask, agent: Agent) -> None:

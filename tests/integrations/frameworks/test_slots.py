@@ -15,7 +15,7 @@ import pytest
 from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
-from reconverge import Agent, InvalidSetting, Limiter
+from reconverge import Agent, InvalidSetting, SlotLimiter
 from reconverge.integrations import RateLimited, Rule
 from reconverge.integrations.asgi import RateLimitMiddleware as OfAsgi
 from reconverge.integrations.decorators import limited
@@ -44,9 +44,9 @@ def agent() -> Agent:
 
 
 @pytest.fixture
-def render(agent: Agent) -> Limiter:
+def render(agent: Agent) -> SlotLimiter:
     """Its limiter."""
-    return agent.limiter("render")
+    return agent.limiter("render", SlotLimiter)
 
 
 def in_use(agent: Agent) -> int | None:
@@ -69,7 +69,7 @@ def streaming(seen: Callable[[], object]) -> Any:
     return app
 
 
-def test_a_slot_lasts_until_the_last_message_of_a_body(agent: Agent, render: Limiter) -> None:
+def test_a_slot_lasts_until_the_last_message_of_a_body(agent: Agent, render: SlotLimiter) -> None:
     """And not until what the application does after that."""
     found: list[int | None] = []
     ask_asgi(OfAsgi(streaming(lambda: found.append(in_use(agent))), render, agent=agent))
@@ -77,7 +77,7 @@ def test_a_slot_lasts_until_the_last_message_of_a_body(agent: Agent, render: Lim
     assert [1, 1, 1, 0] == found
 
 
-def test_the_third_of_two_requests_is_refused_while_they_last(agent: Agent, render: Limiter) -> None:
+def test_the_third_of_two_requests_is_refused_while_they_last(agent: Agent, render: SlotLimiter) -> None:
     """With the unit that says what is counted, no window, and a Retry-After; the two go on."""
     began = asyncio.Event()
 
@@ -103,8 +103,8 @@ def test_the_third_of_two_requests_is_refused_while_they_last(agent: Agent, rend
     assert 0 == in_use(agent)
 
 
-def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: Limiter) -> None:
-    """A server cancels it when the client has gone away in the middle of a stream."""
+def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: SlotLimiter) -> None:
+    """As a server does it whose client has gone away in the middle of a stream."""
 
     async def endless(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -120,10 +120,10 @@ def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: L
 
     assert 1 == asyncio.run(story())
     assert 0 == in_use(agent)
-    assert 0 == render.dropped_slots
+    assert 0 == agent.stats().limits["render"].dropped_slots
 
 
-def test_an_application_that_fails_gives_its_slot_back(agent: Agent, render: Limiter) -> None:
+def test_an_application_that_fails_gives_its_slot_back(agent: Agent, render: SlotLimiter) -> None:
     """Of ASGI and of WSGI, before either has begun to answer."""
 
     async def of_asgi(*_: Any) -> None:
@@ -141,8 +141,8 @@ def test_an_application_that_fails_gives_its_slot_back(agent: Agent, render: Lim
     assert 0 == in_use(agent)
 
 
-def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: Limiter) -> None:
-    """Messages come and go meanwhile."""
+def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: SlotLimiter) -> None:
+    """Whatever messages come and go meanwhile."""
     found: list[int | None] = []
 
     async def echo(_scope: Any, _receive: Any, send: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: Limit
     assert ([1], 0) == (found, in_use(agent))
 
 
-def test_what_another_limit_refuses_takes_no_slot(agent: Agent, render: Limiter) -> None:
+def test_what_another_limit_refuses_takes_no_slot(agent: Agent, render: SlotLimiter) -> None:
     """In either order of the rules; and what has no slot is not charged to the other limit."""
     rate, slots = Rule(limits="1/minute", name="rate"), Rule(limits=render)
     for client, rules in ((ADA, [rate, slots]), (BOB, [slots, rate])):
@@ -172,7 +172,7 @@ def test_what_another_limit_refuses_takes_no_slot(agent: Agent, render: Limiter)
         assert 0 == in_use(agent)
 
 
-def test_what_finds_no_slot_is_not_charged_to_a_rate(agent: Agent, render: Limiter) -> None:
+def test_what_finds_no_slot_is_not_charged_to_a_rate(agent: Agent, render: SlotLimiter) -> None:
     """It would be refused for its rate later on, for nothing."""
     agent.limit("rate", "5/minute")
     app = OfAsgi(streaming(lambda: None), rules=[Rule(limits=agent.limiter("rate")), Rule(limits=render)], agent=agent)
@@ -209,7 +209,7 @@ def test_requests_wait_for_a_slot_in_the_order_of_their_rule(agent: Agent, order
     assert ["first", *expected] == served
 
 
-def test_a_slot_lasts_until_the_server_closes_the_body(agent: Agent, render: Limiter) -> None:
+def test_a_slot_lasts_until_the_server_closes_the_body(agent: Agent, render: SlotLimiter) -> None:
     """Of WSGI, whether all of it was sent or not."""
 
     def app(_environment: Any, start_response: Any) -> list[bytes]:
@@ -226,7 +226,7 @@ def test_a_slot_lasts_until_the_server_closes_the_body(agent: Agent, render: Lim
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_view_of_flask_has_its_slot_until_the_response_is_closed(
-    streams: bool, agent: Agent, render: Limiter
+    streams: bool, agent: Agent, render: SlotLimiter
 ) -> None:
     """Be it a stream or a text; for a view that fails, until its error page is."""
     app = flask.Flask("tests")
@@ -250,7 +250,7 @@ def test_a_view_of_flask_has_its_slot_until_the_response_is_closed(
     assert 0 == in_use(agent)
 
 
-def test_a_dependency_of_fastapi_holds_a_slot_until_a_stream_has_ended(agent: Agent, render: Limiter) -> None:
+def test_a_dependency_of_fastapi_holds_a_slot_until_a_stream_has_ended(agent: Agent, render: SlotLimiter) -> None:
     """And every route that depends on it counts on its own, as with any limit."""
     app, limits = FastAPI(), OfFastapi(agent)
     limits.install(app)
@@ -270,7 +270,7 @@ def test_a_dependency_of_fastapi_holds_a_slot_until_a_stream_has_ended(agent: Ag
     assert 0 == in_use(agent)
 
 
-def test_a_dependency_without_the_middleware_takes_no_slot(agent: Agent, render: Limiter) -> None:
+def test_a_dependency_without_the_middleware_takes_no_slot(agent: Agent, render: SlotLimiter) -> None:
     """Nothing would give it back when the response has ended; the error says what to call."""
     app, limits = FastAPI(), OfFastapi(agent)
 
@@ -283,7 +283,7 @@ def test_a_dependency_without_the_middleware_takes_no_slot(agent: Agent, render:
     assert 0 == in_use(agent)
 
 
-def test_a_function_has_its_slot_until_it_has_ended(agent: Agent, render: Limiter) -> None:
+def test_a_function_has_its_slot_until_it_has_ended(agent: Agent, render: SlotLimiter) -> None:
     """Be it ordinary or a coroutine function, and however it ends; a call too many raises RateLimited."""
     depth = 0
 
@@ -307,7 +307,7 @@ def test_a_function_has_its_slot_until_it_has_ended(agent: Agent, render: Limite
     assert 0 == in_use(agent)
 
 
-def test_a_generator_cannot_be_given_a_slot_by_its_call(render: Limiter) -> None:
+def test_a_generator_cannot_be_given_a_slot_by_its_call(render: SlotLimiter) -> None:
     """Its work begins when the call has ended; the error says where the slot can be taken."""
     with pytest.raises(InvalidSetting, match="take the slot within it"):
 
@@ -334,7 +334,7 @@ def test_a_setting_that_has_no_effect_on_slots_is_refused(settings: dict[str, An
         OfAsgi(streaming(lambda: None), rules=[Rule(**settings)], agent=agent)
 
 
-def test_a_meter_counts_a_request_that_had_a_slot(agent: Agent, render: Limiter) -> None:
+def test_a_meter_counts_a_request_that_had_a_slot(agent: Agent, render: SlotLimiter) -> None:
     """Once, although the slot is given back; and what is refused by another limit costs nothing."""
     meter = Meter()
     rules = [Rule(limits=render), Rule(limits="2/minute", name="rate")]

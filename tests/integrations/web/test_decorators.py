@@ -103,7 +103,7 @@ def test_a_call_can_wait_for_its_turn(clock: ManualClock) -> None:
     async def wait() -> str:
         await call()
         task = asyncio.create_task(call())
-        await eventually_in_loop(lambda: agent.limiter("calls").table.listeners, "somebody waits")
+        await eventually_in_loop(lambda: agent.limiter("calls").control.table.listeners, "somebody waits")
         assert not task.done()
         clock.advance(2)
         return await task
@@ -145,7 +145,7 @@ def test_a_long_key_is_hashed(agent: Agent) -> None:
     call("a" * 10_000_000)
     with pytest.raises(RateLimited):
         call("a" * 10_000_000)
-    assert 100 > max(map(len, agent.limiter("calls").table.cells))
+    assert 100 > max(map(len, agent.limiter("calls").control.table.cells))
 
 
 @pytest.mark.parametrize(

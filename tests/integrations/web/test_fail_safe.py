@@ -75,7 +75,7 @@ def test_a_key_function_that_raises_finds_no_key(
     rule = Rule(limits="2/hour", name="keyed", key_func=by_key, missing=missing)
 
     assert expected == answers(guard, rule, *[ask()] * 3)
-    assert ([] if key is None else [key]) == list(agent.limiter("keyed").table.cells)
+    assert ([] if key is None else [key]) == list(agent.limiter("keyed").control.table.cells)
     assert {"KeyError": 3} == guard.stats().failures
 
 
@@ -265,7 +265,7 @@ def test_costs_from_a_file_count(tmp_path: Path) -> None:
     file.write_text('hub = "memory://"\n[limits.api]\nlimit = "5/hour"\ncosts = { GET = 1, POST = 2 }\n')
     configuration = load(file)
     guard = Guard(configuration.agent)
-    rule = Rule(limits=configuration.limiter("api"))
+    rule = Rule(limits=configuration.agent.limiter("api"))
     first = answers(guard, rule, *[ask("POST")] * 3)
     file.write_text('hub = "memory://"\n[limits.api]\nlimit = "5/hour"\ncosts = { GET = 1, POST = 5 }\n')
     configuration.reload()

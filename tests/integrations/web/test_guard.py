@@ -136,8 +136,8 @@ def test_methods_that_clients_make_up_count_as_one(guard: Guard, agent: Agent) -
 
     assert 1 == sum(bool(guard.check(request, [rule])) for request in made_up)
     assert guard.check(PlainRequest("PROPFIND"), [named])
-    assert ["-|-"] == list(agent.limiter("methods").table.cells)
-    assert ["PROPFIND|~nobody"] == list(agent.limiter("named").table.cells)
+    assert ["-|-"] == list(agent.limiter("methods").control.table.cells)
+    assert ["PROPFIND|~nobody"] == list(agent.limiter("named").control.table.cells)
 
 
 def test_a_path_that_repeats_itself_is_not_searched_in_every_way() -> None:
@@ -214,7 +214,7 @@ def test_what_becomes_of_a_request_without_a_key_is_said(
     rule = Rule(limits="1/minute", name="keyed", key_func=by_header("x-token"), missing=missing)
 
     assert expected == allowed(guard, [rule], ADA, ADA, BOB)
-    assert keys == sorted(agent.limiter("keyed").table.cells)
+    assert keys == sorted(agent.limiter("keyed").control.table.cells)
     assert {} == guard.stats().failures
 
 
@@ -647,4 +647,4 @@ def test_a_limiter_can_be_handed_in(guard: Guard, agent: Agent) -> None:
     limiter = agent.limit("bucket", "10/second burst 1", policy="strict")
 
     assert [True, False] == allowed(guard, [limiter], ADA, ADA)
-    assert by_ip(ADA) in agent.limiter("bucket").table.cells
+    assert by_ip(ADA) in agent.limiter("bucket").control.table.cells

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, Decision, InvalidSetting, Limiter
+from reconverge import Agent, Decision, InvalidSetting, RateLimiter
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.web.bound_rule import Declared
@@ -103,16 +103,16 @@ def test_all_limits_of_a_request_have_one_deadline(
     limiters = [agent.limit("requests", "5/hour") for agent in agents]
     left: list[float] = []
 
-    def wait_blocking(limiter: Limiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
+    def wait_blocking(limiter: RateLimiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
         left.append(within)
         threading.Event().wait(0.05)
         return limiter.hit(key, cost, kind)
 
-    async def wait(limiter: Limiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
+    async def wait(limiter: RateLimiter, key: str, cost: int, *, within: float, kind: str | None) -> Decision:
         return wait_blocking(limiter, key, cost, within=within, kind=kind)
 
-    monkeypatch.setattr(Limiter, "ask_blocking", wait_blocking)
-    monkeypatch.setattr(Limiter, "ask", wait)
+    monkeypatch.setattr(RateLimiter, "ask_blocking", wait_blocking)
+    monkeypatch.setattr(RateLimiter, "ask", wait)
     guard = Guard(agents[0], in_doubt=in_doubt)
 
     assert check(guard, [guard.declare(limiter) for limiter in limiters])
@@ -192,7 +192,7 @@ def test_a_request_that_is_cancelled_while_it_asks_has_charged_nothing(
 
     async def story() -> None:
         waiting = asyncio.create_task(guard.check_async(REQUEST, [known, new]))
-        cells = agent.limiter("new").table.cells
+        cells = agent.limiter("new").control.table.cells
         while (cell := cells.get(ADA)) is None or not cell.waiters:  # noqa: ASYNC110  # no event tells of it
             await asyncio.sleep(0)
         waiting.cancel()

@@ -18,7 +18,7 @@ from typing import Any, Final
 import flask
 import pytest
 
-from reconverge import Agent, Limiter, Usage
+from reconverge import Agent, RateLimiter, Usage
 from reconverge.clock import SystemClock
 from reconverge.integrations import Guard, PlainRequest, Rule
 from reconverge.integrations.asgi import RateLimitMiddleware
@@ -285,19 +285,19 @@ def test_a_count_that_was_counted_on_before_its_beginning_was_charged_has_begun(
     """The first handler comes in the middle of a decision and can charge nothing; the second one counts first."""
     cache = cache_at("memory://", namespace=f"interrupted-{next(numbers)}")
     counts: list[int] = []
-    usage, interrupts = Limiter.usage, iter([True])
+    usage, interrupts = RateLimiter.usage, iter([True])
 
     def count() -> None:
         counts.append(1 if cache.add("hits", 1) else cache.incr("hits"))
 
-    def interrupted_usage(limiter: Limiter, key: str) -> Usage:
+    def interrupted_usage(limiter: RateLimiter, key: str) -> Usage:
         used = usage(limiter, key)
         if next(interrupts, False):
-            limiter.table.lock.run(count)
+            limiter.control.table.lock.run(count)
             count()
         return used
 
-    monkeypatch.setattr(Limiter, "usage", interrupted_usage)
+    monkeypatch.setattr(RateLimiter, "usage", interrupted_usage)
 
     count()
 
@@ -321,7 +321,7 @@ def test_who_waits_on_a_thread_is_answered_in_the_middle_of_waiting(asked_by: As
     asked_by(ask)
 
     assert 2 <= admitted <= 10
-    assert all(not table.lock.locked() for limiter in limiters for table in limiter.tables)
+    assert all(not table.lock.locked() for limiter in limiters for table in limiter.control.tables)
 
 
 def test_what_is_off_and_in_shadow_is_counted_once_each(asked_by: AskedBy) -> None:

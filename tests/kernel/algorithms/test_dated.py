@@ -19,7 +19,8 @@ each_limit = pytest.mark.parametrize("limit", [LOG, SLICES], ids=["log", "slices
 
 
 def history(node: Lone) -> History:
-    kept = node.limiter.table.cells["ada"].history
+    """What the node remembers of the key."""
+    kept = node.limiter.control.table.cells["ada"].history
     assert kept is not None
     return kept
 
@@ -206,7 +207,24 @@ def test_other_algorithms_remember_no_dates() -> None:
     node = Lone("10/minute")
     node.admits()
 
-    assert node.limiter.table.cells["ada"].history is None
+    assert node.limiter.control.table.cells["ada"].history is None
 
 
 # ---------------------------------------------------------------- the short way
+
+
+def test_within_a_slice_requests_are_simply_added_up() -> None:
+    """As in a fixed window: the fast path holds until the slice ends."""
+    node = Lone(SLICES)
+    node.admits()
+    cell = node.limiter.control.table.cells["ada"]
+
+    assert (10, 10 * SECOND_NS) == (cell.room, cell.until_ns - node.clock.monotonic_ns())
+
+
+def test_in_a_log_every_request_is_written_down() -> None:
+    """So that none takes the fast path."""
+    node = Lone(LOG)
+    node.admits()
+
+    assert -1 == node.limiter.control.table.cells["ada"].room

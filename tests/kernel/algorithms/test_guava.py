@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, CostExceedsQuota, Limit, Limiter
+from reconverge import Agent, CostExceedsQuota, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit.limit import CREDIT_WINDOWS_MAX, QUOTA_MAX
 from tests.support.effort import tried
@@ -82,7 +82,7 @@ def limit_of(rate: int, warmup_s: float) -> Limit:
     return Limit(rate, 1, algorithm="smooth-bursty")
 
 
-def lone(limit: Limit) -> tuple[Limiter, ManualClock]:
+def lone(limit: Limit) -> tuple[RateLimiter, ManualClock]:
     """A limiter of a node without a hub."""
     clock = ManualClock(start=0)
     return Agent("memory://", clock=clock).limit("calls", limit), clock

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from reconverge import InvalidCost, Limit, Limiter, Reservation
+from reconverge import InvalidCost, Limit, RateLimiter, Reservation
 from reconverge.clock import ManualClock
 from reconverge.hub.report import Batch
 from reconverge.kernel.cell import DEMAND_MAX
 from reconverge.limit import ALGORITHMS, BUCKETS, LOG_QUOTA_MAX, METERED, QUOTA_MAX, SLIDING_LOG, SMOOTH_WARMING_UP
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.lone import Lone
@@ -23,7 +24,7 @@ from tests.support.node import START_S, Node
 
 TEN_YEARS_S = 3660 * 86_400
 EXACT_MAX = 2**53
-CORRECTING: dict[str, Callable[[Limiter, Reservation, int], None]] = {
+CORRECTING: dict[str, Callable[[RateLimiter, Reservation, int], None]] = {
     "settle": lambda limiter, reservation, cost: reservation.settle(cost),
     "spend": lambda limiter, reservation, cost: reservation.spend(cost),
     "refund": lambda limiter, reservation, cost: limiter.refund("ada", cost),
@@ -43,7 +44,7 @@ class Talker(Node):
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(ManualClock(START_S))
-        self.limiter = Limiter(super().limit(limit, BALANCED))
+        self.limiter = RateLimiter(LimitControl(super().limit(limit, BALANCED)))
         self.hub = MemoryHub(clock=self.clock)
         self.said: list[Batch] = []
 
@@ -72,7 +73,7 @@ class Talker(Node):
 @by_correction
 @pytest.mark.parametrize("cost", [QUOTA_MAX + 1, 10**15, 2**63, 10**30, HUGE], ids=named)
 def test_a_correction_beyond_every_quota_is_a_mistake(
-    correct: Callable[[Limiter, Reservation, int], None], cost: int
+    correct: Callable[[RateLimiter, Reservation, int], None], cost: int
 ) -> None:
     """It is refused, changes nothing, and can be done again with a number that makes sense."""
     node = Lone("10/minute")
@@ -87,7 +88,7 @@ def test_a_correction_beyond_every_quota_is_a_mistake(
 
 
 @by_correction
-def test_a_correction_of_the_largest_quota_is_none(correct: Callable[[Limiter, Reservation, int], None]) -> None:
+def test_a_correction_of_the_largest_quota_is_none(correct: Callable[[RateLimiter, Reservation, int], None]) -> None:
     """The last cost that can be corrected by is corrected by."""
     node = Lone("10/minute")
     reservation = node.limiter.reserve("ada", 5)
@@ -213,4 +214,4 @@ def test_a_large_bucket_that_nobody_has_used_for_days_is_empty(days: int) -> Non
 
     lone.limiter.allow("bob")
 
-    assert ["bob"] == list(lone.limiter.table.cells.keys())
+    assert ["bob"] == list(lone.limiter.control.table.cells.keys())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, Decision, InvalidLimit, Limit, Limiter
+from reconverge import Agent, Decision, InvalidLimit, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.algorithms.paced import SmoothWarmingUp
 from tests.support.effort import tried
@@ -72,7 +72,7 @@ class Explained:
         self.stored -= taken
 
 
-def seconds_between(limiter: Limiter, clock: ManualClock, requests: int, cost: int = 1) -> list[float]:
+def seconds_between(limiter: RateLimiter, clock: ManualClock, requests: int, cost: int = 1) -> list[float]:
     """How long each of so many requests has to wait after the one before it."""
     waits: list[float] = []
     for _ in range(requests):
@@ -97,7 +97,7 @@ def test_an_idle_key_that_was_forgotten_is_as_it_would_have_been() -> None:
     node.passes(5.0)
     for number in range(10):
         node.admits(key=f"key {number}")
-    assert "ada" not in node.limiter.table.cells
+    assert "ada" not in node.limiter.control.table.cells
 
     assert 6 == node.admitted_of(9)
 
@@ -191,7 +191,7 @@ def test_the_price_is_the_area_rounded_up(stored: int, cost: int, quota: int, al
     limit = Limit(quota, 1, algorithm="smooth-warming-up", warmup=1.3)
     node = Lone(limit)
     node.admits()
-    (cell,) = node.limiter.table.all_cells()
+    (cell,) = node.limiter.control.table.all_cells()
     pacer = SmoothWarmingUp(limit, merged_only=False)
     cell.allowance = allowance
     most = pacer._stored_most(cell)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, CostExceedsQuota, Limiter
+from reconverge import Agent, CostExceedsQuota, RateLimiter
 from reconverge.clock import ManualClock
 from reconverge.kernel import Part, Reentry, settle_jointly
 from reconverge.kernel.composite.joint import run_under
@@ -32,8 +32,9 @@ def hurried() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def part_of(limiter: Limiter, key: str, cost: int = 1) -> Part:
-    decider = limiter.enforcement.table
+def part_of(limiter: RateLimiter, key: str, cost: int = 1) -> Part:
+    """What a request asks of a limit."""
+    decider = limiter.control.enforcement.table
     return Part(decider, key, decider.costs_of(cost))
 
 
@@ -42,7 +43,7 @@ def charged(*parts: Part) -> bool:
     return settle_jointly(parts).allowed
 
 
-def limiters(*limits: str, algorithm: str = "fixed-window") -> list[Limiter]:
+def limiters(*limits: str, algorithm: str = "fixed-window") -> list[RateLimiter]:
     """Limits of one agent."""
     agent = Agent("memory://", clock=ManualClock(NOON_S))
     return [agent.limit(f"l{number}", limit, algorithm=algorithm) for number, limit in enumerate(limits)]
@@ -182,7 +183,7 @@ def test_threads_that_need_the_same_limits_in_another_order_all_come_through() -
     first, second = agent.limit("first", "3000/hour"), agent.limit("second", "3000/hour")
     admitted = [0, 0, 0]
 
-    def asks(place: int, *order: Limiter) -> None:
+    def asks(place: int, *order: RateLimiter) -> None:
         for _ in range(1500):
             admitted[place] += charged(*[part_of(limiter, "ada") for limiter in order])
 
@@ -213,7 +214,7 @@ def test_in_the_middle_of_a_decision_about_one_of_them_none_is_charged() -> None
         with pytest.raises(Reentry):
             charged(part_of(organisation, "acme"), part_of(user, "ada"))
 
-    user.table.lock.run(interrupted)
+    user.control.table.lock.run(interrupted)
 
     assert [0, 0] == [user.usage("ada").own, organisation.usage("acme").own]
 
@@ -222,11 +223,11 @@ def test_what_was_put_off_is_done_when_the_last_lock_is_free() -> None:
     """Before that it would meet the others."""
     user, organisation = limiters("5/hour", "9/hour")
     held: list[bool] = []
-    locks = [user.table.lock, organisation.table.lock]
+    locks = [user.control.table.lock, organisation.control.table.lock]
 
     def work() -> None:
-        user.table.kernel.put_off(lambda: held.append(any(lock.locked() for lock in locks)))
+        user.control.table.kernel.put_off(lambda: held.append(any(lock.locked() for lock in locks)))
 
-    run_under(user.table.kernel, locks, work)
+    run_under(user.control.table.kernel, locks, work)
 
     assert [False] == held

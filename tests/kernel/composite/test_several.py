@@ -19,7 +19,7 @@ from reconverge import (
     InvalidSetting,
     Limit,
     LimitConflict,
-    Limiter,
+    RateLimiter,
     UnknownLimit,
 )
 from reconverge.clock import SECOND_NS, ManualClock
@@ -34,7 +34,7 @@ from tests.support.kernel.reference import Reference, fits, left
 from tests.support.node import START_S, Node
 
 
-def limiter_of(limit: str | list[Limit], clock: ManualClock | None = None, **settings: Any) -> Limiter:
+def limiter_of(limit: str | list[Limit], clock: ManualClock | None = None, **settings: Any) -> RateLimiter:
     """A limiter of an agent that has nobody to meet."""
     return Agent("memory://", clock=clock or ManualClock(NOON_S)).limit("api", limit, **settings)
 
@@ -220,7 +220,7 @@ def test_a_cost_above_any_quota_is_a_mistake_that_names_it() -> None:
     with pytest.raises(CostExceedsQuota, match="'api#2' admits at most 3"):
         api.allow("ada", 4)
 
-    assert [0, 0] == [len(table.cells) for table in api.tables]
+    assert [0, 0] == [len(table.cells) for table in api.control.tables]
 
 
 def test_the_answer_to_a_refusal_is_that_of_the_quota_to_wait_for_longest() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, CostExceedsQuota, InvalidLimit, InvalidSetting, Limit, LimitConflict, Limiter
+from reconverge import Agent, CostExceedsQuota, InvalidLimit, InvalidSetting, Limit, LimitConflict, RateLimiter
 from reconverge.clock import ManualClock
 from reconverge.limit import ALGORITHMS, PACED
 from tests.kernel.algorithms.test_against_references import REFERENCES
@@ -29,7 +29,7 @@ class Family:
         self.search = self.agent.limit("search", "3/minute", algorithm=algorithm, parent=self.parent)
         self.upload = self.agent.limit("upload", "2/minute", algorithm=algorithm, parent=self.parent)
 
-    def admitted(self, limiter: Limiter, attempts: int = 20) -> int:
+    def admitted(self, limiter: RateLimiter, attempts: int = 20) -> int:
         """Ask so many times for one key."""
         return sum(limiter.allow("ada") for _ in range(attempts))
 

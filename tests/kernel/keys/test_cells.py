@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconverge import Agent, Limiter
+from reconverge import Agent, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import METERED, PACED, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
@@ -31,7 +31,7 @@ def limit(request: pytest.FixtureRequest) -> Limit:
 
 def keys_of(node: Lone) -> set[str]:
     """The keys that a lone node remembers."""
-    return set(node.limiter.table.cells)
+    return set(node.limiter.control.table.cells)
 
 
 def test_up_to_the_cap_each_key_counts_alone(limit: Limit) -> None:
@@ -52,7 +52,7 @@ def test_beyond_the_cap_keys_share_one_count(limit: Limit) -> None:
     assert (10, 4, 4) == (together, node.admitted_of(11, key="ada"), node.admitted_of(11, key="bob"))
 
 
-def strict_and_full(limit: Limit) -> Limiter:
+def strict_and_full(limit: Limit) -> RateLimiter:
     """A strict limit on a node without a hub, with room for one key, which has used all; another key was refused."""
     agent = Agent("memory://", clock=ManualClock(START_S), max_keys=1, policy="strict")
     limiter = agent.limit("limit", limit)
@@ -78,7 +78,7 @@ def test_keys_beyond_the_cap_go_by_the_policy_that_holds_now(
     limit: Limit, before: Policy, after: Policy, admitted: int
 ) -> None:
     """A policy that becomes strict refuses them, and one that was strict does so no more."""
-    table = strict_and_full(limit).table
+    table = strict_and_full(limit).control.table
     table.set_policy(before)
 
     table.set_policy(after)
@@ -180,10 +180,10 @@ def test_a_limit_that_is_in_use_elsewhere_is_left_alone() -> None:
     other = node.agent.limit("other", "1/minute")
     node.passes(120.0)
 
-    with node.limiter.table.lock:
+    with node.limiter.control.table.lock:
         answers = (other.allow("bob"), other.allow("cyd"))
 
-    assert ((True, False), 2) == (answers, other.table.overflowed)
+    assert ((True, False), 2) == (answers, other.control.table.overflowed)
 
 
 def test_agents_of_one_name_share_their_keys_and_their_cap() -> None:

@@ -93,7 +93,7 @@ def test_a_key_that_comes_back_goes_on_from_what_it_had_used(algorithm: str, use
     node.admitted_of(used)
     node.admits(key="bob")
 
-    assert "ada" not in node.limiter.table.cells
+    assert "ada" not in node.limiter.control.table.cells
     assert 10 - used == node.admitted_of(11)
 
 
@@ -104,7 +104,7 @@ def test_a_key_that_has_used_more_than_half_stays(algorithm: str) -> None:
     node.admitted_of(6)
     node.admits(key="bob")
 
-    assert ["ada"] == list(node.limiter.table.cells)
+    assert ["ada"] == list(node.limiter.control.table.cells)
 
 
 @pytest.mark.parametrize(

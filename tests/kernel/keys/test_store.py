@@ -17,12 +17,13 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from reconverge import InvalidKey, Limiter
+from reconverge import InvalidKey, RateLimiter
 from reconverge.kernel import COMPILED
 from reconverge.kernel.cell import Cell as CellType
 from reconverge.kernel.engine import Cell, Store
 from reconverge.kernel.store import PLACES_PASSED
 from reconverge.kernel.store import Store as PythonStore
+from reconverge.limiter.control import LimitControl
 from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
 from tests.support.twin import PATHS, ROOT
@@ -63,10 +64,10 @@ def store_with(hashed: Hash | None, *, exact: bool = True) -> Store:
 def node_with(hashed: Hash | None, *, exact: bool = True) -> Lone:
     """Ten a minute, for keys with that hash."""
     node = Lone("10/minute")
-    table = node.limiter.table
+    table = node.limiter.control.table
     table.cells = store_with(hashed, exact=exact)
     table.choose_path()
-    node.limiter = Limiter(table)
+    node.limiter = RateLimiter(LimitControl(table))
     return node
 
 
@@ -77,7 +78,7 @@ class Stored(RuleBasedStateMachine):
     def begin(self, hashed: str) -> None:
         """Nothing is in it."""
         event(hashed)
-        self.table = Lone("10/minute").limiter.table
+        self.table = Lone("10/minute").limiter.control.table
         self.store = store_with(HASHES[hashed])
         self.cells: dict[str, CellType] = {}
         self.dropped: list[CellType] = []
@@ -221,7 +222,7 @@ def test_two_keys_of_one_hash_that_is_secret_have_one_quota_together() -> None:
     admitted = (node.admitted_of(7, key="ada"), node.admitted_of(7, key="bob"))
 
     assert (7, 3) == admitted
-    assert [1] == [len(node.limiter.table.cells)]
+    assert [1] == [len(node.limiter.control.table.cells)]
 
 
 @pytest.mark.usefixtures("compiled_kernel")
@@ -232,7 +233,7 @@ def test_strings_are_compared_where_hashes_are_no_secret(seed: str, apart: bool)
 from tests.kernel.keys.test_store import node_with
 node = node_with(lambda key: 7, exact=False)
 node.admits(key="ada"), node.admits(key="bob")
-print(len(node.limiter.table.cells))
+print(len(node.limiter.control.table.cells))
 """
     environment = {**os.environ, "PYTHONPATH": PATHS, "PYTHONHASHSEED": seed}
 
@@ -254,19 +255,19 @@ def test_nobody_can_have_the_hash_of_somebody_else(victim: str, encoding: str) -
 
     assert node.admits(10, key=twin)
     assert not node.admits(1, key=victim)
-    assert 2 == len(node.limiter.table.cells)
+    assert 2 == len(node.limiter.control.table.cells)
 
 
 @pytest.mark.usefixtures("compiled_kernel")
 def test_a_flood_of_colliding_keys_loses_none() -> None:
     """Thousands with one hash are thousands of keys, the first and the last of them in their right."""
     node = node_with(lambda key: 7)
-    node.limiter.table.kernel.keys_max = 10_000
+    node.limiter.control.table.kernel.keys_max = 10_000
     keys = [f"key {number}" for number in range(3000)]
 
     assert all(node.limiter.allow(key, 10) for key in keys)
     assert not any(node.limiter.allow(key) for key in keys)
-    assert 3000 == len(node.limiter.table.cells)
+    assert 3000 == len(node.limiter.control.table.cells)
 
 
 @pytest.mark.usefixtures("compiled_kernel")
@@ -277,7 +278,7 @@ def test_a_hash_that_fails_is_not_swallowed_when_a_key_is_kept() -> None:
         raise LookupError(key)
 
     store = store_with(failing)
-    table = Lone("10/minute").limiter.table
+    table = Lone("10/minute").limiter.control.table
 
     with pytest.raises(LookupError):
         store.put(Cell("ada", table, table.kernel.shards[0], 0))
@@ -309,7 +310,7 @@ def test_every_kind_of_string_is_the_key_that_it_is(key: str) -> None:
 
     assert node.admits(7, key=made_anew)
     assert not node.admits(1, key=key)
-    assert [1] == [len(node.limiter.table.cells)]
+    assert [1] == [len(node.limiter.control.table.cells)]
 
 
 def test_a_string_that_equals_everything_is_counted_under_its_characters() -> None:
@@ -330,7 +331,7 @@ def test_a_key_of_a_million_characters_leaves_nothing_behind() -> None:
         with pytest.raises(InvalidKey, match="bytes, more than 256"):
             node.limiter.allow(f"{number}" + "k" * 10**6)
 
-    table = node.limiter.table
+    table = node.limiter.control.table
     assert (0, 0, 0) == (len(table.cells), table.kernel.keys, table.overflowed)
     assert table.overflow is None
 
@@ -374,7 +375,7 @@ def test_only_cells_are_kept(stranger: Any) -> None:
 
 def test_a_cell_that_was_dropped_has_no_room() -> None:
     """Whoever has just found it and is about to charge it at once has to look again; see decision 50."""
-    table: Any = Lone("10/minute").limiter.table
+    table: Any = Lone("10/minute").limiter.control.table
     store = PythonStore()
     cells = [CellType(key, table, table.kernel.shards[0], 0) for key in ("ada", "bob")]
     for cell in cells:
@@ -401,11 +402,11 @@ def test_a_new_key_is_met_without_python(key: str) -> None:
     """Neither its cell nor its first decision needs any."""
     node = Lone("10/minute")
     node.admits(key="first")  # which compares the clocks
-    vars(node.limiter.table)["_decide"] = unasked
+    vars(node.limiter.control.table)["_decide"] = unasked
 
     assert node.admits(10, key=key)
     assert not node.admits(1, key=key)
-    assert 2 == node.limiter.table.kernel.keys
+    assert 2 == node.limiter.control.table.kernel.keys
 
 
 @pytest.mark.usefixtures("compiled_kernel")
@@ -417,7 +418,7 @@ def test_what_is_no_key_is_left_to_python(key: str) -> None:
     with pytest.raises(InvalidKey):
         node.admits(key=key)
 
-    assert (0, 0) == (len(node.limiter.table.cells), node.limiter.table.kernel.keys)
+    assert (0, 0) == (len(node.limiter.control.table.cells), node.limiter.control.table.kernel.keys)
 
 
 @pytest.mark.usefixtures("compiled_kernel")
@@ -431,4 +432,4 @@ def test_a_new_key_looks_at_two_old_ones() -> None:
     for number in range(50):
         node.admits(key=f"new {number}")
 
-    assert (50, 50) == (len(node.limiter.table.cells), node.limiter.table.kernel.keys)
+    assert (50, 50) == (len(node.limiter.control.table.cells), node.limiter.control.table.kernel.keys)

@@ -9,7 +9,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.limit import Limit
-from reconverge.limiter import Limiter
+from reconverge.limiter import RateLimiter
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from tests.support.kernel.talker import Talker, World, busy, reported
 from tests.support.node import LEASE_NS, Truth
@@ -105,7 +106,7 @@ def test_a_debt_is_refused_on_every_node_until_its_node_has_paid_it_off(limit: L
     """Of three and a half windows that are used, slices have room again after three; a log has it after one."""
     world = World(limit, STRICT, nodes=2, lease_ns=3600 * SECOND_NS)
     debtor, other = who_used_all(world), world.nodes[1]
-    Limiter(debtor.table).reserve("ada", 0).settle(250)
+    RateLimiter(LimitControl(debtor.table)).reserve("ada", 0).settle(250)
     begun_ns = world.clock.monotonic_ns()
     until_s = PAID_OFF_AFTER_S["log" if limit is LOG else "slices"]
 
@@ -126,7 +127,7 @@ def test_the_hub_hears_of_a_debt_until_it_is_paid_off_though_no_node_asks_for_th
     holder, other = who_used_all(world), world.nodes[1]
     debtor = holder if holds else other
     debtor.exchanges_with(world.hub)
-    Limiter(debtor.table).reserve("ada", 0).settle(450 if holds else 550)
+    RateLimiter(LimitControl(debtor.table)).reserve("ada", 0).settle(450 if holds else 550)
 
     for _ in range(3700):
         debtor.speaks_when_due(world.hub, 0.1)
@@ -143,7 +144,7 @@ def test_a_lease_that_ends_hands_a_debt_over_and_makes_none_anew() -> None:
     """The hub's count under the old name is the others' use, and owed no more by this node."""
     world = World(SLICES, STRICT, lease_ns=LEASE_NS)
     node = who_used_all(world)
-    Limiter(node.table).reserve("ada", 0).settle(250)
+    RateLimiter(LimitControl(node.table)).reserve("ada", 0).settle(250)
     node.exchanges_with(world.hub)
     before = node.table.usage("ada").own
 

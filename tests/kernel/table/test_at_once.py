@@ -13,11 +13,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, Decision, Limit, Limiter
+from reconverge import Agent, Decision, Limit, RateLimiter
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.kernel import Kernel
 from reconverge.kernel.cell import Cell, Headroom
 from reconverge.limit import ALGORITHMS, FIXED_WINDOW, SLIDING_WINDOW, SMOOTH, TOKEN_BUCKET
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy, View
 from tests.support.effort import tried
 from tests.support.kernel.lone import Lone
@@ -29,9 +30,9 @@ POLICIES = (STRICT, BALANCED, AVAILABLE, NAIVE)
 KINDS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 
 
-def closes(limiter: Limiter, key: str = "ada") -> None:
-    """Makes the next decision about a key look at everything."""
-    cell = limiter.table.cells.get(key)
+def closes(limiter: RateLimiter, key: str = "ada") -> None:
+    """Have the next decision about a key look at everything."""
+    cell = limiter.control.table.cells.get(key)
     if cell is not None:
         cell.room = -1
 
@@ -55,10 +56,10 @@ def test_hits_after_the_first_are_charged_at_once(algorithm: str) -> None:
     """The room that was worked out for the first one is good for them, so it stays."""
     node = Lone(Limit(100, 60.0, algorithm=algorithm))
     node.hits()
-    room = node.limiter.table.cells["ada"].room
+    room = node.limiter.control.table.cells["ada"].room
 
     assert [98, 97, 95] == [node.hits(cost).remaining for cost in (1, 1, 2)]
-    cell = node.limiter.table.cells["ada"]
+    cell = node.limiter.control.table.cells["ada"]
     assert (room, 5) == (cell.room, cell.used + cell.level // (60 * SECOND_NS))
 
 
@@ -128,14 +129,14 @@ def asked_about(
         keys_max=9,
         key_bytes_max=99,
     )
-    limiter = Limiter(kernel.declare("limit", limit, policy))
+    limiter = RateLimiter(LimitControl(kernel.declare("limit", limit, policy)))
     clock.advance_ns(10**18)
     limiter.hit("ada", 0)
-    cell = limiter.table.cells["ada"]
+    cell = limiter.control.table.cells["ada"]
     cell.shard.lease_until_ns = NEVER_NS
     cell.shard.round_trip_ns = 3 * MILLISECOND_NS
     clock.advance_ns(passed_ns)
-    limiter.table.edges.rebase(cell, clock.monotonic_ns())
+    limiter.control.table.edges.rebase(cell, clock.monotonic_ns())
     cell.heard_ns = clock.monotonic_ns() - age_ns
     for name, value in state.items():
         setattr(cell, name, min(value, cell.capacity) if name in ("allowance", "overdraft") else value)

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from reconverge import Limiter
+from reconverge import RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import COMPILED, Cell
 from reconverge.limit import Limit
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node
@@ -53,8 +54,8 @@ class Quiet:
     def __init__(self) -> None:
         self.clock = ManualClock(START_S)
         self.node = Node(self.clock)
-        self.limiter = Limiter(self.node.limit(Limit(100, 60), BALANCED))
-        self.store: Any = self.limiter.table.cells
+        self.limiter = RateLimiter(LimitControl(self.node.limit(Limit(100, 60), BALANCED)))
+        self.store: Any = self.limiter.control.table.cells
         self.hub = MemoryHub(clock=self.clock)
         self.keys = [f"key {number}" for number in range(KEYS)]
         self.rests()

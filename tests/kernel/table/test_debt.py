@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, Limiter, Reservation
+from reconverge import Agent, InvalidLimit, InvalidSetting, Limit, RateLimiter, Reservation
 from reconverge.clock import ManualClock
 from reconverge.kernel.cell import measure
 from reconverge.limit import METERED, QUOTA_MAX, SMOOTH_WARMING_UP
@@ -32,7 +32,7 @@ class Debtor:
         agent = Agent("memory://", clock=self.clock)
         warmup = 1.0 if algorithm == SMOOTH_WARMING_UP else None
         limit = Limit(quota, 60, algorithm=algorithm, max_debt=max_debt, warmup=warmup)
-        self.limiter: Limiter = agent.limit("limit", limit)
+        self.limiter: RateLimiter = agent.limit("limit", limit)
 
     def spends(self, estimate: int, actual: int) -> None:
         """Reserve, and settle at once."""
@@ -44,8 +44,8 @@ class Debtor:
 
     @property
     def lifetime(self) -> tuple[int, int]:
-        """Returns the charges and refunds that the hub would be told."""
-        table = self.limiter.table
+        """What the hub would be told: charged and given back."""
+        table = self.limiter.control.table
         with table.lock:
             measure(table.cells["ada"])
         return table.tallies[0].charged, table.tallies[0].refunded
@@ -456,7 +456,7 @@ def test_a_refund_reaches_back_into_the_window_before() -> None:
 def test_an_abandoned_reservation_keeps_its_estimate_or_gives_it_back(on_abandon: str, kept: int) -> None:
     """Its argument decides; also when its block ends in an exception, and in `async with`."""
 
-    async def work(limiter: Limiter) -> None:
+    async def work(limiter: RateLimiter) -> None:
         async with limiter.reserve("ada", 80, on_abandon=on_abandon):  # type: ignore[arg-type]
             assert 80 == limiter.usage("ada").own
 

@@ -12,11 +12,12 @@ from typing import Final
 
 import pytest
 
-from reconverge import Limiter
+from reconverge import RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.decision import Decision
 from reconverge.kernel import COMPILED, Kernel
 from reconverge.limit import Limit
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED
 from reconverge.settings import MILLION
 from reconverge_sync.memory import MemoryHub
@@ -52,18 +53,18 @@ LIMITS: Final[dict[str, dict[str, Limit]]] = {
 }
 
 
-def reserves(limiter: Limiter, key: str) -> None:
+def reserves(limiter: RateLimiter, key: str) -> None:
     """Charge two, and give one of them back."""
     with limiter.reserve(key, 2) as reservation:
         reservation.settle(1)
 
 
-def waits(limiter: Limiter, key: str) -> None:
+def waits(limiter: RateLimiter, key: str) -> None:
     """Ask as somebody who would wait."""
     limiter.wait_blocking(key, timeout=0)
 
 
-ASKING: Final[dict[str, Callable[[Limiter, str], object]]] = {
+ASKING: Final[dict[str, Callable[[RateLimiter, str], object]]] = {
     "allow": lambda limiter, key: limiter.allow(key),
     "hit": lambda limiter, key: limiter.hit(key),
     "allow_many": lambda limiter, key: limiter.allow_many([key, "another"]),
@@ -98,15 +99,15 @@ class World:
                 alone=True,
             )
         self.alone = alone
-        self.limiter = Limiter(
-            kernel.composites.declare("a" if len(LIMITS[kind]) == 1 else "both", LIMITS[kind], BALANCED)
+        self.limiter = RateLimiter(
+            LimitControl(kernel.composites.declare("a" if len(LIMITS[kind]) == 1 else "both", LIMITS[kind], BALANCED))
         )
         self.woken = 0
         kernel.wake = self.wake
 
     def wake(self) -> None:
         """No loop exchanges here."""
-        assert not self.limiter.table.lock.locked()
+        assert not self.limiter.control.table.lock.locked()
         self.woken += 1
 
     def uses(self, *keys: str) -> None:
@@ -124,7 +125,7 @@ def alone(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def admits(limiter: Limiter, key: str) -> int:
+def admits(limiter: RateLimiter, key: str) -> int:
     """How many more are admitted at this moment."""
     return sum(limiter.allow(key) for _ in range(2 * QUOTA))
 
@@ -144,7 +145,7 @@ def test_an_exception_at_any_instruction_leaves_nothing_behind(kind: str, asks: 
             interrupted = interrupted_at(number, lambda: ask(limiter, "interrupted"), raise_interrupted)
         told = f"at instruction {number}"
         assert limiter.test("interrupted").binding in ("a", "b"), told
-        assert not limiter.table.lock.locked(), told
+        assert not limiter.control.table.lock.locked(), told
         without, after, here = (admits(limiter, key) for key in ("does not", "asks", "interrupted"))
         assert min(without, after) - LOST_MAX <= here <= max(without, after), told
         assert here == after or interrupted, told
@@ -168,13 +169,13 @@ def test_a_decision_at_any_instruction_of_another_never_waits_for_it(kind: str, 
         def asks_again(answers: list[Decision] = answers) -> None:
             answers.append(limiter.hit("interrupted"))
 
-        before = limiter.table.reentered
+        before = limiter.control.table.reentered
         interrupted = interrupted_at(number, partial(ask, limiter, "interrupted"), asks_again)
         told = f"at instruction {number}"
         assert not any(answer.allowed and answer.reentered for answer in answers), told
         refused += sum(answer.reentered for answer in answers)
-        assert limiter.table.reentered - before == sum(answer.reentered for answer in answers), told
-        assert not limiter.table.lock.locked(), told
+        assert limiter.control.table.reentered - before == sum(answer.reentered for answer in answers), told
+        assert not limiter.control.table.lock.locked(), told
         charged = sum(answer.allowed for answer in answers) if asks != "reset" else 0
         without, after, here = (admits(limiter, key) for key in ("does not", "asks", "interrupted"))
         assert min(without, after) - 1 <= here + charged <= max(without, after) + (asks == "refund"), told
@@ -197,9 +198,9 @@ def test_what_must_not_be_lost_is_done_after_the_decision(puts_off: str) -> None
     }
     used = 3 if puts_off == "warm" else 0
 
-    limiter.table.lock.run(calls[puts_off])
+    limiter.control.table.lock.run(calls[puts_off])
 
-    assert (used, 1) == (limiter.usage("ada").own, limiter.table.reentered)
+    assert (used, 1) == (limiter.usage("ada").own, limiter.control.table.reentered)
 
 
 @pytest.mark.parametrize("kind", LIMITS)
@@ -207,7 +208,7 @@ def test_a_decision_within_another_says_so(kind: str) -> None:
     """It is refused, says that it was re-entered, is counted, and told once, after the lock was let go of."""
     world = World(kind, alone=True)
     limiter, told = world.limiter, list[tuple[str, bool]]()
-    kernel, lock = limiter.table.kernel, limiter.table.lock
+    kernel, lock = limiter.control.table.kernel, limiter.control.table.lock
     kernel.told_of_reentry = lambda name: told.append((name, lock.locked()))
     asked = [
         lambda: limiter.hit("ada").reentered,
@@ -223,7 +224,7 @@ def test_a_decision_within_another_says_so(kind: str) -> None:
 
     assert [True] * len(asked) == answers
     assert [("a", False)] == told
-    assert 8 == limiter.table.reentered
+    assert 8 == limiter.control.table.reentered
     assert not limiter.hit("ada").reentered
 
 
@@ -258,11 +259,11 @@ def test_a_thread_in_the_middle_of_a_decision_waits_for_no_other() -> None:
         held.set()
         asked.wait(60)
 
-    thread = threading.Thread(target=lambda: other.limiter.table.lock.run(hold))
+    thread = threading.Thread(target=lambda: other.limiter.control.table.lock.run(hold))
     thread.start()
     held.wait(60)
 
-    answer = one.limiter.table.lock.run(other.limiter.hit, "ada")
+    answer = one.limiter.control.table.lock.run(other.limiter.hit, "ada")
 
     asked.set()
     thread.join(60)

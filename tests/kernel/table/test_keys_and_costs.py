@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reconverge import CostExceedsQuota, InvalidCost, InvalidKey, Limiter
+from reconverge import CostExceedsQuota, InvalidCost, InvalidKey, RateLimiter, ReconvergeError
 from tests.support.kernel.lone import Lone
 from tests.support.kernel.odd import HUGE, named
 
@@ -26,7 +26,7 @@ class Shouting(str):
         return "something else again"
 
 
-ASKING_BY_KEY: dict[str, Callable[[Limiter, str], object]] = {
+ASKING_BY_KEY: dict[str, Callable[[RateLimiter, str], object]] = {
     "allow": lambda limiter, key: limiter.allow(key),
     "hit": lambda limiter, key: limiter.hit(key),
     "test": lambda limiter, key: limiter.test(key),
@@ -35,7 +35,7 @@ ASKING_BY_KEY: dict[str, Callable[[Limiter, str], object]] = {
     "reserve": lambda limiter, key: limiter.reserve(key, 1),
     "warm": lambda limiter, key: limiter.warm([key]),
 }
-ASKING_BY_COST: dict[str, Callable[[Limiter, int], object]] = {
+ASKING_BY_COST: dict[str, Callable[[RateLimiter, int], object]] = {
     "allow": lambda limiter, cost: limiter.allow("ada", cost),
     "hit": lambda limiter, cost: limiter.hit("ada", cost),
     "test": lambda limiter, cost: limiter.test("ada", cost),
@@ -48,13 +48,13 @@ by_cost = pytest.mark.parametrize("ask", ASKING_BY_COST.values(), ids=ASKING_BY_
 
 
 @pytest.fixture
-def any_limiter() -> Limiter:
+def any_limiter() -> RateLimiter:
     """Ten per minute, where the algorithm does not matter."""
     return Lone("10/minute").limiter
 
 
 @pytest.fixture(params=["fixed-window", "sliding-window", "token-bucket", "gcra"])
-def limiter(request: pytest.FixtureRequest) -> Limiter:
+def limiter(request: pytest.FixtureRequest) -> RateLimiter:
     """Ten per minute, by each algorithm in turn."""
     return Lone("10/minute", algorithm=request.param).limiter
 
@@ -67,7 +67,7 @@ def limiter(request: pytest.FixtureRequest) -> Limiter:
     "key", ["a", "k" * 256, "é" * 128, "\U0001f600" * 64, "a\x00b", "a\r\nb", "{a}", " ", "\x01"], ids=named
 )
 def test_any_string_of_up_to_256_bytes_is_a_key(
-    any_limiter: Limiter, ask: Callable[[Limiter, str], object], key: str
+    any_limiter: RateLimiter, ask: Callable[[RateLimiter, str], object], key: str
 ) -> None:
     """It may have any content that does not begin with NUL; nothing is raised."""
     ask(any_limiter, key)
@@ -97,7 +97,7 @@ def test_any_string_of_up_to_256_bytes_is_a_key(
     ids=named,
 )
 def test_what_cannot_be_a_key_is_refused_by_every_way_of_asking(
-    any_limiter: Limiter, ask: Callable[[Limiter, str], object], key: str, problem: str
+    any_limiter: RateLimiter, ask: Callable[[RateLimiter, str], object], key: str, problem: str
 ) -> None:
     """The message tells what is wrong with it, at a bearable length."""
     with pytest.raises(InvalidKey, match=problem) as caught:
@@ -107,7 +107,7 @@ def test_what_cannot_be_a_key_is_refused_by_every_way_of_asking(
 
 
 @by_key
-def test_the_overflow_cell_is_out_of_a_callers_reach(ask: Callable[[Limiter, str], object]) -> None:
+def test_the_overflow_cell_is_out_of_a_callers_reach(ask: Callable[[RateLimiter, str], object]) -> None:
     """Its name is refused as a key even once it exists."""
     node = Lone("10/minute", keys_max=1)
     node.admits(key="ada")
@@ -133,7 +133,7 @@ def test_a_disguise_is_not_kept() -> None:
 
     node.admits(key=Shouting("ada"))
 
-    assert [str] == [type(key) for key in node.limiter.table.cells]
+    assert [str] == [type(key) for key in node.limiter.control.table.cells]
 
 
 def test_keys_that_look_alike_are_different_keys() -> None:
@@ -160,7 +160,7 @@ def test_the_longest_key_is_a_setting() -> None:
 @by_cost
 @pytest.mark.parametrize("cost", [1.0, 0.5, float("nan"), float("inf"), True, False, "1", None, [1], 1 + 0j], ids=named)
 def test_a_cost_that_is_no_whole_number_is_a_mistake(
-    any_limiter: Limiter, ask: Callable[[Limiter, int], object], cost: int
+    any_limiter: RateLimiter, ask: Callable[[RateLimiter, int], object], cost: int
 ) -> None:
     """Nothing is rounded, and truth is not a number."""
     with pytest.raises(InvalidCost, match=f"is of type {type(cost).__name__}"):
@@ -169,7 +169,9 @@ def test_a_cost_that_is_no_whole_number_is_a_mistake(
 
 @by_cost
 @pytest.mark.parametrize("cost", [-1, -(10**12), -HUGE], ids=named)
-def test_a_negative_cost_is_a_mistake(any_limiter: Limiter, ask: Callable[[Limiter, int], object], cost: int) -> None:
+def test_a_negative_cost_is_a_mistake(
+    any_limiter: RateLimiter, ask: Callable[[RateLimiter, int], object], cost: int
+) -> None:
     """Nobody gets anything back by asking for less than nothing."""
     with pytest.raises(InvalidCost, match="is negative") as caught:
         ask(any_limiter, cost)
@@ -180,13 +182,23 @@ def test_a_negative_cost_is_a_mistake(any_limiter: Limiter, ask: Callable[[Limit
 @by_cost
 @pytest.mark.parametrize("cost", [11, 10**12, 1 << 64, HUGE], ids=named)
 def test_a_cost_above_the_quota_is_a_mistake_and_no_refusal(
-    any_limiter: Limiter, ask: Callable[[Limiter, int], object], cost: int
+    any_limiter: RateLimiter, ask: Callable[[RateLimiter, int], object], cost: int
 ) -> None:
     """It could never be admitted, however long one waits; the error says what could be."""
     with pytest.raises(CostExceedsQuota, match="at most 10 at once") as caught:
         ask(any_limiter, cost)
 
     assert ("limit", cost, 10) == (caught.value.limit, caught.value.cost, caught.value.quota)
+
+
+@by_cost
+def test_a_mistake_costs_nothing(limiter: RateLimiter, ask: Callable[[RateLimiter, int], object]) -> None:
+    """Whoever asks wrongly has used nothing, and nothing has been refused."""
+    for cost in (-1, 11):
+        with pytest.raises(ReconvergeError):
+            ask(limiter, cost)
+
+    assert (0, 0, 0) == (limiter.usage("ada").own, limiter.control.table.admitted, limiter.control.table.refused)
 
 
 def test_a_burst_is_what_a_cost_may_not_exceed() -> None:
@@ -197,19 +209,19 @@ def test_a_burst_is_what_a_cost_may_not_exceed() -> None:
         node.admits(6)
 
 
-def test_a_cost_of_the_whole_quota_is_admitted(limiter: Limiter) -> None:
+def test_a_cost_of_the_whole_quota_is_admitted(limiter: RateLimiter) -> None:
     """The largest cost there is fits into an unused limit, and leaves nothing."""
     assert (True, False) == (limiter.allow("ada", 10), limiter.allow("ada"))
 
 
-def test_a_cost_of_nothing_asks_and_charges_nothing(limiter: Limiter) -> None:
+def test_a_cost_of_nothing_asks_and_charges_nothing(limiter: RateLimiter) -> None:
     """Asking with a cost of zero any number of times leaves the key unused."""
     answers = {limiter.allow("ada", 0) for _ in range(20)} | {limiter.hit("ada", 0).allowed}
 
     assert ({True}, 0) == (answers, limiter.usage("ada").own)
 
 
-def test_a_cost_of_nothing_fits_even_when_all_is_used(limiter: Limiter) -> None:
+def test_a_cost_of_nothing_fits_even_when_all_is_used(limiter: RateLimiter) -> None:
     """A limit that is used up has room for nothing."""
     limiter.allow("ada", 10)
 
@@ -218,7 +230,7 @@ def test_a_cost_of_nothing_fits_even_when_all_is_used(limiter: Limiter) -> None:
     assert (True, 0, 0.0) == (decision.allowed, decision.remaining, decision.retry_after)
 
 
-def test_a_cost_of_nothing_does_not_fit_into_debt(limiter: Limiter) -> None:
+def test_a_cost_of_nothing_does_not_fit_into_debt(limiter: RateLimiter) -> None:
     """A key that settled for more than it had is not free to go on."""
     with limiter.reserve("ada", 10) as reservation:
         reservation.settle(11)
@@ -228,7 +240,7 @@ def test_a_cost_of_nothing_does_not_fit_into_debt(limiter: Limiter) -> None:
     assert (False, 0) == (decision.allowed, decision.remaining)
 
 
-def test_a_refusal_costs_nothing(limiter: Limiter) -> None:
+def test_a_refusal_costs_nothing(limiter: RateLimiter) -> None:
     """Whoever keeps asking is admitted as soon as whoever waited."""
     limiter.allow("ada", 9)
     for _ in range(50):
@@ -237,7 +249,7 @@ def test_a_refusal_costs_nothing(limiter: Limiter) -> None:
     assert (9, True) == (limiter.usage("ada").own, limiter.allow("ada"))
 
 
-def test_a_test_charges_nothing(limiter: Limiter) -> None:
+def test_a_test_charges_nothing(limiter: RateLimiter) -> None:
     """It tells what a hit would answer, and what is left before that."""
     for _ in range(20):
         limiter.test("ada", 10)
@@ -245,6 +257,6 @@ def test_a_test_charges_nothing(limiter: Limiter) -> None:
     assert (0, True, 10) == (limiter.usage("ada").own, limiter.test("ada").allowed, limiter.test("ada").remaining)
 
 
-def test_a_decision_is_true_when_it_allows(limiter: Limiter) -> None:
+def test_a_decision_is_true_when_it_allows(limiter: RateLimiter) -> None:
     """It can stand in an if."""
     assert (True, False) == (bool(limiter.hit("ada", 10)), bool(limiter.hit("ada")))

@@ -11,7 +11,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.limit import Limit
-from reconverge.limiter import Limiter
+from reconverge.limiter import RateLimiter
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import INTERVAL_NS, START_S, Node
@@ -83,7 +84,7 @@ def test_a_client_whose_key_is_in_debt_is_admitted_at_the_first_try_if_it_keeps_
     """By a node that exchanges with its hub; each time seventeen of five were settled."""
     node = Node(ManualClock(START_S + 0.3))
     hub = MemoryHub(clock=node.clock)
-    limiter = Limiter(node.limit(limit_of(kind), BALANCED))
+    limiter = RateLimiter(LimitControl(node.limit(limit_of(kind), BALANCED)))
     admitted: list[bool] = []
     for _ in range(5):
         limiter.reserve("ada", 1).settle(17)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, Decision, InvalidLimit, InvalidSetting, Limit, Limiter
+from reconverge import Agent, CostExceedsQuota, Decision, InvalidLimit, InvalidSetting, Limit, RateLimiter
 from reconverge.clock import ManualClock
 from reconverge.limit import BUCKETS, METERED, QUOTA_MAX
 from reconverge.limit.checks import SOFT_MAX
@@ -19,7 +19,7 @@ from tests.support.kernel.odd import HUGE, named
 
 def soft_limiter(
     limit: str | Limit | list[Limit] = "10/minute", clock: ManualClock | None = None, **settings: Any
-) -> Limiter:
+) -> RateLimiter:
     """Ten in a minute."""
     return Agent("memory://", clock=clock or ManualClock(NOON_S)).limit("soft", limit, **settings)
 

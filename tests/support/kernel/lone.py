@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from reconverge import Agent, Decision, Limit, Limiter
+from reconverge import Agent, Decision, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
 
 NOON_S = 1_515_153_600.0
@@ -17,7 +17,7 @@ class Lone:
     def __init__(self, limit: Limit | str, *, algorithm: str | None = None, keys_max: int = 1000) -> None:
         self.clock = ManualClock(NOON_S)
         self.agent = Agent("memory://", clock=self.clock, max_keys=keys_max)
-        self.limiter: Limiter = self.agent.limit("limit", limit, algorithm=algorithm)
+        self.limiter: RateLimiter = self.agent.limit("limit", limit, algorithm=algorithm)
 
     def admits(self, cost: int = 1, key: str = "ada") -> bool:
         """Ask once."""

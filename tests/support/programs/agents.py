@@ -25,14 +25,14 @@ from typing import NoReturn
 import reconverge.exchange.thread_runner
 import reconverge.runtime.event_loop
 import reconverge.runtime.process
-from reconverge import Agent, Limiter, ReconvergeError
+from reconverge import Agent, RateLimiter, ReconvergeError
 from reconverge.runtime.restoration import JUMP_NS, Restorations
 from tests.support.agents import HOUR_S, NEVER_FULL, admitted_of, exchanges_of, introduce
 from tests.support.servers import POLL_S
 from tests.support.waiting import eventually
 
 
-def begin(hub: str, *, sigterm: bool = True) -> Limiter:
+def begin(hub: str, *, sigterm: bool = True) -> RateLimiter:
     """Admit one request that the hub knows of, and nine more that only the last words can tell it about."""
     agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0, sigterm=sigterm)
     login = agent.limit("login", NEVER_FULL)
@@ -40,8 +40,8 @@ def begin(hub: str, *, sigterm: bool = True) -> Limiter:
     return login
 
 
-def begin_without_hub(hub: str) -> Limiter:
-    """Begins as `begin`, where no hub answers."""
+def begin_without_hub(hub: str) -> RateLimiter:
+    """As `begin`, where nobody answers."""
     login = Agent(hub, sync_interval=0.02, exchange_timeout=0.3).limit("login", NEVER_FULL)
     say(admitted_of(login, 10))
     return login

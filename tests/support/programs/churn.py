@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reconverge import Agent, Limit, Limiter, ReconvergeError
+from reconverge import Agent, Limit, RateLimiter, ReconvergeError
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel.engine import Cell, Decision, Lock, Store
 from reconverge.limit import ALGORITHMS, SMOOTH_WARMING_UP
+from reconverge.limiter.control import LimitControl
 from reconverge.limiter.waiters import ThreadWaker, waiting_at
 from reconverge.policies import BALANCED
 from reconverge_sync.memory import MemoryHub
@@ -75,7 +76,7 @@ def nodes() -> Callable[[int], None]:
     clock = ManualClock(START_S)
     node, hub = Node(clock), MemoryHub(clock=clock)
     kinds = ("fixed-window", "sliding-window", "token-bucket", "sliding-log")
-    limiters = [Limiter(node.limit(limit_of(name), BALANCED, name)) for name in kinds]
+    limiters = [RateLimiter(LimitControl(node.limit(limit_of(name), BALANCED, name))) for name in kinds]
 
     def live(number: int) -> None:
         for limiter in limiters:
@@ -92,7 +93,7 @@ def quiet_keys() -> Callable[[int], None]:
     """Keys of a node with a hub that are asked about once or twice, forgotten as they are, or gone in the end."""
     clock = ManualClock(START_S)
     node, hub = Node(clock), MemoryHub(clock=clock)
-    limiter = Limiter(node.limit(limit_of("sliding-window"), BALANCED))
+    limiter = RateLimiter(LimitControl(node.limit(limit_of("sliding-window"), BALANCED)))
 
     def live(number: int) -> None:
         for key in range(20):
@@ -152,7 +153,7 @@ def waiters() -> Callable[[int], None]:
     limiter.allow("ada", 10)
 
     def wait(number: int) -> None:
-        table = limiter.table
+        table = limiter.control.table
         steps = waiting_at(table).steps("ada", (1,), None, None, ThreadWaker())
         next(steps)
         steps.close()
@@ -200,7 +201,7 @@ def failures() -> Callable[[int], None]:
         raise LookupError("broken")
 
     node = Node(clock)
-    limiter = Limiter(node.limit(limit_of("sliding-window"), BALANCED))
+    limiter = RateLimiter(LimitControl(node.limit(limit_of("sliding-window"), BALANCED)))
     limiter.allow("ada")
     store_of: Any = Store
 
@@ -211,7 +212,7 @@ def failures() -> Callable[[int], None]:
             node.kernel.wake_wanted = node.kernel.after_unlock = True
             expect(partial(ask, f"key {number % 9}"))
             node.kernel.wake = lambda: None
-        table = limiter.table
+        table = limiter.control.table
         table.now_ns, now_ns = broken, table.now_ns
         other = Agent("memory://", clock=_BrokenClock(clock)).limit("limit", "10/minute")
         _BrokenClock.works = False
@@ -245,7 +246,7 @@ class _BrokenClock:
 
 def cells() -> Callable[[int], None]:
     """Cells and their attributes, and stores of them."""
-    table = Agent("memory://").limit("limit", "10/minute").table
+    table = Agent("memory://").limit("limit", "10/minute").control.table
     shard = table.kernel.shards[0]
     make: Any = Cell
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.limiter.control import LimitControl
 from reconverge.policies import BALANCED, STRICT
 from reconverge_sync.memory import MemoryHub
 from tests.support.node import START_S, Node
@@ -33,7 +34,7 @@ def full_nodes_with_a_hub() -> Callable[[int], None]:
     """The same on a node that reports its keys: idle ones leave as others come, those in use with a last report."""
     clock = ManualClock(START_S)
     node, hub = Node(clock, keys_max=KEYS_MAX), MemoryHub(clock=clock)
-    limiters = [Limiter(node.limit(Limit(3, 1, algorithm=name), BALANCED, name)) for name in KINDS]
+    limiters = [RateLimiter(LimitControl(node.limit(Limit(3, 1, algorithm=name), BALANCED, name))) for name in KINDS]
 
     def come(number: int) -> None:
         for each in range(KEYS_MAX):
@@ -97,9 +98,9 @@ def tiers() -> Callable[[int], None]:
     node, hub = Node(clock), MemoryHub(clock=clock)
     kernel = node.kernel
 
-    def quota(number: int) -> Limiter:
+    def quota(number: int) -> RateLimiter:
         made = kernel.tier(f"limit@{number}", Limit(number, 60), STRICT, reported_as="limit")
-        return Limiter(made)
+        return RateLimiter(LimitControl(made))
 
     def move(number: int) -> None:
         lower, higher = quota(5 + number % 7), quota(20 + number % 5)
@@ -108,7 +109,7 @@ def tiers() -> Callable[[int], None]:
             higher.hit(key, 2)
             (lower if number % 2 else higher).allow(key)
         node.exchanges_with(hub, rounds=2)
-        kernel.dropped.drop([lower.table.name, higher.table.name])
+        kernel.dropped.drop([lower.control.table.name, higher.control.table.name])
         clock.advance_ns(SECOND_NS)
 
     return move

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from reconverge import Agent, Limit, Limiter
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.limiter.waiters import waiting_at
 from reconverge_sync.embedded.hub import directory_of
@@ -30,7 +30,7 @@ CHILDREN = 4
 _agents: dict[str, Agent] = {}
 
 
-def login_of(hub: str) -> Limiter:
+def login_of(hub: str) -> RateLimiter:
     """The limiter of this process, which a fork inherits and a new process makes."""
     if hub not in _agents:
         _agents[hub] = Agent(hub, sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
@@ -182,13 +182,17 @@ def forks_while_others_wait(hub: str) -> None:
     threads = [threading.Thread(target=limiter.wait_blocking, args=("ada",), daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    eventually(lambda: 3 == waiting_at(limiter.table).waiters("ada"), "threads that wait")
+    eventually(lambda: 3 == waiting_at(limiter.control.table).waiters("ada"), "threads that wait")
     child = os.fork()
     if child == 0:
-        say("child", waiting_at(limiter.table).waiters("ada"), limiter.wait_blocking("ada", timeout=60.0).allowed)
+        say(
+            "child",
+            waiting_at(limiter.control.table).waiters("ada"),
+            limiter.wait_blocking("ada", timeout=60.0).allowed,
+        )
         os._exit(0)
     os.waitpid(child, 0)
-    say("parent", waiting_at(limiter.table).waiters("ada"))
+    say("parent", waiting_at(limiter.control.table).waiters("ada"))
 
 
 def multiplies(hub: str, method: str) -> None:

@@ -15,7 +15,7 @@ import sys
 from reconverge import Agent
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.limiter import Limiter
+from reconverge.limiter import RateLimiter
 from reconverge_sync.mqtt.hub import MqttHub
 
 QUOTA = 1_000_000
@@ -42,7 +42,7 @@ async def known(url: str) -> int:
         await hub.close()
 
 
-def forked(limiter: Limiter, agent: Agent, times: int) -> int:
+def forked(limiter: RateLimiter, agent: Agent, times: int) -> int:
     """How many a fork of this process admitted, which says so to the hub before it ends."""
     reading, writing = os.pipe()
     child = os.fork()

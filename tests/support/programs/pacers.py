@@ -51,7 +51,8 @@ async def saturate(hub: str, options: dict[str, int | dict[str, str | float | in
         tasks = [asyncio.create_task(work()) for _ in range(int(str(options["waiters"])))]
         began_ns = clock.monotonic_ns()
         await eventually_in_loop(
-            lambda: has_a_part(queue.table) and clock.monotonic_ns() > began_ns + SETTLED_NS, "a part of the rate"
+            lambda: has_a_part(queue.control.table) and clock.monotonic_ns() > began_ns + SETTLED_NS,
+            "a part of the rate",
         )
         say("met")
         await asyncio.to_thread(wait_for_a_line)

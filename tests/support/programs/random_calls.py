@@ -18,7 +18,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from reconverge import Agent, Limit, Limiter, ReconvergeError
+from reconverge import Agent, Limit, RateLimiter, ReconvergeError
 
 EXPECTED: Final = (ReconvergeError, TypeError, ValueError, OverflowError)
 THREADS: Final = 4
@@ -46,7 +46,7 @@ class Asker:
             Agent(f"memory://random-calls-{seed}", sync_interval=0.01, max_keys=64, policy="strict"),
         ]
         self.agents = agents
-        self.limiters: list[Limiter] = [
+        self.limiters: list[RateLimiter] = [
             agent.limit(f"{number}-{name}", **terms)
             for number, agent in enumerate(agents)
             for name, terms in LIMITS.items()
@@ -158,13 +158,13 @@ class Rubbish:
         ask_again()
 
 
-def _keeps(limiter: Limiter, key: Any, cost: Any, random: Random) -> None:
+def _keeps(limiter: RateLimiter, key: Any, cost: Any, random: Random) -> None:
     reservation = limiter.reserve(key, cost)
     reservation.spend(random.randrange(3))
     reservation.settle(random.randrange(5))
 
 
-CALLS: Final[list[Callable[[Limiter, Any, Any, Random], object]]] = [
+CALLS: Final[list[Callable[[RateLimiter, Any, Any, Random], object]]] = [
     *[lambda limiter, key, cost, random: limiter.allow(key, cost)] * 4,
     *[lambda limiter, key, cost, random: limiter.hit(key, cost)] * 3,
     lambda limiter, key, cost, random: limiter.allow(key, kind=key),
@@ -176,8 +176,8 @@ CALLS: Final[list[Callable[[Limiter, Any, Any, Random], object]]] = [
     lambda limiter, key, cost, random: limiter.reset(key),
     lambda limiter, key, cost, random: limiter.warm([key]),
     lambda limiter, key, cost, random: limiter.wait_blocking(key, cost, timeout=0),
-    lambda limiter, key, cost, random: limiter.tables[0].cells.get(key),
-    lambda limiter, key, cost, random: limiter.tables[0].cells.in_order(),
+    lambda limiter, key, cost, random: limiter.control.tables[0].cells.get(key),
+    lambda limiter, key, cost, random: limiter.control.tables[0].cells.in_order(),
     lambda limiter, key, cost, random: repr(limiter.hit(key, cost)),
     _keeps,
 ]
@@ -217,7 +217,7 @@ def random_calls(calls: int, seed: int, *, threads: int = THREADS) -> Asker:
         raise error
     assert asker.admitted <= 1000, asker.admitted
     for limiter in asker.limiters:
-        for table in limiter.tables:
+        for table in limiter.control.tables:
             assert not table.lock.locked(), limiter
     return asker
 

@@ -70,8 +70,8 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
             raise InvalidSetting("--limit", "", problem)
         agent = Agent(settings["hub"], namespace=namespace or "default", **_pace(settings))
         for name, text in said.items():
-            agent.limit(name, text)
-        return LimitsByName(agent, agent.namespace)
+            agent.declare(name, text)
+        return Declared(agent, agent.namespace)
     from reconverge.integrations.config import load  # noqa: PLC0415  # needs an extra
 
     named = {} if namespace is None else {"namespace": namespace}

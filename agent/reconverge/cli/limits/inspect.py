@@ -92,7 +92,7 @@ def inspect(
     count.
     """
     own = declared(limit, file, namespace)
-    tables = [table for limiter in own.agent.limiters.values() for table in limiter.tables]
+    tables = [table for limiter in own.agent.limiters.values() for table in limiter.control.tables]
 
     async def ask(opened: Hub) -> tuple[list[KeyStanding], list[str]]:
         known = set(await opened.totals())

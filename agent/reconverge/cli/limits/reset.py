@@ -12,6 +12,7 @@ from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
+from reconverge.limiter.rate_limiter import RateLimiter
 
 INTERVAL_S = 0.1
 RUNS_ON = "what is in progress counts until it ends"
@@ -41,11 +42,11 @@ def reset(
         agent.check(PATIENCE_S)
         before = agent.stats().exchanges
         for name, limiter in agent.limiters.items():
-            if any(each.limit.slots for each in limiter.tables):
+            if isinstance(limiter, RateLimiter):
+                limiter.reset(key)
+                forgotten.append(name)
+            else:
                 left.append(name)
-                continue
-            limiter.reset(key)
-            forgotten.append(name)
         wait_until_told(agent, before)
     if as_json:
         typer.echo(

@@ -97,7 +97,7 @@ _ROWS: Final[_Rows] = (
     ("debt from settling at worst", lambda each: f"{each.debt_max_pct:g} %"),
     ("cost admitted, and settled", lambda each: str(each.admitted_cost)),
     ("hub's total in the end", lambda each: str(each.hub_total)),
-    ("Limiter.allow, median / 99th", lambda each: _microseconds(each.decision_p50_ns, each.decision_p99_ns)),
+    ("RateLimiter.allow, median / 99th", lambda each: _microseconds(each.decision_p50_ns, each.decision_p99_ns)),
     ("an increment in a dict, likewise", lambda each: _microseconds(each.floor_p50_ns, each.floor_p99_ns)),
     ("exchanges", lambda each: str(each.sync_messages)),
     ("failed ones", lambda each: str(sum(each.failures.values()))),

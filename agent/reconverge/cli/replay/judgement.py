@@ -63,7 +63,7 @@ class Judgement:
     debt_max_pct: float
     """By how much settling raised the use of a window beyond the limit."""
     decision_p50_ns: int
-    """Of the calls of `Limiter.allow`, each timed by itself, with a look at the clock before and after."""
+    """Of the calls of `RateLimiter.allow`, each timed by itself, with a look at the clock before and after."""
     decision_p99_ns: int
     floor_p50_ns: int
     """Of increments in a dictionary, timed in the same way beside those calls."""

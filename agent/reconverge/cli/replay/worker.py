@@ -2,9 +2,9 @@
 
 Two agents that share nothing decide each request under each policy. What the first decides is judged. It is asked for a
 `Verdict`, which says to which window of the hub's clock the charge belongs, and which costs many times what
-`Limiter.allow` does. So a second agent, with the same settings, hub and wire, is asked before it by `Limiter.allow`, as
-an application asks, and that call alone is timed. An increment in a dictionary is timed in the same way beside it, as
-the floor.
+`RateLimiter.allow` does. So a second agent, with the same settings, hub and wire, is asked before it by
+`RateLimiter.allow`, as an application asks, and that call alone is timed. An increment in a dictionary is timed in the
+same way beside it, as the floor.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from reconverge.limit.limit import Limit
 
 if TYPE_CHECKING:
     from reconverge.kernel import Settled, Verdict
-    from reconverge.limiter.asking import AskedCost
-    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.asking import Request
+    from reconverge.limiter.rate_limiter import RateLimiter
 
 LIMIT_NAME: Final = "replayed"
 READY_S: Final = 10.0
@@ -62,7 +62,7 @@ class ReplayPlan:
     """Each request is decided once under each of them, by an agent of its own that shares nothing with the others."""
     namespaces: tuple[str, ...]
     timed_namespaces: tuple[str, ...]
-    """Of the agents that are asked by `Limiter.allow`, and timed."""
+    """Of the agents that are asked by `RateLimiter.allow`, and timed."""
     keys: int
     """How many there are."""
     warm: bool
@@ -87,7 +87,7 @@ class NodeHistory:
     slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
     decision_ns: array[int] = field(default_factory=lambda: array("q"))
-    """The duration of `Limiter.allow`."""
+    """What `RateLimiter.allow` took."""
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -184,7 +184,7 @@ def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list
 class Timed:
     """Asks a limiter as an application does, and keeps how long that took."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: RateLimiter) -> None:
         self.limiter = limiter
         self.decision_ns = array("q")
         self.floor_ns = array("q")
@@ -213,17 +213,17 @@ class Timed:
         self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
-async def answered(limiter: Limiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
+async def answered(limiter: RateLimiter, request: Request) -> tuple[Settled, Verdict, int]:
     """Ask, and note at which moment it was decided: until the caller goes on, a busy loop does much else."""
-    settled = await limiter.enforcement.on.asking.ask(request)
+    settled = await limiter.control.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
-    return settled, limiter.table.observe(request.key, decided_ns), decided_ns
+    return settled, limiter.control.table.observe(request.key, decided_ns), decided_ns
 
 
-def _known(limiter: Limiter, share: Share) -> bool:
+def _known(limiter: RateLimiter, share: Share) -> bool:
     """Whether the hub has answered about every key of this share."""
     now_ns = SystemClock.monotonic_ns()
-    return all(limiter.table.observe(key, now_ns).known for key in set(share.keys))
+    return all(limiter.control.table.observe(key, now_ns).known for key in set(share.keys))
 
 
 class _Abandoned(Exception):
@@ -256,7 +256,7 @@ class _Requests:
         self,
         plan: ReplayPlan,
         share: Share,
-        limiters: list[Limiter],
+        limiters: list[RateLimiter],
         timed: list[Timed],
         histories: list[NodeHistory],
         pace: _Pace,
@@ -297,22 +297,24 @@ class _Requests:
         began_ns = SystemClock.monotonic_ns()
         history = self._histories[number]
         if self._plan.asks_within_ns:
-            history.add(limiter.table.observe(key, began_ns))
+            history.add(limiter.control.table.observe(key, began_ns))
             ask = asyncio.create_task(self._ask(number, index, began_ns))
             self._asks.add(ask)
             ask.add_done_callback(self._asks.discard)
             return
         try:
-            verdict = limiter.table.decide(key, cost, began_ns)
+            verdict = limiter.control.table.decide(key, cost, began_ns)
         except CostExceedsQuota:
-            verdict = limiter.table.observe(key, began_ns)  # a request that can never be admitted is a refused one
+            verdict = limiter.control.table.observe(
+                key, began_ns
+            )  # a request that can never be admitted is a refused one
         history.add(verdict)
         self._note_admission(number, index)
 
     async def _ask(self, number: int, index: int, began_ns: int) -> None:
-        """Decide as `Limiter.ask` does, with what an observer needs to check the answer."""
+        """Decide as `RateLimiter.ask` does, with what an observer needs to check the answer."""
         limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
-        request = limiter.enforcement.on.asking.request(
+        request = limiter.control.enforcement.on.asking.request(
             key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True
         )
         deciding = asyncio.create_task(answered(limiter, request))
@@ -342,7 +344,7 @@ class _Requests:
         while self._over and self._over[0][0] <= until_ns:
             over_ns, number, index = self._over.popleft()
             await self._wait_until(over_ns)
-            history, table, key = self._histories[number], self._limiters[number].table, self._share.keys[index]
+            history, table, key = self._histories[number], self._limiters[number].control.table, self._share.keys[index]
             table.correct(key, history.epoch[index], self._share.settles[index])
             verdict = table.observe(key, SystemClock.monotonic_ns())
             history.settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))

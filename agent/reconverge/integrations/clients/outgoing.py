@@ -12,12 +12,13 @@ from typing import Final, TypeAlias, TypedDict
 
 from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
 from reconverge.decision import Decision
-from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
+from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.kinds import checked_kind
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section
@@ -61,26 +62,24 @@ class Outgoing:
 
     def __init__(
         self,
-        limiter: Limiter,
+        limiter: RateLimiter,
         *,
         timeout: Seconds | None = TIMEOUT_S,
         max_queue: int | None = None,
         listen: bool = True,
         in_doubt: str = ASK,
     ) -> None:
-        if not isinstance(limiter, Limiter):
-            raise InvalidSetting("limiter", limiter, "is no limiter; agent.limit(name, '100/minute') gives one")
+        self.limiter = checked_kind("limiter", limiter, RateLimiter)
         timeout_s = in_seconds(timeout)
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
-        self.limiter = limiter
-        self.failures = Failures(limiter.clock)
-        """Failures in here that did not end their call."""
+        self.failures = Failures(limiter.control.clock)
+        """What broke in here while the call went on."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
         self._asks_s = within_s(in_doubt)
-        self._now_ns = limiter.clock.monotonic_ns
+        self._now_ns = limiter.control.clock.monotonic_ns
         self._section = Section()
         """Entered to change the hold, and never to look: a signal handler may call in the middle of a change."""
         self._said: deque[tuple[str, int]] = deque()
@@ -156,7 +155,7 @@ class Outgoing:
             self.failures.add(error, self.limiter.name)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
-        if method is None or not self.limiter.has_costs:
+        if method is None or not self.limiter.control.has_costs:
             return cost, None
         price = price_of(self.limiter, cost, method)
         if price.unknown is not None:

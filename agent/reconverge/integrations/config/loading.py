@@ -150,16 +150,12 @@ class Configuration:
         self.agent: Agent = _made(self._settings, finding)
         """The agent, with all limits declared."""
 
-    def limiter(self, name: str) -> Limiter:
-        """The limiter of a limit. Raises UnknownLimit."""
-        return self.agent.limiter(name)
-
     def reload(self) -> None:
         """Follow what the file and the environment say now; all of it, or nothing if any of it cannot be.
 
-        Quotas change as `Limiter.change` does, so earlier use counts on; further limits are declared; switches and
-        the sync intervals follow. Nothing else can change. An unchanged setting stays as it is, so a switch
-        that was turned by hand stays so until the file changes it.
+        Quotas change as `RateLimiter.change` does, so what was used counts on; further limits are declared; switches
+        and the sync intervals are as is said. Nothing else can change. What is said as before stays as it is, so a
+        switch that was turned by hand stays so until the file says something new about it.
 
         Raises:
             InvalidConfiguration: something is wrong, or cannot change; everything is as before.
@@ -269,7 +265,7 @@ class Configuration:
         if counted != limit or name not in self._settings.limits:
             with finding.when("limits", name):
                 steps.append(
-                    limiter.plan_change(
+                    limiter.control.plan_change(
                         limit.limit,
                         algorithm=limit.algorithm,
                         soft=limit.soft,
@@ -370,7 +366,7 @@ def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
 def _declare(agent: Agent, name: str, limit: LimitSettings) -> Limiter:
     settings = limit.model_dump(exclude={"limit", "parent"}, exclude_none=True)
     parent = None if limit.parent is None else agent.limiter(limit.parent)
-    return agent.limit(name, limit.limit, parent=parent, **settings)
+    return agent.declare(name, limit.limit, parent=parent, **settings)
 
 
 def _said_by_environment() -> dict[str, Any]:

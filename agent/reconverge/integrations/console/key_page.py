@@ -45,10 +45,10 @@ async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key
 
 def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
     limiter = agent.limiters.get(name)
-    if limiter is not None and not limiter.is_tier:
+    if limiter is not None and not limiter.control.is_tier:
         return limiter
-    tiers = [each for each in list(agent.limiters.values()) if each.is_tier and name in each.addresses]
-    return next((each for each in tiers if key in each.table.cells), None)
+    tiers = [each for each in list(agent.limiters.values()) if each.control.is_tier and name in each.control.addresses]
+    return next((each for each in tiers if key in each.control.table.cells), None)
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:

@@ -71,7 +71,7 @@ class FleetSwitches:
             before = await published(store, self._secrets, self._agent.namespace)
             if limit is not None and to is not None:
                 overridden = () if before is None else before.limits
-                own = [name for each in list(self._agent.limiters.values()) for name in each.addresses]
+                own = [name for each in list(self._agent.limiters.values()) for name in each.control.addresses]
                 if unknown_limits([limit], [*told, *own, *overridden, *await hub.totals()]):
                     raise UnknownSwitch(limit)
             changed = self._changed(before, to, limit)

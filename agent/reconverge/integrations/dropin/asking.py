@@ -22,7 +22,7 @@ from reconverge.clock import SECOND_NS, ManualClock, SystemClock
 from reconverge.decision import Decision
 from reconverge.limiter.certainty import is_alone, leave_spare_at_hub, leaves_spare_at_hub, others_hold
 from reconverge.limiter.doubt import within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -43,13 +43,13 @@ class StorageAsking:
         self._within_s = within_s(in_doubt)
         self._logged = LoggedOnce()
 
-    def prepare(self, limiter: Limiter) -> None:
-        """Keeps a small quota of a moving window at the hub. To be called when the limit is declared."""
+    def prepare(self, limiter: RateLimiter) -> None:
+        """Have a small quota of a moving window kept at the hub. To be called when it is declared."""
         if self._within_s > 0 and _is_small(limiter):
             leave_spare_at_hub(limiter)
 
-    def hit(self, limiter: Limiter, key: str, cost: int) -> Decision:
-        """Does as `limiter.hit`; in doubt it asks the hub, and waits for the answer on this thread."""
+    def hit(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
+        """As `limiter.hit`, but in doubt it asks the hub and waits for the answer, on this thread."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():
@@ -62,7 +62,7 @@ class StorageAsking:
             return decision
         return limiter.wait_blocking(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
-    async def hit_async(self, limiter: Limiter, key: str, cost: int) -> Decision:
+    async def hit_async(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
         """The same without holding up the event loop."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
@@ -73,13 +73,13 @@ class StorageAsking:
             return decision
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
-    def _left_s(self, limiter: Limiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
+    def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
         """For how long a request that was refused may wait for what others hold; zero if it need not."""
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)
 
-    def _do_without(self, limiter: Limiter) -> None:
+    def _do_without(self, limiter: RateLimiter) -> None:
         if leaves_spare_at_hub(limiter):
             leave_spare_at_hub(limiter, leave=False)
         if _is_small(limiter) and self._logged.is_new():
@@ -91,6 +91,6 @@ class StorageAsking:
             )
 
 
-def _is_small(limiter: Limiter) -> bool:
+def _is_small(limiter: RateLimiter) -> bool:
     """Whether nodes may have to ask for each request of a quota; by a clock of one's own a wait may last for ever."""
-    return limiter.limit.quota <= SMALL and not is_alone(limiter) and not isinstance(limiter.clock, ManualClock)
+    return limiter.limit.quota <= SMALL and not is_alone(limiter) and not isinstance(limiter.control.clock, ManualClock)

@@ -18,7 +18,7 @@ from reconverge.integrations.dropin.shared_agent import agent_at, settings_at
 from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.kernel import in_a_decision
 from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, QUOTA_MAX, WINDOW_MAX_NS, Limit
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.runtime.threads import Section
 
 logger = logging.getLogger("reconverge")
@@ -34,7 +34,7 @@ WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
 class KnownCount(NamedTuple):
     """A count that this process has begun."""
 
-    limiter: Limiter
+    limiter: RateLimiter
     ends_ns: int
     """On the monotonic clock, as this process reckons."""
     new: bool = True
@@ -53,8 +53,8 @@ class SharedCounts(Unbreakable):
         hub, settings = settings_at(uri, options)
         self.agent = agent_at(hub, settings)
         self._clock: Clock = settings.get("clock") or SystemClock()
-        self._limiters: dict[float, Limiter] = {}
-        self._known: OrderedDict[str, KnownCount] = OrderedDict()
+        self._limiters: dict[float, RateLimiter] = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
         self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:

@@ -34,9 +34,9 @@ from reconverge.limit.limit import (
     WINDOW_MAX_NS,
     Limit,
 )
-from reconverge.limiter.certainty import is_known, known_keys, left_in_doubt
+from reconverge.limiter.certainty import for_any_node, is_known, known_keys, left_in_doubt
 from reconverge.limiter.doubt import ASK, within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")
@@ -85,7 +85,7 @@ class Until(float):
 class StorageEntry(NamedTuple):
     """A limit of the library, and the limiter that decides about it."""
 
-    limiter: Limiter | None
+    limiter: RateLimiter | None
     """None if nothing is ever admitted."""
     amount: int
     """The library's quota; ours is no larger."""
@@ -361,13 +361,13 @@ class StorageLimits(Unbreakable):
         return entry.amount - remaining, decision.retry_after or decision.reset_after
 
 
-def _decision(limiter: Limiter, name: str, cost: int = 1) -> Decision:
-    """Tests a request's limit for a client that may meet any node of the application next."""
-    return limiter.for_any_node(limiter.test(name, cost), name, cost)
+def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
+    """What the limit says of such a request, wherever the client meets the application again."""
+    return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 
-def _left(limiter: Limiter, name: str, decision: Decision) -> int:
-    """Returns what is left, whether this process may use it or would have to ask."""
+def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
+    """What is left, whether this process may use it or would have to ask."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 

@@ -129,7 +129,7 @@ class FieldWriter:
     def _of_charge(self, charge: Charge) -> tuple[str, str]:
         limiter, decision = charge.limiter, charge.decision
         known = self._known.get(limiter)
-        if known is None or known[0] is not limiter.table.limit:
+        if known is None or known[0] is not limiter.control.table.limit:
             quotas = limiter.quotas
             if len(quotas) > 1 or decision.binding not in quotas:
                 (_, policy), (_, item) = fields_of([QuotaDecisions(decision, quotas)], (IETF_11,), wall_s=0.0)
@@ -165,17 +165,17 @@ class _Prepared:
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
-    def __init__(self, fast_path: FastPath) -> None:
-        rate, concurrency = fast_path.rate, fast_path.concurrency
-        self.fast_path = fast_path
-        self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.table
+    def __init__(self, straight: Straight) -> None:
+        rate, concurrency = straight.rate, straight.concurrency
+        self.straight = straight
+        self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.control.table
         self.limit = self.table.limit
         self.slots: RunningCount | _Nothing = _NOTHING if concurrency is None else concurrency.slots
         self.most = self.slots.limit
         self.binding = self.opening = self.between = ""
         policies = []
-        if rate is not None and isinstance(self.limit, Limit) and len(rate.limiter.tables) == 1:
-            self.binding = rate.limiter.table.name
+        if rate is not None and isinstance(self.limit, Limit) and len(rate.limiter.control.tables) == 1:
+            self.binding = rate.limiter.control.table.name
             self.opening = f"{sf_string(self.binding)};r="
             policies.append(policy_11(self.binding, self.limit))
         if concurrency is not None:

@@ -47,6 +47,8 @@ from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import OURS, fitting
+from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.slot_limiter import SlotLimiter
 
 logger = logging.getLogger("reconverge")
 
@@ -202,7 +204,7 @@ class Declared:
             check_held(self._limiter, rule)
 
     @property
-    def only_limiter(self) -> Limiter | None:
+    def only_limiter(self) -> RateLimiter | None:
         """The limiter, of a rule that asks no other, and nothing but a plain function for the key; else None.
 
         So nothing of it depends on a response, or on a function that may have to be awaited.
@@ -220,7 +222,7 @@ class Declared:
             )
         )
         limiter = self._limiter
-        return None if limiter is None or limiter.has_slots or not plain else limiter
+        return limiter if plain and isinstance(limiter, RateLimiter) else None
 
     @property
     def key_function(self) -> Asked:
@@ -291,8 +293,8 @@ class Declared:
         cost: int | str = cast("int | str", self.rule.cost)
         if self._cost is not None:
             cost = yield from self._cost_by_request(request, limiter, mend)
-        key = fitting(key, limiter.key_bytes_max)
-        if type(cost) is int and not limiter.has_costs:
+        key = fitting(key, limiter.control.key_bytes_max)
+        if type(cost) is int and not limiter.control.has_costs:
             return Claim(self, limiter, key, cost, None, self.rule.shadow, identity)
         price = self._price(limiter, cost, request, mend)
         return Claim(self, limiter, key, price.cost, price.kind, self.rule.shadow, identity)
@@ -327,10 +329,10 @@ class Declared:
             cost: int | str = cast("int | str", self.rule.cost)
             if self._cost is not None:
                 cost = yield from self._cost_by_request(request, each.limiter, mend)
-            if each.limiter.has_slots and not (each.limiter.has_costs and isinstance(cost, str)):
+            if isinstance(each.limiter, SlotLimiter) and not (each.limiter.control.has_costs and isinstance(cost, str)):
                 cost = 1  # what it costs of the other limits, such as tokens, is no number of slots
             price = self._price(each.limiter, cost, request, mend)
-            key = fitting(each.key, each.limiter.key_bytes_max)
+            key = fitting(each.key, each.limiter.control.key_bytes_max)
             shadow, term = self.rule.shadow or each.shadow, each.term
             asked = Claim(self, each.limiter, key, price.cost, price.kind, shadow, identity, term.name, not term.former)
             claims.append(asked)
@@ -432,7 +434,7 @@ class Declared:
         price = price_of(limiter, cost, request.method)
         if price.unknown is not None:
             mend(price.unknown, self, "costs as much as the dearest kind")
-            if isinstance(cost, str) and not limiter.has_costs:
+            if isinstance(cost, str) and not limiter.control.has_costs:
                 return Price(min(self._dearest, most_of(limiter)))
         return price
 
@@ -525,7 +527,7 @@ class Declared:
         if isinstance(limits, Limiter):
             return limits
         rule = self.rule
-        return self.agent.limit(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
+        return self.agent.declare(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
 
 def _identity_in(key: str) -> str:

@@ -19,7 +19,7 @@ _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 
 
 class Price(NamedTuple):
-    """The cost of one request, as `Limiter.hit` takes it."""
+    """What one request costs, as `RateLimiter.hit` takes it."""
 
     cost: int
     kind: str | None = None
@@ -51,7 +51,7 @@ def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
         dearest = max(max(table.values()) for table in tables)
         return Price(count * dearest, None, UnknownKind(limiter.name, kind or method, tables[0]))
     known = [price for price in prices if price is not None]
-    if len(known) == len(limiter.own_limits) and min(known) == max(known):
+    if len(known) == len(limiter.control.own_limits) and min(known) == max(known):
         return Price(count * known[0])
     return Price(count, kind)
 
@@ -98,10 +98,10 @@ def check_of_call(limiter: Limiter, said: object, what: str) -> None:
 
 
 def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
-    """The cost and the kind of a call of a function, as `Limiter.hit` takes them. Raises UnknownKind."""
+    """The cost and the kind of a call of a function, as `RateLimiter.hit` takes them. Raises UnknownKind."""
     if isinstance(said, str):
         return 1, said
-    tables = _tables(limiter) if limiter.has_costs else []
+    tables = _tables(limiter) if limiter.control.has_costs else []
     if any(ANY_KIND not in table for table in tables):
         raise UnknownKind(limiter.name, said, tables[0])
     return said, ANY_KIND if tables else None
@@ -109,12 +109,12 @@ def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
 
 def most_of(limiter: Limiter) -> int:
     """The largest cost that the limit can ever admit."""
-    own = min(limit.cost_max for limit in limiter.own_limits)
-    return max(own, *(limit.cost_max for limit in limiter.quotas.values())) if limiter.borrows else own
+    own = min(limit.cost_max for limit in limiter.control.own_limits)
+    return max(own, *(limit.cost_max for limit in limiter.quotas.values())) if limiter.control.borrows else own
 
 
 def _tables(limiter: Limiter) -> list[Mapping[str, int]]:
-    return [limit.costs for limit in limiter.own_limits if limit.costs is not None]
+    return [limit.costs for limit in limiter.control.own_limits if limit.costs is not None]
 
 
 def _is_about_methods(table: Mapping[str, int]) -> bool:

@@ -54,11 +54,13 @@ from reconverge.integrations.web.rules import (
     name_of,
 )
 from reconverge.limiter.bans import unheeded
-from reconverge.limiter.certainty import hit_at_once, left_in_doubt, never_admitted
+from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.doubt import within_s
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.runtime.threads import Total
 from reconverge.usage.meter import Meter
 
@@ -363,7 +365,7 @@ class Guard:
                 rulings.append(ruling)
                 if refused_by is None and not ruling.decision.allowed:
                     refused_by = claim.declared
-            if refused_by is None and not broken and any(ruling.limiter.has_slots for ruling in rulings):
+            if refused_by is None and not broken and any(isinstance(ruling.limiter, SlotLimiter) for ruling in rulings):
                 refused_by = self._banned_meanwhile(rulings)
         except BaseException:  # the request was cancelled while it asked
             for ruling in rulings:
@@ -385,10 +387,10 @@ class Guard:
         """
         for at, ruling in enumerate(rulings):
             limiter, key = ruling.limiter, ruling.key
-            if limiter.bans is None or not limiter.bans.in_force:
+            if limiter.control.bans is None or not limiter.control.bans.in_force:
                 continue
             try:
-                decision = limiter.bans.decision(key)
+                decision = limiter.control.bans.decision(key)
                 if decision is not None:
                     ruling.give_back()
                     told = self.told_to_clients(decision, limiter, key, ruling.cost, ruling.kind)
@@ -424,7 +426,7 @@ class Guard:
         for claim in claims:
             try:
                 within_ns = round(claim.declared.within_s * SECOND_NS) if patience.waits else 0
-                marks = claim.declared.settles or claim.limiter.borrows
+                marks = claim.declared.settles or claim.limiter.control.borrows
                 members.append(member_of(claim.limiter, claim.key, claim.cost, claim.kind, within_ns, marks=marks))
                 asked.append(claim)
             except CostExceedsQuota:  # so nothing is charged, and each is asked what it would say
@@ -480,7 +482,7 @@ class Guard:
         certain = False
         for claim in claims:
             declared = claim.declared
-            if claim.kind is not None or declared.settles or claim.limiter.borrows:
+            if claim.kind is not None or declared.settles or claim.limiter.control.borrows:
                 return None
             certain = certain or (patience.waits and declared.within_s > 0)
         return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
@@ -522,8 +524,8 @@ class Guard:
 
     @staticmethod
     def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal as it is told to a client that may meet any node next."""
-        decision = limiter.for_any_node(decision, key, cost, kind)
+        """See `Answering.told_to_clients`; of a refusal."""
+        decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
         return decision
@@ -532,9 +534,9 @@ class Guard:
     def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
         """The decision of one limit, and what can be settled later; in doubt, after the hub has been asked."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
-        settles = claim.declared.settles or limiter.borrows
+        settles = claim.declared.settles or limiter.control.borrows
         within_s = claim.declared.within_s if patience.waits else 0.0
-        if limiter.has_slots:
+        if not isinstance(limiter, RateLimiter):
             within_s, rule = patience.left_s(within_s), claim.declared.rule
             held = yield from slot_for(
                 limiter, rule, key, cost, kind, within_s=within_s, blocking=patience.blocking, waits=patience.waits
@@ -547,12 +549,10 @@ class Guard:
         within_s = patience.left_s(within_s)
         if settles:
             reservation: Reservation
-            if not within_s:
-                reservation = limiter.reserve(key, cost, kind)
-            elif patience.blocking:
-                reservation = limiter.reserve_ask_blocking(key, cost, kind, within=within_s)
+            if patience.blocking or not within_s:
+                reservation = limiter.reserve(key, cost, kind, within=within_s)
             else:
-                reservation = yield limiter.reserve_ask(key, cost, kind, within=within_s)
+                reservation = yield limiter.reserve_async(key, cost, kind, within=within_s)
             return reservation.decision, reservation
         if not within_s:
             return limiter.hit(key, cost, kind), None

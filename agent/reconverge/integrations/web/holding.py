@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from reconverge.clock import Seconds
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.slots import FIFO, SlotTerms
+from reconverge.limiter.slot_limiter import SlotLimiter
+from reconverge.limiter.slots import FIFO, Terms
 from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def slot_for(
     Raises:
         CostExceedsQuota: for more slots than there are.
     """
+    assert isinstance(limiter, SlotLimiter)
     wait_s = None if not waits or (blocking and has_a_loop()) else rule.wait
     if wait_s is None:
         slot = limiter.slot(key, cost, kind=kind, within=within_s)
@@ -131,7 +133,7 @@ def check_queue(rule: Queueing) -> None:
 
 def check_held(limiter: Limiter, rule: Queueing) -> None:
     """Raise InvalidSetting for what has no effect on this kind of limit: on slots, or on a rate."""
-    if not limiter.has_slots:
+    if not isinstance(limiter, SlotLimiter):
         if rule.wait is not None:
             problem = f"is how long a request waits for a slot, and {limiter.name!r} limits a rate; leave it out"
             raise InvalidSetting("wait", rule.wait, problem)

@@ -15,6 +15,7 @@ from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import has_charged
 from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ class Ruling:
         return self.limiter.quotas
 
     @property
-    def told(self) -> QuotaDecisions:
-        """Returns the decision and its quotas, which response fields are made of."""
-        return QuotaDecisions(self.decision, self.limiter.quotas_in(self.decision))
+    def told(self) -> Told:
+        """What response fields are made of."""
+        return Told(self.decision, self.limiter.control.quotas_in(self.decision))
 
     @property
     def has_charged(self) -> bool:
@@ -65,7 +66,7 @@ class Ruling:
         if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
-            elif self.cost:
+            elif self.cost and isinstance(self.limiter, RateLimiter):  # what has slots has a reservation of them
                 self.limiter.refund(self.key, self.cost, self.kind)
 
 

@@ -236,8 +236,8 @@ class CompiledRule:
         self.limiter = limiter
         self.cost = declared.fixed_cost
         self.asks = declared.within_s > 0 and not is_alone(limiter)
-        self.board = limiter.enforcement
-        self.tables = limiter.tables
+        self.board = limiter.control.enforcement
+        self.tables = limiter.control.tables
         self.table = self.tables[0]
         self.missed = True
         """Whether no key was found so far."""
@@ -534,7 +534,8 @@ def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:
         return None
-    if limiter.borrows or (len(limiter.tables) == 1 and limiter.table.name != limiter.name):
+    control = limiter.control
+    if control.borrows or (len(control.tables) == 1 and control.table.name != limiter.name):
         return None
     return CompiledRule(declared, limiter)
 
@@ -542,4 +543,5 @@ def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
 def decide_together(rules: Sequence[CompiledRule]) -> bool:
     """Whether rules can be charged in one step."""
     limiters = [rule.limiter for rule in rules]
-    return len(rules) == 1 or (can_decide_together(limiters) and all(limiter.bans is None for limiter in limiters))
+    banning = any(limiter.control.bans is not None for limiter in limiters)
+    return len(rules) == 1 or (can_decide_together(limiters) and not banning)

@@ -1,0 +1,305 @@
+"""One limit as the agent, guards and consoles hold it: its tables, its bans, and the settings in force."""
+
+# Applications have `Limiter` and its two kinds, which ask; all that only other parts of reconverge do with a limit is
+# here, so that the faces stay small. It may change in any release.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reconverge.errors import InvalidLimit
+from reconverge.limit.quotas import quotas_of
+from reconverge.limiter.banning import OnWithBans
+from reconverge.limiter.modes import Enforcement
+from reconverge.limiter.switches import ON, Switch, checked_switch, layered_switch
+from reconverge.published.caps import (
+    Quotas,
+    caps_as_said,
+    layered_overshoot,
+    layered_quotas,
+    with_max_overshoot,
+)
+from reconverge.published.layered import Layered
+from reconverge.published.settings import LimitOverride
+
+if TYPE_CHECKING:
+    from reconverge.clock import Clock
+    from reconverge.decision import Decision
+    from reconverge.kernel import Decider, Table
+    from reconverge.limit.limit import Limit
+    from reconverge.limiter.bans import Bans
+    from reconverge.policies import Policy
+
+
+class LimitControl:
+    """What decides about one limit, and the settings in force: each layer of its quotas, its policy and its switch."""
+
+    def __init__(self, table: Decider, bans: Bans | None = None) -> None:
+        self._table = table
+        self.bans = bans
+        """Which keys are banned, of a limit with `block_for`; else None."""
+        self.key_bytes_max = table.tables[0].kernel.key_bytes_max
+        """The longest key, in UTF-8; a longer one raises InvalidKey."""
+        self.borrows = table.is_share
+        """Whether a charge may fall to its parent, to which only a reservation gives it back."""
+        self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
+        """Decides by the mode in force, and counts what was admitted without or against the limit."""
+        self.on_turn: Callable[[], None] | None = None
+        """Called once another mode decides; see `RateLimiter`."""
+        self._limits_switch = Layered[Switch](ON)
+        self._agents_switch = Layered[Switch](ON)
+        self._override = LimitOverride()
+        self._quotas: Layered[Quotas] | None = None
+        """None while the tables hold the node's own quotas, which other agents of `memory://NAME` may change there."""
+        self._policy: Layered[Policy] | None = None
+        """None while the tables hold the node's own policy."""
+        self._caps: Quotas | None = None
+        self._tier_of: tuple[str, ...] = ()
+
+    def start_over(self) -> None:
+        """In a forked child: the parent's counts, waiters and bans are none of its own."""
+        self.enforcement.start_over()
+        if self.bans is not None:
+            self.bans.start_over()
+
+    @property
+    def name(self) -> str:
+        """The limit's name."""
+        return self._table.name
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """By which names published settings mean this limit, the narrowest first; of most its name.
+
+        What a plan of contracts says of a limit is meant by the name of that limit, which all of its plans share.
+        """
+        return self._tier_of or (self.name,)
+
+    @property
+    def is_tier(self) -> bool:
+        """Whether it is one of several that are meant by one name: what one plan of contracts says of a limit."""
+        return bool(self._tier_of)
+
+    @property
+    def clock(self) -> Clock:
+        """The agent's."""
+        return self._table.tables[0].kernel.clock
+
+    @property
+    def table(self) -> Table:
+        """The limit's part of the kernel, for tests that check decisions against the truth; of several, the first."""
+        return self._table.tables[0]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All parts of the kernel that this limit decides with: one for each quota, or its share and its parent's."""
+        return self._table.tables
+
+    @property
+    def all_tables(self) -> tuple[Table, ...]:
+        """All that is exchanged for this limit: what it decides with, and what counts its bans."""
+        return self.enforcement.tables if self.bans is None else (*self.enforcement.tables, *self.bans.tables)
+
+    def quotas_in(self, decision: Decision) -> dict[str, Limit]:
+        """The quotas that a decision was about, by name: what was declared, and the ban of a key that is banned."""
+        bans = self.bans
+        if bans is None or decision.binding != bans.table.name:
+            return self.quotas
+        return {**self.quotas, bans.table.name: bans.table.limit}
+
+    @property
+    def quotas(self) -> dict[str, Limit]:
+        """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
+        return {table.name: table.limit for table in self._table.tables}
+
+    @property
+    def own_limits(self) -> tuple[Limit, ...]:
+        """The quotas in force that are this limit's own, without what its parent has left for all."""
+        return tuple(table.limit for table in self._table.own_tables)
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether any of them has a table of costs by kind."""
+        for table in self._table.own_tables:  # noqa: SIM110  # guards ask for each request; faster than a generator
+            if table.limit.costs is not None:
+                return True
+        return False
+
+    @property
+    def policy(self) -> Policy:
+        """How far past its line this node may go."""
+        return self.enforcement.tables[0].policy
+
+    @property
+    def own_policy(self) -> Policy:
+        """What the node itself says about that, whatever has been published and is in force."""
+        layered = self._policy
+        return self.policy if layered is None else layered.own
+
+    @property
+    def switched(self) -> Switch:
+        """What is in force: whichever of its own switch and the agent's refuses less."""
+        return self.enforcement.state
+
+    def switch(self, to: Switch) -> None:
+        """See `Limiter.switch`."""
+        self._limits_switch.own = checked_switch(to)
+        self._apply_switch()
+
+    def set_agent_switch(self, agents: Switch) -> None:
+        """Follow the agent's switch."""
+        self._agents_switch.own = agents
+        self._apply_switch()
+
+    def _apply_switch(self) -> bool:
+        """Have the mode in force decide. Returns whether a cap kept the limit from being switched as published."""
+        with self.enforcement.turning:
+            switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
+            if switch.in_force != self.enforcement.state:
+                if self.bans is not None:
+                    self.bans.in_force = False
+                self.enforcement.turn(switch.in_force)
+                if self.on_turn is not None:
+                    self.on_turn()
+                if self.bans is not None:  # last: what is under way is of the former mode
+                    self.bans.in_force = switch.in_force == ON
+            return switch.capped
+
+    @property
+    def own_quotas(self) -> dict[str, Limit]:
+        """What the node itself says, quota by quota, whatever else has been published and is in force."""
+        layered = self._quotas
+        return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
+
+    def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
+        """What is in force of a second declaration: where it repeats the node's own, what is published may be."""
+        if quotas == self.own_quotas:
+            in_force = self.quotas
+            quotas = {name: in_force[name] for name in quotas}
+        return quotas, self.policy if policy == self.own_policy else policy
+
+    def cap(self, limit: str) -> None:
+        """Let published settings raise this limit so far, and no further; they cannot switch it off then, either.
+
+        Without a cap they can lower what the node itself says, and switch, and raise nothing.
+
+        Raises InvalidSetting unless it fits the limit, and is no lower.
+        """
+        self._caps = caps_as_said(self.name, self.own_quotas, limit)
+
+    def be_tier_of(self, *names: str, has_cap: bool) -> None:
+        """Be what one plan says of the limit of these names; with a cap, published settings cannot switch it off."""
+        self._tier_of = tuple(dict.fromkeys(names))
+        self._caps = self.own_quotas if has_cap else None
+
+    def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
+        """Go by published settings from now on: those for this limit, and the switch for all.
+
+        What is not said in them is as the node says. Returns whether a cap has been kept to instead, and what else
+        cannot be obeyed, or nothing.
+        """
+        with self.enforcement.turning:
+            self._override = override
+            self._limits_switch.published, self._agents_switch.published = override.switch, fleet_switch
+            capped, problem = self._apply_quotas()
+            return any([capped, self._apply_policy(), self._apply_switch()]), problem
+
+    def _apply_quotas(self) -> tuple[bool, str]:
+        """Have the tables count by the quotas in force. Returns what `apply_override` returns."""
+        layered, problem = self._layered_quotas()
+        self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
+        quotas = layered.in_force
+        for each in self.enforcement.tables:
+            if each.limit != quotas[each.name] and each.why_not(quotas[each.name]) is None:
+                each.change(quotas[each.name])
+        self._table.take_note()
+        if not layered.overridden:
+            self._quotas = None
+        return layered.capped, problem
+
+    def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
+        """Both layers of the quotas, and what keeps the published ones from being in force, or nothing.
+
+        The published layer is left out then.
+        """
+        own = self.own_quotas
+        try:
+            layered = layered_quotas(self.name, own, self._override.limit, self._caps)
+        except InvalidLimit as error:
+            return Layered(own), error.problem
+        problem = "" if layered.published is None else self._why_not(layered.in_force)
+        return Layered(own) if problem else layered, problem
+
+    def _apply_policy(self) -> bool:
+        """Have the tables go by the policy in force. Returns whether more was published than the node itself dares."""
+        own = self.own_policy
+        overshoot = layered_overshoot(own, self._override.max_overshoot)
+        layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
+        self._policy = layered  # first, as for quotas
+        for each in self.enforcement.tables:
+            if each.policy != layered.in_force:
+                each.set_policy(layered.in_force)
+        self._table.take_note()
+        if not layered.overridden:
+            self._policy = None
+        return overshoot.capped
+
+    def _why_not(self, quotas: Mapping[str, Limit]) -> str:
+        """What keeps these quotas, of the same names, from being in force; or nothing."""
+        tables = self.enforcement.tables
+        if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
+            return f"{self.name!r} is a share, which cannot change while it is in use"
+        problems = ((each.name, each.why_not(quotas[each.name])) for each in tables)
+        return next((f"{name!r} {problem}" for name, problem in problems if problem is not None), "")
+
+    @property
+    def own_algorithm(self) -> str | None:
+        """The algorithm of all its quotas, if it is one."""
+        algorithms = {limit.algorithm for limit in self.own_quotas.values()}
+        return algorithms.pop() if len(algorithms) == 1 else None
+
+    def plan_change(
+        self,
+        limit: str | Limit | Sequence[str | Limit],
+        *,
+        algorithm: str | None = None,
+        soft: float | str | None = None,
+        max_debt: int | None = None,
+        costs: Mapping[str, int] | None = None,
+    ) -> Callable[[], None]:
+        """See `RateLimiter.change`: finds out whether that can be, and returns what does it, which does not fail."""
+        quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
+        own = self.own_quotas
+        if quotas != own and self._table.is_share:
+            raise InvalidLimit(str(limit), f"{self.name!r} is a share, which cannot change while it is in use")
+        if list(quotas) != list(own):
+            known = ", ".join(own)
+            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them, and their order")
+        for each in self.enforcement.tables:
+            problem = each.why_not(quotas[each.name])
+            if problem is not None:
+                raise InvalidLimit(
+                    str(quotas[each.name]), f"{each.name!r} {problem}; restart, or declare another limit"
+                )
+
+        def change() -> None:
+            with self.enforcement.turning:
+                self._quotas = Layered(quotas)
+                self._apply_quotas()
+
+        return change
+
+    def take_over(self, key: str) -> None:
+        """Have a key be here that another limit has which counts with this one, see `Agent.tier`."""
+        for table in self._table.tables:
+            table.take_over(key)
+
+    def keys_beside(self) -> list[str]:
+        """All keys that this node has, here or in a limit that counts with this one."""
+        return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
+
+    def tell(self, key: str) -> None:
+        """Tell the queues of the key that there may be room now."""
+        for table in self._table.tables:
+            table.tell(key)

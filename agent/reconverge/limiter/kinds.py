@@ -1,0 +1,37 @@
+"""Which kind of limiter a limit has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from reconverge.errors import InvalidSetting
+from reconverge.limiter.control import LimitControl
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.slot_limiter import SlotLimiter
+
+if TYPE_CHECKING:
+    from reconverge.kernel import Decider
+    from reconverge.limiter.bans import Bans
+
+AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
+MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "agent.concurrency", Limiter: "agent.limit"}
+"""What gives a limiter of each kind."""
+GIVES: Final[dict[type, str]] = {
+    RateLimiter: "limits a rate, and has no slots",
+    SlotLimiter: "limits what is in progress, and is asked for slots alone",
+}
+
+
+def limiter_of(table: Decider, bans: Bans | None = None) -> Limiter:
+    """The limiter of what was declared."""
+    return (SlotLimiter if table.limit.slots else RateLimiter)(LimitControl(table, bans))
+
+
+def checked_kind(name: str, limiter: object, kind: type[AnyLimiter]) -> AnyLimiter:
+    """The limiter, if it is one of that kind. Raises InvalidSetting, in which it is called so."""
+    if isinstance(limiter, kind):
+        return limiter
+    if isinstance(limiter, Limiter):
+        raise InvalidSetting(name, limiter.name, f"{GIVES[type(limiter)]}; a {kind.__name__} is wanted here")
+    raise InvalidSetting(name, limiter, f"is no {kind.__name__}; pass what {MADE_BY[kind]} returned")

@@ -1,0 +1,84 @@
+"""A limit on what is in progress, ready to be asked for slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from reconverge.limit.quotas import slots_of
+from reconverge.limiter.asking import WITHIN_S
+from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms
+
+if TYPE_CHECKING:
+    from reconverge.clock import Seconds
+    from reconverge.limit.limit import Limit
+    from reconverge.limiter.control import LimitControl
+
+PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
+"""The arguments of `slot` if none is given beside the key."""
+
+
+class SlotLimiter(Limiter):
+    """A limit on what is in progress, such as `20 in flight`: gives a slot for as long as work lasts.
+
+    render = agent.concurrency("render", 20)
+    with render.slot("ada") as slot:
+        if slot: ...
+    """
+
+    def __init__(self, control: LimitControl) -> None:
+        super().__init__(control)
+        self._door = SlotDoor(control.enforcement)
+
+    def slot(
+        self,
+        key: str,
+        cost: int = 1,
+        *,
+        kind: str | None = None,
+        timeout: Seconds | None = None,
+        max_queue: int | None = None,
+        order: Order = FIFO,
+        within: Seconds = WITHIN_S,
+        on_lease_end: OnLeaseEnd = None,
+    ) -> Slot:
+        """A slot for a `with` or `async with` block.
+
+        It is taken where the block begins, and given back where it ends, however that is. True within the block if
+        there was one. Without a `timeout` no other work is waited for: in doubt the hub is asked, for `within` seconds
+        at most (0: not at all). With one, the block waits for so many seconds in the queue of the key, unless
+        `max_queue` wait already; "fifo" lets those in first that came first, "lifo" those that came last. `cost` is how
+        many slots it takes at once; with a `kind`, of how many requests of that kind. `on_lease_end` says what becomes
+        of a task whose node has not heard of the hub for so long that others may have its slots: "cancel" cancels it,
+        and the block raises LeaseEnded; a function is called with the slot, in the event loop.
+
+        Raises:
+            InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
+            InvalidSetting: a setting is wrong or has no effect.
+        """
+        if (cost, kind, timeout, max_queue, order, within, on_lease_end) == PLAIN:
+            return Slot(self._door, key, self._door.plain)
+        terms = Terms(
+            cost=cost,
+            kind=kind,
+            timeout=timeout,
+            max_queue=max_queue,
+            order=order,
+            within=within,
+            on_lease_end=on_lease_end,
+        )
+        return Slot(self._door, key, terms)
+
+    def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
+        """Have so many slots from the next one on; those in use are kept. A number keeps the lease as it is.
+
+        The lease cannot change. More slots are in force when the last node has changed; of fewer, every node keeps to
+        its part at once. Settings that are published for the fleet come before this one, as long as they are in force.
+
+        Raises:
+            InvalidLimit: it is no such limit, or has another lease; nothing has changed then.
+            InvalidSetting: a setting contradicts what the limit says.
+        """
+        lease = self.limit.lease if isinstance(limit, int) else None
+        self.control.plan_change(slots_of(limit, lease), costs=costs)()
