@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     )
     from reconverge.hub import Hub
     from reconverge.limit.limit import Limit
-    from reconverge.limiter.limiter import Limiter
-    from reconverge.limiter.rate_limiter import RateLimiter
+    from reconverge.limiter.faces.limiter import Limiter
+    from reconverge.limiter.faces.rate_limiter import RateLimiter
+    from reconverge.limiter.faces.slot_limiter import SlotLimiter
     from reconverge.limiter.reservation import Reservation
-    from reconverge.limiter.slot_limiter import SlotLimiter
     from reconverge.limiter.slots import Slot
     from reconverge.stats import AgentStats, Health, LimitStats
 
@@ -99,14 +99,14 @@ _PLACES: Final = {
     "Limit": "reconverge.limit.limit",
     "LimitConflict": "reconverge.errors",
     "LimitStats": "reconverge.stats",
-    "Limiter": "reconverge.limiter.limiter",
+    "Limiter": "reconverge.limiter.faces.limiter",
     "MissingExtra": "reconverge.errors",
     "NeedsSlot": "reconverge.errors",
-    "RateLimiter": "reconverge.limiter.rate_limiter",
+    "RateLimiter": "reconverge.limiter.faces.rate_limiter",
     "ReconvergeError": "reconverge.errors",
     "Reservation": "reconverge.limiter.reservation",
     "Slot": "reconverge.limiter.slots",
-    "SlotLimiter": "reconverge.limiter.slot_limiter",
+    "SlotLimiter": "reconverge.limiter.faces.slot_limiter",
     "UnknownHub": "reconverge.errors",
     "UnknownKind": "reconverge.errors",
     "UnknownLimit": "reconverge.errors",

@@ -14,7 +14,7 @@ from reconverge.kernel.fleet_wait import INTERVALS_MAX, ROOM_FOR
 from reconverge.limit import Limit
 from reconverge.limiter.certainty import for_any_node
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.policies import AVAILABLE, STRICT, Policy
 from reconverge.testing import ManualClock
 from tests.support.kernel.talker import Talker, World, busy

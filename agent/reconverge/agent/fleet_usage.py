@@ -17,7 +17,7 @@ from reconverge.hub.reading import READ_MAX, KeyQuestion, KeyReading
 from reconverge.kernel import Kernel, Table
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import TIER, limit_of_quota
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.policies import STRICT
 
 SECOND_US: Final = 1_000_000

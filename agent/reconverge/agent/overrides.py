@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.published.settings import FleetSettings, LimitOverride
 from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.locks import new_lock

@@ -9,7 +9,7 @@ from typing import Final
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.hub.port import Hub
 from reconverge.kernel import Kernel
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 LOOK_NS: Final = SECOND_NS
 """How often it is looked whether a key is left: each look goes through all past limits."""

@@ -16,8 +16,8 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, shown
 from reconverge.limit.checks import NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 SEPARATOR: Final = "|"
 """Between the facts of a key; within a fact it is written as %7C."""

@@ -74,12 +74,12 @@ from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, InvalidSetting, LimitConflict, NeedsSlot
 from reconverge.limit.quotas import TIER
 from reconverge.limiter.certainty import cost_in_first_quota, has_charged, never_admitted
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, hit_together, member_of
-from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import fitting
-from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
-from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025

@@ -25,10 +25,10 @@ from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request.keys import plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.doubt import ASK, within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.long_keys import fitting
-from reconverge.limiter.rate_limiter import RateLimiter
-from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.limiter.slots import Slot
 from reconverge.usage.meter import Meter
 

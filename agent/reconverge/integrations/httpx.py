@@ -8,7 +8,7 @@ from typing import Unpack
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, used_up
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
     import httpx

@@ -11,7 +11,7 @@ from reconverge.decision import Decision
 from reconverge.errors import MissingExtra
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
 from reconverge.limiter.doubt import ASK
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
     import requests

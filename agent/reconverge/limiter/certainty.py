@@ -7,8 +7,8 @@ from math import inf
 
 from reconverge.decision import Decision
 from reconverge.kernel import for_any_node as of_any_node
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.switches import OFF
 
 

@@ -33,15 +33,15 @@ from reconverge.kernel import (
     hit_at_once,
     settle_jointly,
 )
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.patience import Patience
-from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import KEEP, Reservation
 from reconverge.limiter.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.limiter.asking import AskedCost, Asking
-    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.asking import Asking, Request
+    from reconverge.limiter.faces.limiter import Limiter
     from reconverge.limiter.queue import Waker
 
 Steps: TypeAlias = Generator[int, None, Joint]

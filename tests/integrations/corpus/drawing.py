@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from reconverge import Agent, Limit
 from reconverge.integrations import Guard, Outcome
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.testing import ManualClock
 
 START_S: Final = 1_700_000_000.0

@@ -12,7 +12,7 @@ from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import MEMORY, redacted, scheme_of
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 INTERVAL_S = 0.1
 RUNS_ON = "what is in progress counts until it ends"

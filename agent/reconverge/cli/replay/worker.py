@@ -29,7 +29,7 @@ from reconverge.limit.limit import Limit
 if TYPE_CHECKING:
     from reconverge.kernel import Settled, Verdict
     from reconverge.limiter.asking import Request
-    from reconverge.limiter.rate_limiter import RateLimiter
+    from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 LIMIT_NAME: Final = "replayed"
 READY_S: Final = 10.0

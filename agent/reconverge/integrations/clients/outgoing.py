@@ -17,8 +17,8 @@ from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.web.costs import price_of
 from reconverge.integrations.web.failures import Failures
 from reconverge.limiter.doubt import ASK, within_s
-from reconverge.limiter.kinds import checked_kind
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.kinds import checked_kind
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.waiters import checked_room, checked_timeout_ns
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.threads import Section

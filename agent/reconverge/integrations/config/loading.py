@@ -18,7 +18,7 @@ from reconverge.agent.environment import variables_are_read
 from reconverge.errors import InvalidLimit, InvalidSetting, LimitConflict, MissingExtra, ReconvergeError, shown
 from reconverge.integrations.config.positions import InvalidConfiguration, Source
 from reconverge.integrations.config.validation import in_numbers, problem_of, says, spelled_out, weightiest
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.runtime.locks import new_lock
 
 try:

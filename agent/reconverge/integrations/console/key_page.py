@@ -12,7 +12,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub.port import Hub
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import TIER, limit_of_quota
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:

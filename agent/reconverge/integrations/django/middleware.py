@@ -24,7 +24,7 @@ from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
 from reconverge.integrations.wsgi import SettlingBody
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction

@@ -18,7 +18,7 @@ from reconverge.integrations.dropin.shared_agent import agent_at, settings_at
 from reconverge.integrations.web.failures import Unbreakable, goes_on
 from reconverge.kernel import in_a_decision
 from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, QUOTA_MAX, WINDOW_MAX_NS, Limit
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.runtime.threads import Section
 
 logger = logging.getLogger("reconverge")

@@ -36,7 +36,7 @@ from reconverge.limit.limit import (
 )
 from reconverge.limiter.certainty import for_any_node, is_known, known_keys, left_in_doubt
 from reconverge.limiter.doubt import ASK, within_s
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.runtime.log_throttle import LoggedOnce
 
 logger = logging.getLogger("reconverge")

@@ -35,7 +35,7 @@ from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, UnscopedSettings, check_shared, name_of
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules
 from reconverge.limit.limit import Limit
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 try:
     from fastapi import params

@@ -23,7 +23,7 @@ from reconverge.integrations.web.fields import (
 )
 from reconverge.integrations.web.refusal import PROBLEM_JSON, encoded, problem_of
 from reconverge.limit.limit import Limit
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.shedding.adaptive.concurrency import SlotInUse
 from reconverge.shedding.adaptive.slots import RunningCount

@@ -45,10 +45,10 @@ from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import Fixed, Rule, fitting_name
 from reconverge.limit.limit import Limit
 from reconverge.limiter.doubt import within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.long_keys import OURS, fitting
-from reconverge.limiter.rate_limiter import RateLimiter
-from reconverge.limiter.slot_limiter import SlotLimiter
 
 logger = logging.getLogger("reconverge")
 

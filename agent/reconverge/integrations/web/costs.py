@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from reconverge.errors import InvalidCost, InvalidSetting, UnknownKind
 from reconverge.limit.checks import ANY_KIND
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 

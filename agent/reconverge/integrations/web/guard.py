@@ -56,11 +56,11 @@ from reconverge.integrations.web.rules import (
 from reconverge.limiter.bans import unheeded
 from reconverge.limiter.certainty import for_any_node, hit_at_once, left_in_doubt, never_admitted
 from reconverge.limiter.doubt import within_s
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.joint import Jointly, Member, can_be_joined, can_decide_together, hit_together, member_of
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
-from reconverge.limiter.slot_limiter import SlotLimiter
 from reconverge.runtime.threads import Total
 from reconverge.usage.meter import Meter
 

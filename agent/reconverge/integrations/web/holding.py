@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from reconverge.clock import Seconds
 from reconverge.errors import InvalidSetting
-from reconverge.limiter.slot_limiter import SlotLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.slots import FIFO, Terms
 from reconverge.runtime.interruptions import has_a_loop
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from reconverge.decision import Decision
-    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.faces.limiter import Limiter
     from reconverge.limiter.slots import Order, Slot
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Claim
     from reconverge.integrations.web.outcome import Outcome, Ruling
     from reconverge.integrations.web.request.request import Request
-    from reconverge.limiter.limiter import Limiter
+    from reconverge.limiter.faces.limiter import Limiter
 
 METER: Final = "meter"
 """Under this name a guard counts and logs what has failed in here."""

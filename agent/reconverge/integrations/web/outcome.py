@@ -14,8 +14,8 @@ from reconverge.integrations.web.request.request import Response
 from reconverge.integrations.web.rules import SPENT
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import has_charged
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.rate_limiter import RateLimiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
 
 if TYPE_CHECKING:

@@ -60,8 +60,8 @@ from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refu
 from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.joint import can_decide_together, cells_if_joint, hit_cells
-from reconverge.limiter.limiter import Limiter
 from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]

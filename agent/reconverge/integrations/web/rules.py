@@ -20,7 +20,7 @@ from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import QUOTAS_MAX
 from reconverge.limiter.bans import NAME_ROOM, ban_terms
 from reconverge.limiter.doubt import within_s
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 
 Fixed: TypeAlias = str | Limit | Sequence[str | Limit] | Limiter
 """A limit string, quotas that must all hold, or the limiter of a limit that was declared with `agent.limit`."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.control import LimitControl
-from reconverge.limiter.limiter import Limiter
-from reconverge.limiter.rate_limiter import RateLimiter
-from reconverge.limiter.slot_limiter import SlotLimiter
+from reconverge.limiter.faces.limiter import Limiter
+from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 
 if TYPE_CHECKING:
     from reconverge.kernel import Decider

@@ -17,7 +17,7 @@ How the two kinds look is below.
 #     to look                usage, usages, warm                      both kinds
 #     facts                  name, limit, quotas                      both
 #     to set                 change, switch, switched                 both
-#     for the agent          control: see `control.py`                both
+#     for the agent          control: see `limiter/control.py`     both
 #
 # `ask` and `wait` wait by nature: they are coroutines, and their twins for threads end in `_blocking`. `reserve` waits
 # only if it is given time for that: it is a function, and its twin for event loops ends in `_async`, as that of

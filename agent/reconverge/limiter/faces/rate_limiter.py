@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reconverge.clock import Seconds, in_seconds
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
-from reconverge.limiter.limiter import Limiter, check_keys
+from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconverge.limit.quotas import slots_of
 from reconverge.limiter.asking import WITHIN_S
-from reconverge.limiter.limiter import Limiter
+from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms
 
 if TYPE_CHECKING:
