@@ -47,7 +47,7 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """What became of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, told with the
+    """The ends of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, told with the
     first for all."""
     in_use: int | None = None
     """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""

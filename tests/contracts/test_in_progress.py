@@ -15,7 +15,7 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
 from reconverge import Agent, NeedsSlot, RateLimiter, Slot, SlotLimiter
-from reconverge.contracts.central import Request, Shape
+from reconverge.contracts.central import CustomerRequest, Shape
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import InvalidContracts

@@ -22,7 +22,6 @@ def api(limit: str | list[Limit] = "10/minute", costs: dict[str, int] | None = C
 
 
 def used_on(limiter: RateLimiter) -> int:
-    """What counts at the moment."""
     return limiter.usage("ada").own
 
 

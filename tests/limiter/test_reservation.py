@@ -154,7 +154,7 @@ def test_only_the_first_settlement_counts(login: RateLimiter) -> None:
 
 
 def test_settling_a_refusal_charges_nothing(login: RateLimiter) -> None:
-    """What was not admitted has not happened."""
+    """A request that was not admitted has not happened."""
     login.allow("ada", 50)
 
     with login.reserve("ada", 60) as reservation:
@@ -175,7 +175,7 @@ def test_the_decision_says_what_any_decision_says(login: RateLimiter) -> None:
 
 
 def test_debt_refuses_until_it_is_paid(login: RateLimiter, clock: ManualClock) -> None:
-    """What was used beyond the limit is not forgiven: nothing is left until time has made up for it."""
+    """Use beyond the limit is not forgiven: nothing is left until time has made up for it."""
     with login.reserve("ada", 80) as reservation:
         reservation.settle(150)
 

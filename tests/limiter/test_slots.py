@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reconverge import Agent, InvalidSetting, LeaseEnded, Slot, SlotLimiter
-from reconverge.kernel.composite.asking import AskGate, Rule
+from reconverge.kernel.composite.asking import AskGate, DecidingRule
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.hubs.relay import Relay
 from tests.support.servers import RedisServer
@@ -104,7 +104,7 @@ def test_a_forked_child_gives_back_none_of_its_parents_slots(render: SlotLimiter
 
 
 def test_neither_kind_of_limiter_has_methods_of_the_other(render: SlotLimiter) -> None:
-    """What is in progress has no method that charges without a slot, and a rate has no slots."""
+    """A limit on work in progress has no method that charges without a slot, and a rate has no slots."""
     login = Agent("memory://").limit("login", "5/minute")
     faces = [{name for name in dir(each) if name[0] != "_"} for each in (login, render)]
 

@@ -17,6 +17,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+import pytest
+
 from reconverge import Agent, Slot, SlotLimiter
 from reconverge.clock import NEVER_NS, SECOND_NS, SystemClock
 from reconverge.hub.registry import HubSettings, open_hub

@@ -61,7 +61,6 @@ class Scene:
 
     @property
     def charges(self) -> list[int]:
-        """What was charged in all, by quota."""
         for table in self.limiter.control.tables:
             for cell in table.all_cells():
                 measure(cell)

@@ -78,7 +78,7 @@ ELSEWHERE: Final = {
     " limiter.allow('ada')",
     "key": "stands with each decision, as in agent.limit(name, '5/minute').allow('ada')",
 }
-"""What is written for a setting of `Agent.limit`, and where it belongs."""
+"""Words that are written for a setting of `Agent.limit`, and where each belongs."""
 OF_RATES: Final[dict[str, str]] = dict.fromkeys(
     ("algorithm", "soft", "max_debt", "parent", "block_after", "block_for"),
     "goes with limits on a rate, and slots have none; leave it out",
@@ -949,5 +949,5 @@ class Agent:
 
 
 def _parts_of(parent: RateLimiter | None) -> tuple[Any, ...] | None:
-    """What a parent decides with. Raises InvalidSetting for what is no such limiter, such as the name of one."""
+    """Returns the tables of a parent. Raises InvalidSetting for a value that is no limiter, such as the name of one."""
     return None if parent is None else checked_kind("parent", parent, RateLimiter).control.tables

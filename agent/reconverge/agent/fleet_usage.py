@@ -55,7 +55,7 @@ class FleetUsage:
 async def fleet_usages(
     limiter: Limiter, key: str, kernel: Kernel, lifecycle: Lifecycle, *, timeout_s: float
 ) -> dict[str, FleetUsage]:
-    """See `Agent.fleet_usages`."""
+    """Asks the hub for the use of a key, by quota, as `Agent.fleet_usages` describes."""
     key = limiter.control.table.check_key(key)
     problem = f"{lifecycle.hub_name} keeps no keys" if kernel.alone else ""
     if not problem:

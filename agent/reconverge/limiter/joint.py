@@ -40,7 +40,7 @@ from reconverge.limiter.waiters import LoopWaker, thread_waker
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
-    from reconverge.limiter.asking import Asking, Request
+    from reconverge.limiter.asking import AskedCost, Asking
     from reconverge.limiter.faces.limiter import Limiter
     from reconverge.limiter.queue import Waker
 

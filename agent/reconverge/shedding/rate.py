@@ -27,7 +27,7 @@ class RequestRate:
     def __init__(self, limiter: RateLimiter, *, name: str | None = None, status: int = 429) -> None:
         self.limiter = checked_kind("limiter", limiter, RateLimiter)
         if status not in (429, 503):
-            raise InvalidSetting("status", status, "is neither 429 nor 503")
+            raise InvalidSetting("status", status, "is neither 429 (too many requests) nor 503 (to shed load)")
         self.name = limiter.name if name is None else name
         self._status = status
 
@@ -50,7 +50,7 @@ class RequestRate:
         return {}
 
 
-def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> Refusal:
+def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> ShedRefusal:
     """The refusal that a limit's decision amounts to."""
     decision = for_any_node(limiter, decision, key)
     reason = f"The quota {decision.binding} is used up."

@@ -126,7 +126,7 @@ class Stand:
                     limiter.reset(key)
 
     def counted(self) -> Any:
-        """What the guard has counted, and what all keys have used."""
+        """Returns the guard's counts, and the use of all keys."""
         usages = [{key: each.usages(key) for key in sorted(each.control.table.cells)} for each in self.limiters]
         totals = {name: (stats.admitted, stats.refused) for name, stats in self.agent.stats().limits.items()}
         return self.guard.stats(), totals, usages

@@ -104,7 +104,7 @@ def test_the_third_of_two_requests_is_refused_while_they_last(agent: Agent, rend
 
 
 def test_a_request_that_is_cancelled_gives_its_slot_back(agent: Agent, render: SlotLimiter) -> None:
-    """As a server does it whose client has gone away in the middle of a stream."""
+    """A server cancels it when the client has gone away in the middle of a stream."""
 
     async def endless(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -142,7 +142,7 @@ def test_an_application_that_fails_gives_its_slot_back(agent: Agent, render: Slo
 
 
 def test_a_websocket_has_its_slot_until_it_is_closed(agent: Agent, render: SlotLimiter) -> None:
-    """Whatever messages come and go meanwhile."""
+    """Messages come and go meanwhile."""
     found: list[int | None] = []
 
     async def echo(_scope: Any, _receive: Any, send: Any) -> None:

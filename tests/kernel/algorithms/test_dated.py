@@ -19,7 +19,6 @@ each_limit = pytest.mark.parametrize("limit", [LOG, SLICES], ids=["log", "slices
 
 
 def history(node: Lone) -> History:
-    """What the node remembers of the key."""
     kept = node.limiter.control.table.cells["ada"].history
     assert kept is not None
     return kept
@@ -211,20 +210,3 @@ def test_other_algorithms_remember_no_dates() -> None:
 
 
 # ---------------------------------------------------------------- the short way
-
-
-def test_within_a_slice_requests_are_simply_added_up() -> None:
-    """As in a fixed window: the fast path holds until the slice ends."""
-    node = Lone(SLICES)
-    node.admits()
-    cell = node.limiter.control.table.cells["ada"]
-
-    assert (10, 10 * SECOND_NS) == (cell.room, cell.until_ns - node.clock.monotonic_ns())
-
-
-def test_in_a_log_every_request_is_written_down() -> None:
-    """So that none takes the fast path."""
-    node = Lone(LOG)
-    node.admits()
-
-    assert -1 == node.limiter.control.table.cells["ada"].room

@@ -33,7 +33,6 @@ def hurried() -> Iterator[None]:
 
 
 def part_of(limiter: RateLimiter, key: str, cost: int = 1) -> Part:
-    """What a request asks of a limit."""
     decider = limiter.control.enforcement.table
     return Part(decider, key, decider.costs_of(cost))
 

@@ -31,7 +31,7 @@ KINDS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 
 
 def closes(limiter: RateLimiter, key: str = "ada") -> None:
-    """Have the next decision about a key look at everything."""
+    """Makes the next decision about a key look at everything."""
     cell = limiter.control.table.cells.get(key)
     if cell is not None:
         cell.room = -1

@@ -44,7 +44,7 @@ class Debtor:
 
     @property
     def lifetime(self) -> tuple[int, int]:
-        """What the hub would be told: charged and given back."""
+        """Returns the charges and refunds that the hub would be told."""
         table = self.limiter.control.table
         with table.lock:
             measure(table.cells["ada"])

@@ -41,7 +41,7 @@ def begin(hub: str, *, sigterm: bool = True) -> RateLimiter:
 
 
 def begin_without_hub(hub: str) -> RateLimiter:
-    """As `begin`, where nobody answers."""
+    """Begins as `begin`, where no hub answers."""
     login = Agent(hub, sync_interval=0.02, exchange_timeout=0.3).limit("login", NEVER_FULL)
     say(admitted_of(login, 10))
     return login

@@ -71,7 +71,7 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
         agent = Agent(settings["hub"], namespace=namespace or "default", **_pace(settings))
         for name, text in said.items():
             agent.declare(name, text)
-        return Declared(agent, agent.namespace)
+        return LimitsByName(agent, agent.namespace)
     from reconverge.integrations.config import load  # noqa: PLC0415  # needs an extra
 
     named = {} if namespace is None else {"namespace": namespace}

@@ -28,7 +28,7 @@ from reconverge.limit.limit import Limit
 
 if TYPE_CHECKING:
     from reconverge.kernel import Settled, Verdict
-    from reconverge.limiter.asking import Request
+    from reconverge.limiter.asking import AskedCost
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 LIMIT_NAME: Final = "replayed"
@@ -87,7 +87,7 @@ class NodeHistory:
     slice_number: array[int] = field(default_factory=lambda: array("q"))
     known: array[int] = field(default_factory=lambda: array("b"))
     decision_ns: array[int] = field(default_factory=lambda: array("q"))
-    """What `RateLimiter.allow` took."""
+    """The duration of `RateLimiter.allow`."""
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -213,7 +213,7 @@ class Timed:
         self.floor_ns.append(SystemClock.monotonic_ns() - began_ns)
 
 
-async def answered(limiter: RateLimiter, request: Request) -> tuple[Settled, Verdict, int]:
+async def answered(limiter: RateLimiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
     """Ask, and note at which moment it was decided: until the caller goes on, a busy loop does much else."""
     settled = await limiter.control.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()

@@ -74,7 +74,7 @@ class Outgoing:
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.failures = Failures(limiter.control.clock)
-        """What broke in here while the call went on."""
+        """Failures in here while the call went on."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen

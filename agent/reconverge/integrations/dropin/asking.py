@@ -44,12 +44,12 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """Have a small quota of a moving window kept at the hub. To be called when it is declared."""
+        """Keeps a small quota of a moving window at the hub. To be called when the limit is declared."""
         if self._within_s > 0 and _is_small(limiter):
             leave_spare_at_hub(limiter)
 
     def hit(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """As `limiter.hit`, but in doubt it asks the hub and waits for the answer, on this thread."""
+        """Does as `limiter.hit`; in doubt it asks the hub, and waits for the answer on this thread."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         if has_a_loop():

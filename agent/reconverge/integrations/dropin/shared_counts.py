@@ -54,7 +54,7 @@ class SharedCounts(Unbreakable):
         self.agent = agent_at(hub, settings)
         self._clock: Clock = settings.get("clock") or SystemClock()
         self._limiters: dict[float, RateLimiter] = {}
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, KnownCount] = OrderedDict()
         self._beginning = Section()
 
     def has_room_for(self, lifetime_s: float | None) -> bool:

@@ -362,12 +362,12 @@ class StorageLimits(Unbreakable):
 
 
 def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
-    """What the limit says of such a request, wherever the client meets the application again."""
+    """Tests a request's limit for a client that may meet any node of the application next."""
     return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 
 def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
-    """What is left, whether this process may use it or would have to ask."""
+    """Returns what is left, whether this process may use it or would have to ask."""
     return decision.remaining if decision.allowed or decision.certain else left_in_doubt(limiter, decision, name)
 
 

@@ -165,9 +165,9 @@ class _Prepared:
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
-    def __init__(self, straight: Straight) -> None:
-        rate, concurrency = straight.rate, straight.concurrency
-        self.straight = straight
+    def __init__(self, fast_path: FastPath) -> None:
+        rate, concurrency = fast_path.rate, fast_path.concurrency
+        self.fast_path = fast_path
         self.table: Counting | _Nothing = _NOTHING if rate is None else rate.limiter.control.table
         self.limit = self.table.limit
         self.slots: RunningCount | _Nothing = _NOTHING if concurrency is None else concurrency.slots

@@ -19,7 +19,7 @@ _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 
 
 class Price(NamedTuple):
-    """What one request costs, as `RateLimiter.hit` takes it."""
+    """The cost of one request, as `Limiter.hit` takes it."""
 
     cost: int
     kind: str | None = None

@@ -524,7 +524,7 @@ class Guard:
 
     @staticmethod
     def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Answering.told_to_clients`; of a refusal."""
+        """Returns a refusal as it is told to a client that may meet any node next."""
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from reconverge.clock import Seconds
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
-from reconverge.limiter.slots import FIFO, Terms
+from reconverge.limiter.slots import FIFO, SlotTerms
 from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:

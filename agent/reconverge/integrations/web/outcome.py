@@ -52,9 +52,9 @@ class Ruling:
         return self.limiter.quotas
 
     @property
-    def told(self) -> Told:
-        """What response fields are made of."""
-        return Told(self.decision, self.limiter.control.quotas_in(self.decision))
+    def told(self) -> QuotaDecisions:
+        """Returns the decision and its quotas, which response fields are made of."""
+        return QuotaDecisions(self.decision, self.limiter.control.quotas_in(self.decision))
 
     @property
     def has_charged(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconverge.limit.quotas import slots_of
 from reconverge.limiter.asking import WITHIN_S
 from reconverge.limiter.faces.limiter import Limiter
-from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, Terms
+from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, SlotTerms
 
 if TYPE_CHECKING:
     from reconverge.clock import Seconds
@@ -59,7 +59,7 @@ class SlotLimiter(Limiter):
         """
         if (cost, kind, timeout, max_queue, order, within, on_lease_end) == PLAIN:
             return Slot(self._door, key, self._door.plain)
-        terms = Terms(
+        terms = SlotTerms(
             cost=cost,
             kind=kind,
             timeout=timeout,
