@@ -142,7 +142,7 @@ def test_an_agent_shows_its_hub_its_namespace_and_its_limits() -> None:
     login = agent.limit("login", "5/minute")
 
     assert "Agent('memory://', namespace='shop', limits=['login', 'search'])" == repr(agent)
-    assert "Limiter('login', 5/60s (sliding-window), policy=balanced)" == repr(login)
+    assert "RateLimiter('login', 5/60s (sliding-window), policy=balanced)" == repr(login)
 
 
 @pytest.mark.parametrize(

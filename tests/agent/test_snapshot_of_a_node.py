@@ -66,7 +66,7 @@ def test_a_snapshot_says_what_was_decided(agent: Agent) -> None:
 )
 def test_a_limit_can_be_made_again_of_what_is_declared(agent: Agent, limit: Limit) -> None:
     """So that a console can ask the hub about its keys without declaring it itself."""
-    agent.limit("login", limit)
+    agent.declare("login", limit)
 
     said = decoded(encoded(agent.snapshot()))
 
