@@ -65,12 +65,12 @@ def test_the_crowd_is_told_window_by_window(shown: tuple[Path, Result]) -> None:
 
 
 def test_what_is_admitted_in_a_usual_window_stands_beside_what_can_be(shown: tuple[Path, Result]) -> None:
-    """Four limiters with a whole part each miss about four of 60, and balanced hardly more; one limiter misses one."""
+    """Four limiters with a whole part each miss about four of 60, and balanced hardly more; one limiter one or two."""
     crowd = figures(shown[1])["crowd"]
     assert isinstance(crowd, dict)
     usual = crowd["usual_window"]["healthy"]
 
-    assert 59 == usual["one for all"]
+    assert 58 <= usual["one for all"] <= 60
     assert usual["a part each"] <= 56
     assert usual["a part each"] - 2 <= usual["balanced"] <= usual["one for all"]
 
@@ -137,7 +137,7 @@ def test_without_what_draws_pictures_the_figures_are_shown_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra `cli` is enough; one line says what a picture takes, and no directory is made."""
-    shown = shown_without("picture", tmp_path, monkeypatch)
+    shown = shown_without("shared.picture", tmp_path, monkeypatch)
 
     assert 0 == shown.exit_code, shown.output
     assert 1 == shown.output.count("No picture is drawn: a picture needs the package 'matplotlib'; install it with")

@@ -37,6 +37,7 @@ NO_PAUSES: Final = {
     "HOLDS": "words",
     "HOLD_MIN_S": "the least of HOLD_MAX_S",
     "KEPT_AGAIN_S": "how often a file is written",
+    "LEARN_UNTIL_US": "where a moment stands in a list",
     "LEASES": "a number of leases",
     "LEASE_INTERVALS_MIN": "a bound of a setting",
     "LEASE_LOOK_MIN_S": "how often a lease is looked at",

@@ -30,7 +30,7 @@ ATTRIBUTES = [
 ]
 LOOKED_AT = 4
 """The cells of nodes with a hub are looked at after so many steps."""
-LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "line", "base", "capacity", "place", "waiters")
+LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "allowance", "base", "capacity", "place", "waiters")
 """The fields that count of a cell that is never reported; the compiled kernel need not remember more of it."""
 
 

@@ -39,7 +39,7 @@ KEPT_MS: Final = 62 * 86_400_000
 
 def letters_of(row: Struct) -> list[str]:
     """A letter of Python's `struct` for each number of a row."""
-    return [letter for count, letter in re.findall(r"(\d*)([a-zA-Z])", row.format) for _ in range(int(count or 1))]
+    return [letter for count, letter in re.findall(r"(\d{0,3})([a-zA-Z])", row.format) for _ in range(int(count or 1))]
 
 
 def in_lua(row: Struct) -> str:

@@ -288,4 +288,4 @@ def _line_at_hub(limiter: Any, key: str) -> float:
     """Returns the node's line on a key, once the hub has heard that it is no more; infinite until then."""
     (table,) = limiter.storage.book.agent._kernel.tables.values()  # there is no other way to see it
     cell = table.cells[f"LIMITER/{key}"]
-    return cell.line if cell.reported_ns <= cell.shard.acked_ns else float("inf")
+    return cell.allowance if cell.reported_ns <= cell.shard.acked_ns else float("inf")

@@ -243,7 +243,7 @@ def _asks(limiter: Any) -> Any:
 def _spare(limiter: Any) -> int:
     """Returns how much the node of a storage may admit by itself."""
     usages = [table.usage(key) for table in _tables(limiter) for key in list(table.cells)]
-    return sum(max(0, usage.line - usage.own) for usage in usages)
+    return sum(max(0, usage.allowance - usage.own) for usage in usages)
 
 
 def _tables(limiter: Any) -> list[Any]:

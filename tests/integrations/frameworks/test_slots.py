@@ -323,7 +323,7 @@ def test_a_generator_cannot_be_given_a_slot_by_its_call(render: SlotLimiter) -> 
         ({"limits": "20 in flight", "deduct_when": lambda _response: True}, "deduct_when.*no effect"),
         ({"limits": "20 in flight", "cost": 21}, "more than 20"),
         ({"limits": "20/minute", "wait": 1.0}, "limits a rate"),
-        ({"limits": "20 in flight", "max_queue": 3}, "say wait="),
+        ({"limits": "20 in flight", "max_queue": 3}, "add wait="),
         ({"limits": "20 in flight", "wait": 1.0, "order": "random"}, "fifo"),
         ({"limits": "20 in flight", "wait": -1.0}, "a number of seconds"),
     ],
