@@ -32,52 +32,6 @@ def login(request: pytest.FixtureRequest, clock: ManualClock) -> RateLimiter:
     return Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, request.param))
 
 
-def test_an_estimate_is_charged_at_once(login: RateLimiter) -> None:
-    """Whoever comes in between finds it used up."""
-    reservation = login.reserve("ada", 80)
-
-    assert reservation
-    assert reservation.allowed
-    assert 80 == login.usage("ada").own
-    assert not login.allow("ada", 21)
-
-
-def test_less_than_was_estimated_is_given_back(login: RateLimiter) -> None:
-    """And can be admitted to others."""
-    with login.reserve("ada", 80) as reservation:
-        reservation.settle(30)
-
-    assert 30 == login.usage("ada").own
-    assert login.allow("ada", 70)
-
-
-def test_more_than_was_estimated_is_charged(login: RateLimiter) -> None:
-    """The request has happened, so nothing is asked."""
-    with login.reserve("ada", 80) as reservation:
-        reservation.settle(95)
-
-    assert 95 == login.usage("ada").own
-    assert not login.allow("ada", 6)
-    assert login.allow("ada", 5)
-
-
-def test_what_is_estimated_exactly_changes_nothing(login: RateLimiter) -> None:
-    """To settle is never wrong."""
-    with login.reserve("ada", 80) as reservation:
-        reservation.settle(80)
-
-    assert 80 == login.usage("ada").own
-
-
-def test_what_turns_out_to_be_free_is_given_back_whole(login: RateLimiter) -> None:
-    """As if it had not been asked for."""
-    with login.reserve("ada", QUOTA) as reservation:
-        reservation.settle(0)
-
-    assert 0 == login.usage("ada").own
-    assert login.allow("ada", QUOTA)
-
-
 def test_what_is_spent_within_the_estimate_is_settled_at_the_end(login: RateLimiter) -> None:
     """Until then the estimate is charged, so that nobody else gets what may yet be needed."""
     with login.reserve("ada", 80) as reservation:
@@ -134,37 +88,6 @@ def test_nothing_is_spent_of_what_was_refused(login: RateLimiter) -> None:
     assert 90 == login.usage("ada").own
 
 
-def test_an_estimate_that_is_never_settled_stays(login: RateLimiter) -> None:
-    """Also when the work between has failed."""
-    with pytest.raises(LookupError), login.reserve("ada", 80):
-        raise LookupError("on purpose")
-
-    assert 80 == login.usage("ada").own
-
-
-def test_only_the_first_settlement_counts(login: RateLimiter) -> None:
-    """A second one, up or down, is too late."""
-    reservation = login.reserve("ada", 80)
-
-    reservation.settle(50)
-    reservation.settle(10)
-    reservation.settle(90)
-
-    assert 50 == login.usage("ada").own
-
-
-def test_settling_a_refusal_charges_nothing(login: RateLimiter) -> None:
-    """A request that was not admitted has not happened."""
-    login.allow("ada", 50)
-
-    with login.reserve("ada", 60) as reservation:
-        reservation.settle(60)
-
-    assert not reservation
-    assert not reservation.decision
-    assert 50 == login.usage("ada").own
-
-
 def test_the_decision_says_what_any_decision_says(login: RateLimiter) -> None:
     """How much is left, or how long to wait."""
     admitted = login.reserve("ada", 80)
@@ -172,51 +95,6 @@ def test_the_decision_says_what_any_decision_says(login: RateLimiter) -> None:
 
     assert (True, 20, 0.0) == (admitted.decision.allowed, admitted.decision.remaining, admitted.decision.retry_after)
     assert refused.decision.retry_after > 0
-
-
-def test_debt_refuses_until_it_is_paid(login: RateLimiter, clock: ManualClock) -> None:
-    """Use beyond the limit is not forgiven: nothing is left until time has made up for it."""
-    with login.reserve("ada", 80) as reservation:
-        reservation.settle(150)
-
-    decision = login.hit("ada")
-
-    assert (False, 0) == (decision.allowed, decision.remaining)
-    assert 150 == login.usage("ada").own
-    clock.advance(decision.retry_after)
-    assert login.allow("ada")
-
-
-def test_debt_prolongs_the_refusal(clock: ManualClock) -> None:
-    """Twice the limit in a bucket takes a window more to drain than the limit itself."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "token-bucket"))
-    login.reserve("ada", QUOTA).settle(2 * QUOTA)
-
-    assert MINUTE_S + MINUTE_S / QUOTA == login.hit("ada").retry_after
-
-
-def test_what_is_given_back_after_its_window_is_lost(clock: ManualClock) -> None:
-    """The next window owes nothing to the last one."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "fixed-window"))
-    reservation = login.reserve("ada", 80)
-    clock.advance(MINUTE_S)
-    login.allow("ada", 10)
-
-    reservation.settle(0)
-
-    assert 10 == login.usage("ada").own
-
-
-def test_what_is_given_back_to_the_window_before_stops_fading(clock: ManualClock) -> None:
-    """In a sliding window the last one still counts in part, and then for less."""
-    login = Agent("memory://", clock=clock).limit("login", Limit(QUOTA, MINUTE_S, "sliding-window"))
-    reservation = login.reserve("ada", 80)
-    clock.advance(1.5 * MINUTE_S)
-    assert 40 == login.usage("ada").own
-
-    reservation.settle(20)
-
-    assert 10 == login.usage("ada").own
 
 
 # ---------------------------------------------------------------- with others

@@ -404,12 +404,3 @@ def test_a_slow_limiter_does_not_hold_up_the_loop(agent: Agent) -> None:
         await eventually_in_loop(task.done, "the slow one is served")
 
     asyncio.run(ask())
-
-
-def test_a_key_of_ten_megabytes_is_a_key(agent: Agent) -> None:
-    """It neither fails nor is kept."""
-    app = RateLimitMiddleware(hello, "1/minute", agent=agent, key_func=by_header("x-key"))
-    answers = [ask_asgi(app, x_key="a" * 10_000_000)[0] for _ in range(2)]
-
-    assert [200, 429] == statuses(answers)
-    assert 100 > max(map(len, agent.limiter("requests").control.table.cells))

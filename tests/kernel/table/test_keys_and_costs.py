@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reconverge import CostExceedsQuota, InvalidCost, InvalidKey, RateLimiter, ReconvergeError
+from reconverge import CostExceedsQuota, InvalidCost, InvalidKey, RateLimiter
 from tests.support.kernel.lone import Lone
 from tests.support.kernel.odd import HUGE, named
 
@@ -189,16 +189,6 @@ def test_a_cost_above_the_quota_is_a_mistake_and_no_refusal(
         ask(any_limiter, cost)
 
     assert ("limit", cost, 10) == (caught.value.limit, caught.value.cost, caught.value.quota)
-
-
-@by_cost
-def test_a_mistake_costs_nothing(limiter: RateLimiter, ask: Callable[[RateLimiter, int], object]) -> None:
-    """Whoever asks wrongly has used nothing, and nothing has been refused."""
-    for cost in (-1, 11):
-        with pytest.raises(ReconvergeError):
-            ask(limiter, cost)
-
-    assert (0, 0, 0) == (limiter.usage("ada").own, limiter.control.table.admitted, limiter.control.table.refused)
 
 
 def test_a_burst_is_what_a_cost_may_not_exceed() -> None:
