@@ -305,9 +305,8 @@ class _Requests:
         try:
             verdict = limiter.control.table.decide(key, cost, began_ns)
         except CostExceedsQuota:
-            verdict = limiter.control.table.observe(
-                key, began_ns
-            )  # a request that can never be admitted is a refused one
+            # A request that can never be admitted is a refused one.
+            verdict = limiter.control.table.observe(key, began_ns)
         history.add(verdict)
         self._note_admission(number, index)
 

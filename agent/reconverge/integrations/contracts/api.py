@@ -51,9 +51,7 @@ from reconverge.integrations.contracts.failures import ApiFailures
 from reconverge.integrations.contracts.long_work import LongWork
 from reconverge.integrations.contracts.openapi import openapi_of
 from reconverge.integrations.contracts.problems import Problem, wrong_field
-from reconverge.integrations.contracts.reading import (
-    Conditions,
-)
+from reconverge.integrations.contracts.reading import Conditions
 from reconverge.integrations.contracts.tokens import Tokens, TokenTable
 from reconverge.integrations.contracts.writing import (
     changed,

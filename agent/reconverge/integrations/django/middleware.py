@@ -19,7 +19,6 @@ from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
-from reconverge.integrations.web.pipeline import Admitted
 from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
@@ -114,15 +113,12 @@ class ServingRequest:
     def check_all(self) -> Any:
         """As `check`, by the rules of the setting, whose keys are in the environment if that is one of WSGI."""
         known, request = configured(), self._request
-        decide = known.decide
-        if decide is None or is_exempt(request) or hasattr(request, "scope"):
-            return self.check(_rules_for(request))
-        guard = known.guard
-        if guard.filters or not guard.enabled:
-            return self.check(known.rules)
+        rules, guard, decide = _rules_for(request), known.guard, known.decide
+        if decide is None or not rules or guard.filters or not guard.enabled or hasattr(request, "scope"):
+            return self.check(rules)
         outcome = decide(request.META)
         if not isinstance(outcome, Outcome):
-            outcome = guard.check_further_blocking(DjangoRequest(request, guard.addresses), known.rules, outcome)
+            outcome = guard.check_further_blocking(DjangoRequest(request, guard.addresses), rules, outcome)
         return self._decided(outcome)
 
     def check(self, rules: Any) -> Any:
@@ -156,17 +152,12 @@ class ServingRequest:
             return response
         headers = response.headers
         there = {name.lower() for name in headers}  # quicker than to ask the headers, which look up each name in Python
-        refused = RETRY_AFTER.lower() in there
-        plain = len(self.outcomes) == 1 and type(self.outcomes[0]) is Admitted  # most have nothing to settle
-        fields = (
-            self.outcomes[0].fields_beside(refused=refused) if plain else fields_for(self.outcomes, refused=refused)
-        )
-        for name, value in fields:
+        for name, value in fields_for(self.outcomes, refused=RETRY_AFTER.lower() in there):
             if name.lower() not in there:
                 headers[name] = value
             elif name.lower() in LISTS:
                 headers[name] = f"{headers[name]}, {value}"
-        unsettled = () if plain else [outcome for outcome in self.outcomes if outcome.unsettled]
+        unsettled = [outcome for outcome in self.outcomes if outcome.unsettled]
         if unsettled:
             _settle(response, unsettled)
         return response
