@@ -1,1 +1,1 @@
-"""What each customer may use: plans, contracts, how they change while the fleet runs, and what was used."""
+"""The limits of each customer: plans, contracts, how they change while the fleet runs, and what was used."""

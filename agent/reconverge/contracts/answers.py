@@ -1,4 +1,4 @@
-"""What is asked of contracts and answered: a decision of all limits, what holds for a customer, and keys."""
+"""Questions to contracts and their answers: a decision of all limits, what holds for a customer, and keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ContractDecision:
     plan: str
     """The plan that the customer is on; "refused" for a customer that is not known, where those are refused."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """What each limit says, by name; a limit that holds for a while beside its successor has "(former" in its name."""
+    """The decision of each limit, by name; one that still holds beside its successor has "(former" in its name."""
     refused_by: str | None = None
     """The limit that refuses the request, of several the one to wait for longest; None if it is allowed or unknown."""
     pending: bool = False
@@ -103,7 +103,7 @@ class Asked:
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
-        """What a request costs here: so many of a kind, if the limit has costs by kind.
+        """Returns the cost of a request here: so many of a kind, if the limit has costs by kind.
 
         A former limit that is smaller than the request is needed as a whole.
         """
@@ -114,7 +114,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What holds for a customer, with the limiters that see to it."""
+    """A customer's terms, with the limiters that keep them."""
 
     plan: str
     parts: tuple[tuple[Term, Limiter], ...]
@@ -166,7 +166,7 @@ def hub_name(term: Term) -> str:
 
 
 def cells_name(term: Term) -> tuple[object, ...]:
-    """What is the same for limits that share their cells, and so their keys."""
+    """Returns a name that is equal for limits that share their cells, and so their keys."""
     return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 
@@ -197,7 +197,7 @@ def label_of(term: Term) -> str:
 
 
 def tier_name(limit: Limit) -> str:
-    """What tells limits of one name apart: the limit string, and a hash of whatever else they say."""
+    """Returns a name that tells limits of one name apart: the limit string, and a hash of their other fields."""
     said = said_of_limit(limit)
     if isinstance(said, str):
         return said.replace(" ", "_")

@@ -55,13 +55,13 @@ class CustomerRequest(NamedTuple):
     facts: tuple[str, ...] = ()
     costs: tuple[int, ...] = ()
     settles: tuple[int, ...] = ()
-    """What it turns out to cost on top, once it is over."""
+    """The cost that is added once the request is over."""
     kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of every request of a recording, beside its moment and its customer."""
+    """The columns of a recording, beside the moment and the customer of each request."""
 
     facts: tuple[str, ...] = ()
     """Their names, in the order of `CustomerRequest.facts`."""
@@ -82,17 +82,15 @@ class _RecordedTime:
         self.now_ns = 0
 
     def monotonic_ns(self) -> int:
-        """See `Clock.monotonic_ns`."""
         return self.now_ns
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
         return self.now_ns
 
 
 @dataclass(frozen=True, slots=True)
 class _CentralAsk:
-    """What a request is asked by one limit of its customer's contract."""
+    """The part of a request that one limit of its customer's contract looks at."""
 
     term: Term
     table: Table
@@ -106,7 +104,7 @@ class _CentralAsk:
 
 @dataclass(frozen=True, slots=True)
 class _Contract:
-    """What holds for a customer for a while."""
+    """The terms of a customer for a while."""
 
     refused: bool
     until_ns: float
@@ -116,7 +114,7 @@ class _Contract:
 
 
 class _CentralClaim(NamedTuple):
-    """What one request asks of one limit."""
+    """The claim of one request on one limit."""
 
     asked: _CentralAsk
     key: str
@@ -126,7 +124,7 @@ class _CentralClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Settlement:
-    """What a request that is over costs on top."""
+    """The cost that is added when a request is over."""
 
     due_ns: int
     table: Table
@@ -185,14 +183,14 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Have the limits of all plans begin with the recording: a paced one stores permits from then on."""
+        """Declares the limits of all plans when the recording begins: a paced one stores permits from then on."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Have time pass until a moment, and settle what is over by then."""
+        """Lets time pass until a moment, and settles the requests that are over by then."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
@@ -240,7 +238,7 @@ class CentralLimiter:
         )
 
     def _places_of(self, term: Term) -> tuple[int, ...] | None:
-        """See `_CentralAsk.facts`. Raises MissingFact."""
+        """Finds the places of the facts, as `_CentralAsk.facts` has them. Raises MissingFact."""
         if term.by == (CUSTOMER,):
             return None
         for fact in term.by:

@@ -123,9 +123,9 @@ class Contracts:
     ) -> None:
         self.agent = agent
         self.meter = meter
-        """What is told of each request, if anything is."""
+        """The meter that counts each request, if there is one."""
         self.reader: ContractsReader | None = None
-        """What reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
+        """Reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()
@@ -135,7 +135,7 @@ class Contracts:
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
-        """What was worked out by former documents, of which that counts which was worked out without a page."""
+        """Standings by former documents; those that were made without a page still count."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared, and are not to go."""
@@ -148,11 +148,11 @@ class Contracts:
 
     @property
     def document(self) -> Document:
-        """What is in force."""
+        """The document in force."""
         return self._document
 
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
-        """Have another document be in force from the next decision on; what was used stays used.
+        """Puts another document in force from the next decision on; what was used stays used.
 
         A limit that is counted otherwise begins anew, unless the document names the former one, as those of a book do.
 
@@ -172,7 +172,7 @@ class Contracts:
             self._drop_past()
 
     def terms(self, customer: str) -> Terms:
-        """What holds for a customer now."""
+        """Returns the terms of a customer now."""
         return terms_met(self._document, customer, self._now_s())[0]
 
     # ------------------------------------------------------------ deciding
@@ -199,7 +199,7 @@ class Contracts:
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
     def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
-        """What `hit` would answer now; nothing is charged."""
+        """Answers as `hit` would now; nothing is charged."""
         standing = self.standing(customer)
         asked = self.asked(customer, standing, facts)
         decisions = {each.label: _told_by(each, each.limiter.test, cost, kind) for each in asked}
@@ -323,7 +323,7 @@ class Contracts:
         return explained(customer, standing.plan, standings, fleetwide=True)
 
     def standing(self, customer: str) -> Standing:
-        """What holds for a customer now, with its limiters."""
+        """Returns the terms of a customer now, with its limiters."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
         if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
@@ -332,7 +332,7 @@ class Contracts:
     def asked(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """What a request with these facts asks of each limit that is not off. Raises MissingFact.
+        """Lists the claims of a request with these facts on each limit that is not off. Raises MissingFact.
 
         With `lenient`, limits that count by other facts are left out.
         """
@@ -368,7 +368,7 @@ class Contracts:
         cost: int,
         kind: str | None,
     ) -> ContractDecision:
-        """What comes of the answers of the limits that charge together, or refuse; the others refuse nothing.
+        """Returns the outcome of the limits that charge together, or refuse; the others refuse nothing.
 
         After them those in shadow charge, if the request is admitted.
         """
@@ -404,7 +404,7 @@ class Contracts:
         return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
-        """What the one limit of a contract says."""
+        """Returns the decision of a contract's only limit."""
         return self._told(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
@@ -478,7 +478,7 @@ class Contracts:
         *,
         was_pending: bool,
     ) -> Standing:
-        """What holds for a customer by a document and the limiters of its plans."""
+        """Returns the terms of a customer by a document and the limiters of its plans."""
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())
         if [term for term, _ in parts] != list(terms.terms):
@@ -491,7 +491,7 @@ class Contracts:
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
-        """Have what holds for each customer be worked out again with its next request. The lock is held."""
+        """Drops all standings, so that each is made again with its customer's next request. The lock is held."""
         self._formerly = (self._standings, *self._formerly)
         self._standings = {}
 
@@ -543,7 +543,7 @@ class Contracts:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """See `Decider.arrived`: what customers have used so far moves with them, as when a plan changes."""
+        """Moves the use of customers with them, as when a plan changes."""
         with self._changing:
             identities = hold()
             if self._document.customers is not customers:
@@ -556,22 +556,20 @@ class Contracts:
             self._take_over(named)
 
     def forget_standings(self) -> None:
-        """See `Decider.forget_standings`."""
         with self._changing:
             with self._lock:
                 self._begin_standings_anew()
             self._keep_pending()
 
     def met(self) -> list[str]:
-        """See `Decider.met`."""
         return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
 
     def _move(self, before: Document, after: Document) -> None:
-        """Have the keys of customers with other quotas than before be where these are."""
+        """Moves the keys of customers that have other quotas than before to these."""
         self._take_over(customers_changed(before, after, self._met))
 
     def _take_over(self, changed: Collection[str]) -> None:
-        """Have the keys of these customers be where their quotas are now."""
+        """Moves the keys of these customers to their present quotas."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -588,7 +586,7 @@ class Contracts:
                             target.control.take_over(key)
 
     def _drop_past(self) -> None:
-        """Have the limiters of past quotas go; one that a customer has all the same is declared again when it comes."""
+        """Drops the limiters of past quotas; one that a customer has all the same is declared again when it comes."""
         standing = [each.parts for known in (self._standings, *self._formerly) for each in list(known.values())]
         needed = {limiter.name for parts in (*self._plans.values(), *standing) for _, limiter in parts}
         past = self._declared - needed
@@ -642,7 +640,7 @@ def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
 
 
 def _told_by(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:
-    """What a limit says that is in shadow or off, or only looked at; what it could never admit it would refuse."""
+    """Returns the decision of a limit that is in shadow, off or only tested; a cost beyond its quota is refused."""
     try:
         return ask(each.key, *each.price(cost, kind))
     except CostExceedsQuota:

@@ -1,4 +1,4 @@
-"""What two contracts documents say differently, by plan and by customer."""
+"""Compares two contracts documents, by plan and by customer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Difference:
     path: tuple[str, ...]
     """To the plan, the customer, or a field of one of them."""
     before: Any
-    """What the first document says, as `table_of` writes it; None if nothing."""
+    """The first document's entry, as `table_of` writes it; None if it has none."""
     after: Any
-    """What the second one says."""
+    """The second document's entry."""
 
     def __str__(self) -> str:
         if self.before is None:

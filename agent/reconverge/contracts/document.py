@@ -186,7 +186,7 @@ def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
 
 
 def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
-    """What a customer has in place of a plan's limit. Text over the same window changes quota and burst alone."""
+    """A customer's limit in place of a plan's. Text over the same window changes quota and burst alone."""
     if CUSTOMER not in plan_limit.by:
         raise InvalidContracts(
             f"counts by {', '.join(plan_limit.by)}, which other customers share, so one customer cannot have its own",

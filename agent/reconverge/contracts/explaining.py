@@ -60,14 +60,14 @@ class LimitStanding:
 
     term: Term
     decision: Decision
-    """What the limit would answer to the next request of cost 1, without charging it."""
+    """The answer to the next request of cost 1, which is not charged."""
     usage: Usage
     shadow: bool = False
     """Whether the limit is in shadow for this customer, so that it refuses nothing."""
     off: bool = False
     """Whether the limit is off for this customer, so that it does not even count."""
     lines: int = 0
-    """What nodes may still use without asking the hub, if that is known; it is part of what is left."""
+    """The allowances of nodes, if these are known; they are part of `remaining`."""
 
     @property
     def refuses(self) -> bool:
@@ -93,19 +93,19 @@ class LimitExplained:
     allowed: bool
     """Whether this limit lets the next request go on."""
     quota: int
-    """What may be used in a window, or be in progress at once."""
+    """The cost that a window admits, or the slots in use at once."""
     window_s: float
     """0 of a limit on what is in progress, which has no window."""
     at_once: int
-    """What may be used in one moment: the quota, or the burst of a bucket."""
+    """The cost that one moment admits: the quota, or the burst of a bucket."""
     in_force: int
-    """What nodes admit of `at_once` now: less, if a node caps it, or has yet to hear of a larger quota."""
+    """The part of `at_once` that nodes admit now: less, if a node caps it, or has yet to hear of a larger quota."""
     used: int
-    """What all nodes have charged and still counts; may exceed the quota, as `soft` and debts do."""
+    """The cost that all nodes have charged and that still counts; may exceed the quota, as `soft` and debts do."""
     remaining: int
-    """What is left, as far as is known; 0 or more."""
+    """The rest, as far as it is known; 0 or more."""
     lines: int
-    """What of that nodes hold, and may use without asking the hub: other nodes may refuse it for a moment. 0 if it is
+    """The part of it in nodes' allowances: other nodes may refuse it for a moment. 0 if it is
     not known."""
     refill_s: float
     """Seconds between two moments at which something of it comes back; 0 where no time does that."""
@@ -286,7 +286,7 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
 
 
 def _clause(standing: LimitStanding, subject: str) -> str:
-    """What a customer may use of one limit, and has used."""
+    """Writes how much a customer may use of one limit, and has used."""
     term, used = standing.term, standing.usage.total
     limit = term.limit
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
@@ -310,7 +310,6 @@ def _clause(standing: LimitStanding, subject: str) -> str:
 
 
 def _in_force(standing: LimitStanding) -> int:
-    """See `LimitExplained.in_force`."""
     return min(standing.term.limit.nominal, standing.usage.limit)
 
 

@@ -66,7 +66,7 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """What would be left if all nodes went by a limit already; until then the hub tells what the former one leaves.
+    """Foresees the rest of a limit that not all nodes go by yet: the hub knows the rest of the former one.
 
     Where that leaves something and the limit does not, nothing tells when one is free: after a window at the latest.
     """

@@ -38,7 +38,7 @@ def follow_hub(
     page_bytes: int | None = None,
     hints: bool = True,
 ) -> ContractsReader:
-    """Have contracts be in force as the hub of their agent keeps them, from the next exchange on.
+    """Puts the contracts in force that the agent's hub keeps, from the next exchange on.
 
     Until the hub has been read, the document that they were made with is in force, or what `file` has.
 
@@ -81,7 +81,7 @@ def follow_hub(
 
 
 def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes: int | None) -> PagesOnDemand | None:
-    """What fetches pages on demand; None if all are held."""
+    """Returns the fetcher of pages on demand; None if all pages are held."""
     for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
         if word not in words:
             raise InvalidSetting(name, word, f"is none of {', '.join(words)}")

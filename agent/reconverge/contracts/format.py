@@ -87,7 +87,7 @@ NO_FIELDS: Final[dict[str, str]] = dict.fromkeys(
     ("block_after", "block_for"),
     "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)",
 )
-"""What can be said of other limits, and has no place in contracts; and what to do instead."""
+"""Fields of other limits that have no place in contracts, with the remedy for each."""
 
 
 def wrong(problem: str) -> PydanticCustomError:
@@ -168,7 +168,7 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """What a value of such a type is short for: a table in which it stands for the field."""
+    """Returns a function that expands a short value to a table in which it stands for the field."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 
@@ -334,7 +334,7 @@ T = TypeVar("T", bound=Table)
 
 
 def read(table: type[T], said: object, *path: str) -> T:
-    """What is said at a path, as a table of that kind. Raises InvalidContracts for its first mistake."""
+    """Reads the value at a path as a table of that kind. Raises InvalidContracts for its first mistake."""
     try:
         return table.model_validate(said)
     except ValidationError as error:
@@ -364,7 +364,7 @@ def mistake_in(error: ValidationError, table: type[Table], *path: str) -> Invali
 
 
 def problem_of(mistake: Mapping[str, Any]) -> str:
-    """What is wrong with a value, of a mistake that pydantic has found."""
+    """Words the problem with a value, of a mistake that pydantic has found."""
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
     return said.format(**{**mistake.get("ctx", {}), "input": shown(mistake["input"])})
 

@@ -1,4 +1,4 @@
-"""What holds for a customer that is met before it is known what the contracts say of it, and what becomes of that."""
+"""The terms of a customer that is met before its page is there, and their way to the real ones."""
 
 # Theory of operation.
 #
@@ -27,7 +27,7 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
-    """What holds for a customer, and whether that is for want of the page that it may stand on.
+    """Returns the terms of a customer, and whether they are provisional: its page may not be there.
 
     `was_pending`: whether it was for want of it when the customer was decided last; then what was charged is kept.
     """

@@ -1,4 +1,4 @@
-"""What a contracts document consists of: plans, limits and customers; which limits share their counts."""
+"""The parts of a contracts document: plans, limits and customers; which limits share their counts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimit:
-    """What a plan admits of one thing."""
+    """One limit of a plan."""
 
     limit: Limit
     by: tuple[str, ...] = (CUSTOMER,)
@@ -96,7 +96,7 @@ class Customer:
 
     plan: str
     limits: Mapping[str, str | Limit] = field(default_factory=dict[str, "str | Limit"])
-    """What it has in place of the plan's, by name; text says quota and burst, and all else is as in the plan."""
+    """Its own limits in place of the plan's, by name; text gives quota and burst, and all else is as in the plan."""
     since: float | None = None
     """When the plan began; plans that last need it."""
     until: float | None = None
@@ -125,7 +125,7 @@ class Document:
 PLAIN_LIMIT_FIELDS: Final = tuple(
     each.name for each in fields(Limit) if each.name not in ("quota", "window", "burst", "name", "warmup")
 )
-"""What can be said of a limit beside the limit string: each a field of `Limit` by its own name."""
+"""Settings of a limit beside the limit string: each a field of `Limit` by its own name."""
 COUNTED_BY: Final = tuple(
     each.name for each in fields(Limit) if each.name not in ("quota", "burst", "name", "soft", "max_debt", "costs")
 )

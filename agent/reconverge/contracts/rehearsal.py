@@ -28,7 +28,7 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a change does to requests of one customer that the same limits refuse."""
+    """The effect of a change on requests of one customer that the same limits refuse."""
 
     customer: str
     limits: tuple[str, ...]
@@ -46,7 +46,7 @@ class Effect:
 
 @dataclass(slots=True)
 class LimitEffect:
-    """What a change does to one limit. A request that several limits refuse counts for each of them."""
+    """The effect of a change on one limit. A request that several limits refuse counts for each of them."""
 
     refuses_now: int = 0
     would_refuse: int = 0
@@ -56,7 +56,7 @@ class LimitEffect:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOutcome:
-    """What a change does to a recording. The effects are sorted, those on most requests first."""
+    """The effect of a change on a recording. The effects are sorted, those on most requests first."""
 
     requests: int
     customers: int
@@ -110,7 +110,7 @@ class Rehearsal:
         tally.add(request.moment_ns)
 
     def outcome(self) -> RehearsalOutcome:
-        """What has come of the requests so far."""
+        """Returns the outcome of the requests so far."""
         refused, admitted = self._effects(self._refused), self._effects(self._admitted)
         return RehearsalOutcome(
             requests=sum(self._asked.values()),

@@ -1,4 +1,4 @@
-"""What holds for one customer at one moment: by the document, until when, and what a node's cap leaves of it."""
+"""The terms of one customer at one moment: by the document, with its end, and below a node's cap."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Term:
     limit: Limit
     by: tuple[str, ...]
     tier: str
-    """What the quota goes by: the name of the plan, or "own" for what a customer has in place of the plan's."""
+    """The origin of the quota: the name of the plan, or "own" for a customer's own in place of the plan's."""
     switches: tuple[Switching, ...] = ()
     """Those of the plan's limit, of the contract and of the contract's limit, as far as there are any."""
     former: bool = False
@@ -57,7 +57,7 @@ class Terms:
 
 
 def terms_of(document: Document, identity: str, now_s: float) -> Terms:
-    """What holds for a customer at a moment, in seconds since 1970."""
+    """Returns the terms of a customer at a moment, in seconds since 1970."""
     customer = document.customers.get(identity)
     if customer is None:
         if document.unknown == REFUSED:

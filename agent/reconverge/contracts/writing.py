@@ -25,7 +25,7 @@ TEXTS_MAX: Final = 1024
 
 
 def table_of(document: Document) -> dict[str, Any]:
-    """What a document says, without what it does not say; `checked` reads it back."""
+    """Writes a document as a table, without fields that are not set; `checked` reads it back."""
     return {
         "unknown": document.unknown,
         "plans": {name: _said_of_plan(plan) for name, plan in document.plans.items()},
@@ -34,7 +34,7 @@ def table_of(document: Document) -> dict[str, Any]:
 
 
 def table_of_customer(customer: Customer) -> dict[str, Any]:
-    """What a document says of one customer."""
+    """Writes the entry of one customer as a table."""
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {

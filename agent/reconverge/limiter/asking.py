@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 Result: TypeAlias = Literal["admitted", "refused", "unsettled", "timeout", "in_vain", "capped", "not_here"]
-"""What became of a request in doubt: the hub's answer admitted or refused it; or memory decided, because the hub knew
+"""The end of a request in doubt: the hub's answer admitted or refused it; or memory decided, because the hub knew
 too little, did not answer in time, has not answered before, was asked too much, or because it could not wait there."""
 RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 WITHIN_S: Final = 0.025
@@ -80,9 +80,9 @@ class AskStats:
 
 @dataclass(frozen=True, slots=True)
 class AskedCost:
-    """What is asked for: of which key, what it costs by each quota, and how long it may wait.
+    """A question to the hub: the key, the cost by each quota, and how long it may wait.
 
-    With `units`, what one unit of it costs by each quota, its charges can be corrected later.
+    With `units`, the cost of one unit by each quota, its charges can be corrected later.
     """
 
     key: str
@@ -100,7 +100,7 @@ class Pause(NamedTuple):
     retry: int
     """How long the next pause is in sync intervals, less one."""
     costs: Costs
-    """What was refused, by each quota. The hub may have room for less."""
+    """The refused cost, by each quota. The hub may have room for less."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
         """Whether a request of these costs does not ask."""
@@ -135,7 +135,7 @@ class Asking:
         return AskStats(counts, self._durations.copy())
 
     def request(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool = False) -> AskedCost:
-        """What is asked for; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
+        """The question; with `marks`, to be corrected later. Raises InvalidKey, InvalidCost or UnknownKind."""
         limit = self.limit
         units = limit.costs_of(1, kind) if marks else None
         return AskedCost(self._tables[0].check_key(key), cost, kind, limit.costs_of(cost, kind), within_ns, units)
@@ -222,7 +222,7 @@ class Asking:
         return DecidingRule.ALLOWANCE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
-        """Have a request wait for the hub's answer; `leave` has to follow.
+        """Lets a request wait for the hub's answer; `leave` has to follow.
 
         Returns since when reports ask for it, None if none does; see `AskGate.join`.
         """
@@ -239,7 +239,7 @@ class Asking:
         self._gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
-        """Have no further request wait for a hub that has left one unanswered."""
+        """Lets no further request wait for a hub that has left one unanswered."""
         for shard in shards:
             if shard.acked_ns < began_ns:
                 shard.note_in_vain()
@@ -288,11 +288,11 @@ class Asking:
         return self._gate.shards(request.key)
 
     def word_on(self, cells: list[Cell], asked_ns: int) -> Word:
-        """What has become of an ask, by when `join` has said that it was made."""
+        """Returns the state of an ask, by the moment that `join` has returned."""
         return self._gate.word_on(cells, asked_ns)
 
     def ask_again(self, cells: list[Cell]) -> None:
-        """Have the hub asked once more."""
+        """Asks the hub once more."""
         self._gate.ask_again(cells)
 
     def at_once(self, request: AskedCost) -> Settled | None:

@@ -43,7 +43,6 @@ class OnWithBans(On):
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
-            """See `Answers.allow`."""
             if not (type(key) is str and key in free) and self._banned(key, cost, kind) is not None:
                 return False
             if decides(key, cost, kind):
@@ -59,7 +58,6 @@ class OnWithBans(On):
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
-            """See `Answers.hit`."""
             if not (type(key) is str and key in free):
                 banned = self._banned(key, cost, kind)
                 if banned is not None:
@@ -83,12 +81,10 @@ class OnWithBans(On):
         return self._bans.is_banned(key) or self._table.settles(key, cost, kind)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Answers.test`."""
         banned = self._banned(key, cost, kind, counts=False)
         return self._table.test(key, cost, kind) if banned is None else banned
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `Answers.hit_and_mark`."""
         banned = self._banned(key, estimate, kind)
         if banned is not None:
             return banned, ()
@@ -98,7 +94,7 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait`; a banned key does not wait for the end of its ban, and leaves when it is banned."""
+        """A banned key does not wait for the end of its ban, and leaves when it is banned."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -108,7 +104,6 @@ class OnWithBans(On):
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait_blocking`, and above."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -116,7 +111,7 @@ class OnWithBans(On):
         return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Answers.ask`; about a banned key the hub is not asked."""
+        """About a banned key the hub is not asked."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()
@@ -126,7 +121,6 @@ class OnWithBans(On):
         return self._noted(key, cost, told[0]), told[1]
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Answers.ask_blocking`, and above."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()

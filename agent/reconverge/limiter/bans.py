@@ -64,7 +64,7 @@ BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
 """For so long at least keys that were found free count as such on this node; with the next answer all are read anew."""
 FRESH_INTERVALS: Final = 2
-"""What the hub said longer ago is an old answer."""
+"""An older answer of the hub does not count."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
 """By so many characters the names of the further limits are longer, at most."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
@@ -78,7 +78,7 @@ class BanTerms(NamedTuple):
 
 
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
-    """What `Agent.limit` was told about bans; None if that is nothing.
+    """Returns the terms of bans that `Agent.limit` was given; None without any.
 
     Raises InvalidSetting for one setting without the other, and for what is no number of refusals or no duration.
     """
@@ -163,7 +163,7 @@ class Bans:
 
     @property
     def tables(self) -> tuple[Table, Table]:
-        """What counts the refusals, and the bans."""
+        """The tables that count the refusals, and the bans."""
         return self._refusals, self.table
 
     def start_over(self) -> None:
@@ -174,7 +174,7 @@ class Bans:
 
     @property
     def terms(self) -> BanTerms:
-        """What they were declared with."""
+        """The terms of the declaration."""
         return BanTerms(self._refusals.limit, self.table.limit)
 
     @property

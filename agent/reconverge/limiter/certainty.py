@@ -1,4 +1,4 @@
-"""What storages and guards want to know of a limit beside its decisions: what was charged or is in doubt, its keys."""
+"""Questions of storages and guards about a limit, beside its decisions: charges, doubts, keys."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def has_charged(decision: Decision) -> bool:
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """What a request costs, of several quotas by the first one's prices."""
+    """Returns the cost of a request, of several quotas by the first one's prices."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """What the fleet has left, as far as this node knows, of the quota that has refused a request in doubt.
+    """Returns the rest of the quota that has refused a request in doubt, as far as this node knows.
 
     A decision says less than the request costs, as of a quota that is used up.
     """
@@ -63,7 +63,7 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
 
 
 def never_admitted(limiter: Limiter, key: str) -> Decision:
-    """What a limit says to a request that asks for more than it could ever admit: refused, and waiting is in vain."""
+    """Returns the refusal of a request that asks for more than the limit could ever admit: waiting is in vain."""
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
@@ -83,7 +83,7 @@ def is_alone(limiter: Limiter) -> bool:
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
-    """Have no node hold what is not asked for of a small quota, see `Table.leave_spare_at_hub`; or, with False, again.
+    """Lets no node hold an unasked part of a small quota, see `Table.leave_spare_at_hub`; or, with False, again.
 
     On a node without a hub nothing changes.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LimitControl:
-    """What decides about one limit, and the settings in force: each layer of its quotas, its policy and its switch."""
+    """Holds the tables of one limit, and the settings in force: each layer of its quotas, its policy and its switch."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
@@ -110,7 +110,7 @@ class LimitControl:
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
+        """The declared quotas, by the names under which the hub and `agent.stats()` know each quota."""
         return {table.name: table.limit for table in self._table.tables}
 
     @property
@@ -133,17 +133,17 @@ class LimitControl:
 
     @property
     def own_policy(self) -> Policy:
-        """What the node itself says about that, whatever has been published and is in force."""
+        """The node's own policy, beside a published one that is in force."""
         layered = self._policy
         return self.policy if layered is None else layered.own
 
     @property
     def switched(self) -> Switch:
-        """What is in force: whichever of its own switch and the agent's refuses less."""
+        """The switch in force: its own or the agent's, the one that refuses less."""
         return self.enforcement.state
 
     def switch(self, to: Switch) -> None:
-        """See `Limiter.switch`."""
+        """Switches as `Limiter.switch` does."""
         self._limits_switch.own = checked_switch(to)
         self._apply_switch()
 
@@ -153,7 +153,7 @@ class LimitControl:
         self._apply_switch()
 
     def _apply_switch(self) -> bool:
-        """Have the mode in force decide. Returns whether a cap kept the limit from being switched as published."""
+        """Lets the mode in force decide. Returns whether a cap kept the limit from being switched as published."""
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
@@ -168,12 +168,12 @@ class LimitControl:
 
     @property
     def own_quotas(self) -> dict[str, Limit]:
-        """What the node itself says, quota by quota, whatever else has been published and is in force."""
+        """The node's own quotas, beside published ones that are in force."""
         layered = self._quotas
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """What is in force of a second declaration: where it repeats the node's own, what is published may be."""
+        """The settings in force of a second declaration: published ones stay where it repeats the node's own."""
         if quotas == self.own_quotas:
             in_force = self.quotas
             quotas = {name: in_force[name] for name in quotas}
@@ -206,7 +206,7 @@ class LimitControl:
             return any([capped, self._apply_policy(), self._apply_switch()]), problem
 
     def _apply_quotas(self) -> tuple[bool, str]:
-        """Have the tables count by the quotas in force. Returns what `apply_override` returns."""
+        """Lets the tables count by the quotas in force. Returns as `apply_override` does."""
         layered, problem = self._layered_quotas()
         self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
         quotas = layered.in_force
@@ -232,7 +232,7 @@ class LimitControl:
         return Layered(own) if problem else layered, problem
 
     def _apply_policy(self) -> bool:
-        """Have the tables go by the policy in force. Returns whether more was published than the node itself dares."""
+        """Lets the tables go by the policy in force. Returns whether more was published than the node itself dares."""
         own = self.own_policy
         overshoot = layered_overshoot(own, self._override.max_overshoot)
         layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
@@ -246,7 +246,7 @@ class LimitControl:
         return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
-        """What keeps these quotas, of the same names, from being in force; or nothing."""
+        """Returns why these quotas, of the same names, cannot be in force; or nothing."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use"
@@ -268,7 +268,7 @@ class LimitControl:
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> Callable[[], None]:
-        """See `RateLimiter.change`: finds out whether that can be, and returns what does it, which does not fail."""
+        """Checks a change, and returns the function that makes it, which does not fail; see `RateLimiter.change`."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
@@ -291,7 +291,7 @@ class LimitControl:
         return change
 
     def take_over(self, key: str) -> None:
-        """Have a key be here that another limit has which counts with this one, see `Agent.tier`."""
+        """Moves a key here from another limit that counts with this one, see `Agent.tier`."""
         for table in self._table.tables:
             table.take_over(key)
 

@@ -1,4 +1,4 @@
-"""What is done about a request that memory cannot settle, as settings say it: ask the hub for so long, or do not."""
+"""Settings for a request that memory cannot settle: ask the hub for so long, or do not."""
 
 from __future__ import annotations
 

@@ -53,11 +53,11 @@ Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 
 
 class Asks(Protocol):
-    """What a request asks of one limit, as `Jointly` needs to know it."""
+    """The claim of a request on one limit that asks the hub."""
 
     @property
     def request(self) -> AskedCost:
-        """What is asked for."""
+        """The question to the hub."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class Asks(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """What a request asks of one limit."""
+    """The claim of a request on one limit."""
 
     limiter: Limiter
     request: AskedCost
@@ -97,7 +97,7 @@ class Member:
 
 
 def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Member:
-    """What a request asks of a limit; `within_ns` is how long it may wait for that, 0 for not at all.
+    """Makes the claim of a request on a limit; `within_ns` is how long it may wait for that, 0 for not at all.
 
     Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota.
     """
@@ -138,7 +138,7 @@ hit_cells: Final = hit_all
 
 
 def cells_if_joint(limiter: Limiter) -> object:
-    """What `hit_cells` takes for a limit; None for one that takes a closer look."""
+    """Returns the argument of `hit_cells` for a limit; None for one that takes a closer look."""
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return cells_of(limiter.control.enforcement.table) if joint else None
 
@@ -241,7 +241,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Have a member ask, if there is use in it."""
+        """Lets a member ask, if there is use in it."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:

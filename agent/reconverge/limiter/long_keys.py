@@ -1,4 +1,4 @@
-"""What becomes of keys that no hub can store: a hash stands for them, the same on all nodes and in all commands."""
+"""Replaces keys that no hub can store: a hash stands for them, the same on all nodes and in all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers for a limit that is on, in shadow or off."""
+"""Answers for a limit that is on, in shadow or off."""
 
 # A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and one look at a
 # flag before it would cost as much as the decision. So a switch assigns another function to the attribute. The
@@ -33,49 +33,49 @@ Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 class Answers(Protocol):
-    """Whatever answers for a limit, in each of the ways in which it can be asked."""
+    """Answers for a limit, in each of the ways in which it can be asked."""
 
     @property
     def allow(self) -> Callable[..., bool]:
-        """See `RateLimiter.allow`."""
+        """Decides as `RateLimiter.allow` does."""
         ...
 
     @property
     def hit(self) -> Callable[..., Decision]:
-        """See `RateLimiter.hit`."""
+        """Decides as `RateLimiter.hit` does."""
         ...
 
     @property
     def allow_many(self) -> Callable[[Sequence[str], Many | None], list[bool]]:
-        """See `RateLimiter.allow_many`."""
+        """Decides as `RateLimiter.allow_many` does."""
         ...
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Limiter.test`."""
+        """Decides as `Limiter.test` does."""
         ...
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `RateLimiter.reserve`."""
+        """Decides for `RateLimiter.reserve`."""
         ...
 
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `RateLimiter.wait`."""
+        """Waits as `RateLimiter.wait` does."""
         ...
 
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `RateLimiter.wait_blocking`."""
+        """Waits as `RateLimiter.wait_blocking` does."""
         ...
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `RateLimiter.ask`; with `marks` the charges can be corrected, see `RateLimiter.reserve_async`."""
+        """Asks as `RateLimiter.ask` does; with `marks` the charges can be corrected, as `reserve_async` needs."""
         ...
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `RateLimiter.ask_blocking`, and above."""
+        """Asks as `RateLimiter.ask_blocking` does, with `marks` as above."""
         ...
 
 
@@ -86,7 +86,6 @@ class AsksNothing:
     hit_and_mark: Callable[[str, int, str | None], Marked]
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Answers.ask`."""
         return self.ask_blocking(key, cost, kind, within_ns, marks=marks)
 
     def ask_blocking(
@@ -98,7 +97,6 @@ class AsksNothing:
         *,
         marks: bool,
     ) -> Marked:
-        """See `Answers.ask_blocking`."""
         return self.hit_and_mark(key, cost, kind) if marks else (self.hit(key, cost, kind), ())
 
 
@@ -114,17 +112,14 @@ class On:
         self.asking = Asking(table)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Answers.test`."""
         return self._table.test(key, cost, kind)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `Answers.hit_and_mark`."""
         return self._table.hit_and_mark(key, estimate, kind)
 
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait`."""
         costs = self._table.costs_of(cost, kind)
         try:
             return await waiting_at(self._table).wait(key, costs, timeout, max_queue)
@@ -134,7 +129,6 @@ class On:
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait_blocking`."""
         costs = self._table.costs_of(cost, kind)
         try:
             return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
@@ -142,13 +136,11 @@ class On:
             return self._table.refuse_reentry()
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Answers.ask`."""
         if not marks and self._table.settles(key, cost, kind):
             return self.hit(key, cost, kind), ()
         return await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """See `Answers.ask_blocking`."""
         if not marks and self._table.settles(key, cost, kind):
             return self.hit(key, cost, kind), ()
         return self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
@@ -165,7 +157,7 @@ class InShadow(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
+        """Obeys the switch as it is now, also through a reference that was kept."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -178,14 +170,14 @@ class InShadow(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """See `Answers.hit`; as for `allow`."""
+        """As for `allow`."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
         return self._shadowed(lambda: board.on.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        """See `Answers.allow_many`; one by one where a cost exceeds the quota, as nothing has been charged then."""
+        """One by one where a cost exceeds the quota, as nothing has been charged then."""
         try:
             answers = self._board.on.allow_many(keys, costs)
         except CostExceedsQuota:
@@ -194,11 +186,11 @@ class InShadow(AsksNothing):
         return [True] * len(answers)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:
-        """See `Answers.test`; a test is no request, and is not counted."""
+        """A test is no request, and is not counted."""
         return self._shadowed(lambda: self._board.on.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `Answers.hit_and_mark`; what would have been refused was not charged, so there is nothing to settle."""
+        """A request that would have been refused was not charged, so there is nothing to settle."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -212,13 +204,11 @@ class InShadow(AsksNothing):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait`."""
         return self._at_once(key, cost, kind, timeout, max_queue)
 
     def wait_blocking(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
     ) -> Decision:
-        """See `Answers.wait_blocking`."""
         return self._at_once(key, cost, kind, timeout, max_queue)
 
     def _at_once(self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None) -> Decision:
@@ -269,7 +259,7 @@ class Off(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """See `Answers.allow`; obeys the switch as it is now, also through a reference that was kept."""
+        """Obeys the switch as it is now, also through a reference that was kept."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -277,7 +267,7 @@ class Off(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """See `Answers.hit`; as for `allow`."""
+        """As for `allow`."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
@@ -285,16 +275,14 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:  # noqa: ARG002  # see the class
-        """See `Answers.allow_many`."""
         self._board.note(unlimited=len(keys))
         return [True] * len(keys)
 
     def test(self, key: str, cost: int, kind: str | None) -> Decision:  # noqa: ARG002  # likewise
-        """See `Answers.test`."""
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """See `Answers.hit_and_mark`; there is nothing to settle."""
+        """There is nothing to settle."""
         return self.hit(key, estimate, kind), ()
 
     async def wait(
@@ -305,7 +293,6 @@ class Off(AsksNothing):
         timeout: float | None,  # noqa: ARG002  # likewise
         max_queue: int | None,  # noqa: ARG002  # likewise
     ) -> Decision:
-        """See `Answers.wait`."""
         return self.hit(key, cost, kind)
 
     def wait_blocking(
@@ -316,7 +303,6 @@ class Off(AsksNothing):
         timeout: float | None,  # noqa: ARG002  # likewise
         max_queue: int | None,  # noqa: ARG002  # likewise
     ) -> Decision:
-        """See `Answers.wait_blocking`."""
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
@@ -362,7 +348,7 @@ class Enforcement:
         self.on.asking.start_over()
 
     def turn(self, state: Switch) -> None:
-        """Have the answers of another mode decide from now on; all waiters return, unless the limit is on."""
+        """Lets the answers of another mode decide from now on; all waiters return, unless the limit is on."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)

@@ -86,7 +86,7 @@ class Reservation(Unique):
             self._charged = self._spent
 
     def on_correction(self, tell: Callable[[int], None]) -> None:
-        """Have `tell` called with each later correction: how much more was charged, or less if it is negative.
+        """Calls `tell` with each later correction: how much more was charged, or less if it is negative.
 
         That is cost of the first quota, where several have other prices for the kind of the request. One function is
         kept, and it must not fail.

@@ -265,7 +265,7 @@ class SlotDoor:
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """What it costs. Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota for what can never be had."""
+        """The cost. Raises InvalidKey, InvalidCost, UnknownKind, or CostExceedsQuota for one beyond the limit."""
         self.table.check_key(key)
         costs = self.table.costs_of(terms.cost, terms.kind)
         if self._enforcement.answers is self._enforcement.on:

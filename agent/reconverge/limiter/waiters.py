@@ -52,7 +52,7 @@ from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread
 Steps: TypeAlias = Generator[int, None, Decision]
 """Yields the nanoseconds to sleep, at most NEVER_NS; woken earlier by the waker."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
-"""What requests that wait for a key are answered when none has to wait any more."""
+"""Answers requests that wait for a key when none has to wait any more."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
 """The longest sleep at a time: what the operating system is asked to measure has to fit into its own numbers."""
@@ -132,12 +132,12 @@ class Waiting:
         return sum(map(len, list(self._queues.values())))
 
     def tell(self, key: str) -> None:
-        """See `reconverge.kernel.Listener`: there may be room now."""
+        """There may be room now."""
         if key in self._queues:  # without a lock, as there mostly is none
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Have all waiters leave with that answer, present and future ones; with None, have them wait again."""
+        """Lets all waiters leave with that answer, present and future ones; with None they wait again."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -326,11 +326,9 @@ class LoopWaker:
 
     @property
     def gone(self) -> bool:
-        """See `Waker.gone`."""
         return self._loop.is_closed()
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
         # The loop may be closed or closing, or its self-pipe broken; then there is no waiter to wake.
         with contextlib.suppress(RuntimeError, OSError):
             # A signal handler may have interrupted the loop while it waits for the operating system.
@@ -363,7 +361,6 @@ class ThreadWaker:
         self._waker = WakeEvent()
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
@@ -381,7 +378,6 @@ class GreenWaker:
         self._rung = threading.Event()  # fork: as it was patched, and green threads go on in the child
 
     def wake(self) -> None:
-        """See `Waker.wake`."""
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
@@ -391,7 +387,7 @@ class GreenWaker:
 
 
 def thread_waker() -> ThreadWaker | GreenWaker:
-    """What wakes the caller's own thread, of whichever kind it is."""
+    """Returns the waker of the caller's own thread, of either kind."""
     return GreenWaker() if green_threads() else ThreadWaker()
 
 

@@ -22,7 +22,7 @@ from reconverge.published.switch_log import record, turned_between
 
 
 def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
-    """What is in force, or nothing, issued now for until then; its version is that of the moment."""
+    """Returns the settings in force, or empty ones, issued now for until then; its version is that of the moment."""
     now_s, version = now_ns // SECOND_NS, now_ns // MILLISECOND_NS
     if known is None or known.expires <= now_s:
         return FleetSettings(namespace, version, issued=now_s, expires=expires)

@@ -83,7 +83,7 @@ def checked(said: object) -> FleetSettings:
 SETTINGS: Final = Format(MAGIC, checked)
 SETTINGS_FIELDS: Final = (*STAMP, "sync_interval", "switch", "limits")
 LIMIT_FIELDS: Final = ("limit", "max_overshoot", "sync_interval", "switch")
-"""What can be said of one limit: what else there should be belongs here, in `LimitOverride`, and in `Overrides`."""
+"""The settings of one limit: a new one belongs here, in `LimitOverride`, and in `Overrides`."""
 
 
 def _limit_override(name: str, said: object) -> LimitOverride:

@@ -33,7 +33,7 @@ logger = logging.getLogger("reconverge")
 MAGIC: Final = b"reconverge-switchlog-1 "
 LINES_MAX: Final = 50
 LOG_BYTES_MAX: Final = 32_768
-"""What is longer is not read; the oldest lines go first."""
+"""A longer log is not read; the oldest lines go first."""
 AUTHOR_LENGTH_MAX: Final = 200
 """As of an author of contracts."""
 LIMIT_LENGTH_MAX: Final = 200

@@ -29,7 +29,7 @@ from reconverge.contracts.store.pages import page_number
 from reconverge.runtime.locks import new_future
 
 Meanwhile = Literal["unknown", "refused"]
-"""What a customer is whose page is not there yet: one that the contracts do not name, or refused in any case."""
+"""How a customer is treated whose page is not there yet: as one that no contract names, or refused."""
 PENDING_S: Final = 1.0
 """For so long it holds at most what was decided without a page; and a refusal says to come again after it."""
 PENDING_MAX: Final = 256
@@ -40,7 +40,7 @@ ABSENT_MAX: Final = 10_000
 
 
 class ContractsDecider(Protocol):
-    """What decides by contracts whose customers are fetched on demand; `Contracts` does."""
+    """Decides by contracts whose customers are fetched on demand; `Contracts` does."""
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
         """Raise InvalidContracts if this node cannot have one of them."""
@@ -146,7 +146,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
                 yield identity, self._with_formers(identity, customer) or customer
 
     def hold_on(self, identity: str, formers: Iterable[Former]) -> None:
-        """Have these limits hold for a customer as former ones, beside those that its page names."""
+        """Lets these limits hold for a customer as former ones, beside those that its page names."""
         page = self.held.get(self.number_of(identity))
         customer = None if page is None else page.peek(identity)
         own = () if customer is None else customer.former
@@ -165,7 +165,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self._absent |= dict.fromkeys(identities)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Have the names go of customers that are to be erased. Those on a page go with the next version."""
+        """Drops the names of customers that are to be erased. Those on a page go with the next version."""
         tables: list[dict[str, None]] = [self._absent, *list(self._pending.values())]
         for table in tables:
             for identity in filter(is_named, list(table)):

@@ -88,12 +88,12 @@ class PackedPage(Mapping[str, Customer]):
             yield identity, self._contracts[which]
 
     def tables(self) -> dict[str, Any]:
-        """What the page says of its customers; notes nothing."""
+        """Returns the tables of the page's customers; notes nothing."""
         return tables_of(dict(self.items_quietly()))
 
 
 def this_moment() -> int:
-    """What the use of a page is compared with."""
+    """Returns the moment with which the use of a page is compared."""
     return next(_moments)
 
 

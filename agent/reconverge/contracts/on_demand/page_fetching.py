@@ -96,14 +96,14 @@ class PagesOnDemand(PagesOfHub):
         self._bytes_max = bytes_max
         self._idle = self._evicted = 0
         self.version: Document | None = None
-        """What is in force, if it is on demand."""
+        """The document in force, if it is on demand."""
         self.unkept = False
         """Whether a page has come since this was last set to False."""
         self._next: _Version | None = None
-        """What was put together last, and is not in force yet."""
+        """The version that was put together last, and is not in force yet."""
         self._table = PageTable(bytes_max)
         self._heaviest = PAGE_BYTES_MAX
-        """What the heaviest page takes that was fetched; none heavier is expected."""
+        """The memory of the heaviest page that was fetched; none heavier is expected."""
         self._not_before_ns: dict[int, int] = {}
         """When a page that is at fault may be fetched again."""
         self._failures: dict[int, int] = {}
@@ -316,7 +316,7 @@ class PagesOnDemand(PagesOfHub):
         return max(0, allowed)
 
     async def _take(self, customers: OnDemandCustomers, number: int, payload: bytes) -> Exception | None:
-        """Have a page be held, and its customers decided by it; returns why not."""
+        """Holds a page, and decides its customers by it; returns why not."""
         document = self.version
         if document is None or document.customers is not customers:
             return None
@@ -336,7 +336,7 @@ class PagesOnDemand(PagesOfHub):
         return None
 
     def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
-        """Have a page be held, if there is room or one of its customers was met; returns those met without it."""
+        """Holds a page, if there is room or one of its customers was met; returns those met without it."""
         pending = customers.pending_of(number)
         if self._table.has_room(page) or any(page.peek(identity) is not None for identity in pending):
             self._table[number] = page

@@ -22,9 +22,9 @@ class Change:
     identity: str | None
     """The customer that it is about; None if it is about the whole document."""
     before: Any
-    """What the document said of that before, as `table_of` or `table_of_customer` writes it; None if nothing."""
+    """The entry before, as `table_of` or `table_of_customer` writes it; None if there was none."""
     after: Any
-    """What it says since, likewise."""
+    """The entry since, likewise."""
 
 
 class VersionConflict(ReconvergeError):
@@ -54,18 +54,18 @@ class Book(Protocol):
         ...
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Have a customer's contract be what a table, or the name of a plan, says; None ends it. Returns the version.
+        """Writes a customer's contract from a table or the name of a plan; None ends it. Returns the version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """
         ...
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Have the whole document be what a table says. Returns the version."""
+        """Replaces the whole document by that of a table. Returns the version."""
         ...
 
     async def rollback(self, version: int, *, author: str) -> int:
-        """Have the contracts be again what they were at a version. Returns the new version; that is higher, too.
+        """Restores the contracts of a former version. Returns the new version; that is higher, too.
 
         Raises LookupError if that version is not kept any more.
         """

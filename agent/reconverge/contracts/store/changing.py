@@ -1,4 +1,4 @@
-"""What a change of the contracts comes to: which former limits go on holding, and what is told of it afterwards."""
+"""Makes a change of the contracts: former limits that go on holding, and its entry in the history."""
 
 # Theory of operation.
 #
@@ -46,7 +46,7 @@ AUTHOR_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ChangeNote:
-    """What a change says of itself."""
+    """The entry of a change in the history."""
 
     identity: str | None
     before: Any
@@ -83,7 +83,7 @@ def _is_plain(customer: Customer) -> bool:
 
 
 def told_of(before: Document, after: Document, identity: str | None) -> ChangeNote:
-    """What is told of a change: of one customer its entry, of a document that was replaced what differs in it."""
+    """Writes a change for the history: of one customer its entry, of a replaced document the differences."""
     if identity is not None:
         was, is_ = (
             None if customer is None else table_of_customer(customer)
@@ -195,26 +195,22 @@ Make: TypeAlias = Callable[[Document, float], Document]
 
 
 class ChangingBook:
-    """What all books have in common: what each change makes of the document before it. See `Book`."""
+    """The common part of all books: each change makes a new document of the one before it."""
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.set_customer`."""
         return await self._change(
             lambda before, now_s: with_customer(before, identity, said, now_s=now_s), author, expected, identity
         )
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """See `Book.replace`."""
         document = await asyncio.to_thread(checked, said)
         return await self._change(lambda before, now_s: with_document(before, document, now_s=now_s), author, expected)
 
     async def rollback(self, version: int, *, author: str) -> int:
-        """See `Book.rollback`."""
         former = await self._former(version)
         return await self._change(lambda before, now_s: with_document(before, former, now_s=now_s), author)
 
     async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        """See `Book.history`."""
         changes = await self._changes_told()
         return [each for each in changes if identity is None or each.identity == identity][:most]
 

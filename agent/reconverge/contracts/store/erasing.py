@@ -43,7 +43,7 @@ def without_customer(document: Document, identity: str) -> Document:
 
 
 def told_without(change: Change, identity: str) -> Change:
-    """What is told of a change, without the customer; the same object if it does not tell of it."""
+    """Returns the entry of a change without the customer; the same object if it does not name it."""
     if change.identity == identity:
         return replace(change, identity=ERASED, before=None, after=None)
     before, after = (_without(said, identity) for said in (change.before, change.after))
@@ -53,7 +53,7 @@ def told_without(change: Change, identity: str) -> Change:
 
 
 def _without(said: Any, identity: str) -> Any:
-    """What is told of a document."""
+    """Returns the entry of a document without the customer."""
     customers = said.get("customers") if isinstance(said, Mapping) else None
     if not isinstance(customers, Mapping) or identity not in customers:
         return said

@@ -101,13 +101,13 @@ class HintListener:
         return self._listened_ns is not None
 
     def counted(self) -> dict[str, Any]:
-        """What was counted of hints, as `ContractsStats` calls it."""
+        """Returns the counts of hints, as `ContractsStats` names them."""
         return {"hinted": self.heard, "hints_lost": self.lost, "hint_floods": self.floods}
 
     # ------------------------------------------------------------ in the reader's loop
 
     def listen(self, hub: Hub) -> None:
-        """Have hints be listened for from now on, unless they are already or the hub has none."""
+        """Listens for hints from now on, unless it does already or the hub has none."""
         thread = self._thread
         if (thread is not None and thread.alive) or not isinstance(hub, ContractHints):
             return
@@ -142,7 +142,7 @@ class HintListener:
         return told
 
     def found(self, *, new: bool, told: bool, looked_ns: int) -> None:
-        """What the look has found that began after `take`; `looked_ns` is when the one before it was."""
+        """Notes the find of the look that began after `take`; `looked_ns` is when the one before it was."""
         since_ns = self._listened_ns
         if not new or told or self._told_ns is not None or since_ns is None or since_ns >= looked_ns:
             return
@@ -261,7 +261,7 @@ class _Listening:
         start_thread(self._run, name="reconverge-hints")
 
     def stop(self) -> None:
-        """Have it end, without waiting for that."""
+        """Ends it, without waiting for that."""
         self._stopping = True
         loop, task = self._loop, self._task
         if self._pid == os.getpid() and loop is not None and task is not None:

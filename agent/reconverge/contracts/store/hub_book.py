@@ -69,7 +69,7 @@ LOST: Final = "lost"
 
 
 class HubBook(ChangingBook):
-    """See `Book` for what it promises.
+    """A book of contracts at a hub.
 
     Args:
         store: the hub, opened for the namespace.
@@ -103,7 +103,7 @@ class HubBook(ChangingBook):
         """The pages that tell of changes, as far as they were read, by digest."""
 
     async def read(self) -> tuple[int, Document]:
-        """See `Book.read`. Raises UnverifiedDocument, too."""
+        """Reads as `Book.read` does. Raises UnverifiedDocument, too."""
         _, index = await self._index()
         if index is None:
             return 0, NO_CONTRACTS
@@ -125,7 +125,7 @@ class HubBook(ChangingBook):
         return [] if index is None else [_change_in(each) for each in await self._history(index)]
 
     async def forget(self, identity: str, *, author: str) -> int | None:
-        """See `Book.forget`. Pages that bear the name are deleted at once, but for two kinds.
+        """Erases as `Book.forget` does. Pages that bear the name are deleted at once, but for two kinds.
 
         A page that only versions beyond the history were made of stays for up to RETIRED_S, and so does one that a
         writer has put whose change came too late.
@@ -171,7 +171,7 @@ class HubBook(ChangingBook):
         return done
 
     async def _customers_page(self, digest: str) -> dict[str, Any] | None:
-        """What one page of a former version says; None if it is not there any more, or is damaged."""
+        """Returns one page of a former version; None if it is not there any more, or is damaged."""
         try:
             page = table_in(await fetched_page(self._store, digest), digest)
         except (MissingPage, DamagedPage):
@@ -243,7 +243,7 @@ class HubBook(ChangingBook):
         return swapped
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
-        """Have the pages go that none of the versions is made of any more that are kept."""
+        """Deletes the pages that no kept version is made of any more."""
         dropped = [each for each in former if each not in index.history]
         if not dropped:
             return
@@ -287,7 +287,7 @@ class HubBook(ChangingBook):
             raise UnverifiedDocument(LOST, f"a page {error}") from None
 
     async def _history(self, index: Index) -> list[dict[str, Any]]:
-        """What is told of the last changes, as far as there are pages of it."""
+        """Returns the entries of the last changes, as far as there are pages of them."""
         told = []
         for digest in index.history:
             page = await self._told_page(digest)
@@ -298,7 +298,7 @@ class HubBook(ChangingBook):
         return told
 
     async def _told_page(self, digest: str) -> dict[str, Any] | None:
-        """What one change tells of itself; None if it is not there, or is damaged."""
+        """Returns the entry of one change; None if it is not there, or is damaged."""
         if digest not in self._told:
             try:
                 self._told[digest] = table_in(await fetched_page(self._store, digest), digest)

@@ -22,7 +22,7 @@ FILE_BYTES_MAX: Final = HEADER_BYTES_MAX + INDEX_BYTES_MAX + (PAGES_MAX + 1) * P
 
 
 class Kept(NamedTuple):
-    """What a file has."""
+    """The content of a file."""
 
     signed: bytes
     """The index."""
@@ -37,7 +37,7 @@ class KeptFile:
         self.path = Path(path)
 
     def read(self) -> Kept | None:
-        """What it has; None if there is no such file. Raises OSError, and ValueError if another program wrote it."""
+        """The content; None if there is no such file. Raises OSError, and ValueError if another program wrote it."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)

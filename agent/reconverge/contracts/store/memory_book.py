@@ -24,7 +24,7 @@ from reconverge.runtime.locks import new_lock
 
 
 class MemoryBook(ChangingBook):
-    """See `Book` for what it promises; its contracts end with the process.
+    """A book in memory; its contracts end with the process.
 
     `told` is called with the version and the contracts after each change, by the thread that makes it.
     """
@@ -49,7 +49,6 @@ class MemoryBook(ChangingBook):
         """By version, as many as there are changes."""
 
     async def read(self) -> tuple[int, Document]:
-        """See `Book.read`."""
         with self._lock:
             return self._version, self._document
 
@@ -69,7 +68,6 @@ class MemoryBook(ChangingBook):
         return await asyncio.to_thread(self._make, make, author, expected, identity)
 
     async def forget(self, identity: str, *, author: str) -> int | None:
-        """See `Book.forget`."""
         check_author(author)
         check_identity(identity, "identity")
         return await asyncio.to_thread(self._forget, identity, author)
@@ -90,7 +88,7 @@ class MemoryBook(ChangingBook):
         return version
 
     def _become(self, document: Document, change: Change) -> int:
-        """Have the document be in force, by a change whose version is not known yet. The lock is held."""
+        """Puts the document in force, by a change whose version is not known yet. The lock is held."""
         self._version += 1
         self._document = self._documents[self._version] = document
         self._documents.pop(self._version - HISTORY_MAX, None)

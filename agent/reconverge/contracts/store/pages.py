@@ -34,7 +34,7 @@ from reconverge.contracts.writing import table_of, table_of_customer
 PAGES_MAX: Final = 256
 """Of customers. Their digests take 17 KiB of the index."""
 PAGE_BYTES_MAX: Final = 256 * 1024
-"""Whatever is longer is not looked at. With all pages that long, a node would hold 64 MiB."""
+"""A longer page is not looked at. With all pages that long, a node would hold 64 MiB."""
 PAGE_BYTES_WANTED: Final = PAGE_BYTES_MAX // 4
 """A page that is longer is divided, as long as there may be more pages."""
 PAGES_TOO_MANY: Final = 8
@@ -100,7 +100,7 @@ def payload_of(said: object) -> bytes:
 
 
 def table_in(payload: bytes, digest: str) -> Any:
-    """What a page says. Raises DamagedPage unless it is the page of that digest, and JSON."""
+    """Reads a page. Raises DamagedPage unless it is the page of that digest, and JSON."""
     if len(payload) > PAGE_BYTES_MAX:
         raise DamagedPage(f"is longer than {PAGE_BYTES_MAX} bytes")
     if digest_of(payload) != digest:
@@ -141,7 +141,7 @@ def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document
 
 
 def tables_of(customers: Mapping[str, Customer]) -> dict[str, Any]:
-    """What a page says of its customers."""
+    """Returns the tables of a page's customers."""
     return {identity: table_of_customer(each) for identity, each in customers.items()}
 
 

@@ -1,1 +1,1 @@
-"""What applications ask: the limiter of a rate, that of what is in progress, and what both have in common."""
+"""The limiters that applications ask: of a rate, of work in progress, and their common part."""

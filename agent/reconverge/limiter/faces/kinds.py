@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "agent.concurrency", Limiter: "agent.limit"}
-"""What gives a limiter of each kind."""
+"""The method that returns a limiter of each kind."""
 GIVES: Final[dict[type, str]] = {
     RateLimiter: "limits a rate, and has no slots",
     SlotLimiter: "limits what is in progress, and is asked for slots alone",

@@ -52,16 +52,16 @@ class Limiter:
 
     @property
     def limit(self) -> Limit:
-        """What was declared; the first, if there are several quotas."""
+        """The declared limit; the first, if there are several quotas."""
         return self._table.limit
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """What was declared, by the names under which the hub and `agent.stats()` know each quota."""
+        """The declared quotas, by the names under which the hub and `agent.stats()` know each quota."""
         return self.control.quotas
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """What a request would be answered now; nothing is charged, and `remaining` is what is left before this cost.
+        """Answers as a request would be answered now; nothing is charged, and `remaining` is without this cost.
 
         Raises InvalidKey, InvalidCost, CostExceedsQuota and UnknownKind, as a request would.
         """
@@ -82,7 +82,7 @@ class Limiter:
 
     @property
     def switched(self) -> Switch:
-        """What is in force: whichever of its own switch and the agent's refuses less."""
+        """The switch in force: its own or the agent's, the one that refuses less."""
         return self.control.switched
 
     def switch(self, to: Switch) -> None:

@@ -36,7 +36,7 @@ class RateLimiter(Limiter):
         self._let_answer()
 
     def _let_answer(self) -> None:
-        """Have the mode in force answer."""
+        """Lets the mode in force answer."""
         # The instance's own attributes hide the methods below and save one call of every decision, about 60 ns.
         self.allow = self._enforcement.answers.allow  # type: ignore[method-assign]
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]
@@ -193,7 +193,7 @@ class RateLimiter(Limiter):
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> None:
-        """Have the limit be another one from the next decision on, in which all that was used counts on.
+        """Replace the limit by another one from the next decision on, in which all use counts on.
 
         Quota, burst, `soft`, `max_debt` and `costs` can change, and are as said here, the same way as for
         `Agent.limit`; a limit string that names no algorithm means the limit's own. How is counted cannot change, nor

@@ -71,7 +71,7 @@ class SlotLimiter(Limiter):
         return Slot(self._door, key, terms)
 
     def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
-        """Have so many slots from the next one on; those in use are kept. A number keeps the lease as it is.
+        """Change the number of slots from the next one on; those in use are kept. A number keeps the lease as it is.
 
         The lease cannot change. More slots are in force when the last node has changed; of fewer, every node keeps to
         its part at once. Settings that are published for the fleet come before this one, as long as they are in force.
