@@ -70,7 +70,7 @@ def test_what_is_admitted_in_a_usual_window_stands_beside_what_can_be(shown: tup
     assert isinstance(crowd, dict)
     usual = crowd["usual_window"]["healthy"]
 
-    assert 58 <= usual["one for all"] <= 60
+    assert usual["one for all"] in (58, 59), "on a busy machine the requests come unevenly"
     assert usual["a part each"] <= 56
     assert usual["a part each"] - 2 <= usual["balanced"] <= usual["one for all"]
 
