@@ -13,7 +13,8 @@ from typing import Any, Final
 from bench.decisions.peers import peer
 from reconverge import Agent
 from reconverge.integrations import asgi, wsgi
-from reconverge.integrations.web.request.keys import by_header
+from reconverge.integrations.web.request.keys import by_header, by_ip
+from reconverge.integrations.web.rules import Rule
 
 ROOMY: Final = "1000000000/hour"
 TIGHT: Final = "1/hour"
@@ -27,6 +28,8 @@ COUNTING: Final = "a dictionary that counts keys, two constant fields"
 COUNTING_ALONE: Final = "a dictionary that counts keys, no fields"
 TRIVIAL: Final = "a trivial dependency"
 LIMITED: Final = "a limit, key from a header"
+TWO_RULES: Final = "two rules, keys from a header and the address"
+THREE_RULES: Final = "three rules"
 REFUSED: Final = "refused"
 SLOWAPI: Final = "slowapi"
 FLASK_LIMITER: Final = "Flask-Limiter"
@@ -37,6 +40,12 @@ FIELDS: Final = [
     (b"ratelimit", b'"requests";r=999999999;t=3600'),
 ]
 QUOTAS: Final = {LIMITED: ROOMY, REFUSED: TIGHT}
+SETTINGS: Final[list[Any]] = [
+    {"limits": ROOMY, "name": "by-header", "key_func": by_header(HEADER)},
+    {"limits": "2000000000/day", "name": "by-address", "key_func": by_ip},
+    {"limits": "3000000000/day", "name": "by-header-too", "key_func": by_header(HEADER)},
+]
+"""Of rules that decide together."""
 
 
 def key_of(number: int) -> str:
@@ -92,13 +101,16 @@ def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
         settings.setdefault("key_func", by_header(HEADER))
         limits = settings.pop("limits", QUOTAS[what])
         return asgi.RateLimitMiddleware(nothing, limits, agent=_agent(what, hub), **settings)
+    if what in (TWO_RULES, THREE_RULES):
+        rules = [Rule(**settings) for settings in SETTINGS[: 2 if what == TWO_RULES else 3]]
+        return asgi.RateLimitMiddleware(nothing, rules=rules, agent=_agent(what, hub))
     if what in (COUNTING, COUNTING_ALONE):
         return Counting(nothing, FIELDS if what == COUNTING else [])
     return two_fields if what == CONSTANT else nothing
 
 
 def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
-    """A route with a dependency: a limit, one that does nothing, or none."""
+    """A route with dependencies: a limit or two, one that does nothing, or none."""
     fastapi = peer("fastapi")
     app = fastapi.FastAPI()
     dependencies = list[Any]()
@@ -106,6 +118,10 @@ def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
         limits = import_module("reconverge.integrations.fastapi").Limits(_agent(what, hub), key_func=by_header(HEADER))
         limits.install(app)
         dependencies = [fastapi.Depends(limits(QUOTAS[what]))]
+    elif what == TWO_RULES:
+        limits = import_module("reconverge.integrations.fastapi").Limits(_agent(what, hub))
+        limits.install(app)
+        dependencies = [fastapi.Depends(limits(**settings)) for settings in SETTINGS[:2]]
     elif what == TRIVIAL:
 
         async def trivial() -> None:
@@ -180,6 +196,61 @@ def flask_app(what: str, hub: str = IN_MEMORY) -> Any:
         route = limits.limit(ROOMY)(route)
     app.get("/")(route)
     return app
+
+
+# -------------------------------------------------------------------- Django and aiohttp, below their own servers
+
+
+def django_app(what: str) -> Any:
+    """A view, or the middleware around it, which Django calls with a request. One process has settings once."""
+    conf, http = peer("django.conf"), peer("django.http")
+    if not conf.settings.configured:
+        limited = {"HUB": IN_MEMORY, "LIMITS": ROOMY, "KEY_FUNC": by_header(HEADER)}
+        conf.settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], RECONVERGE=limited)
+        peer("django").setup()
+
+    def view(_request: Any) -> Any:
+        return http.HttpResponse(b"ok", content_type="text/plain")
+
+    def with_fields(request: Any) -> Any:
+        response = view(request)
+        for name, value in FIELDS:
+            response.headers[name.decode()] = value.decode()
+        return response
+
+    if what == LIMITED:
+        return import_module("reconverge.integrations.django").RateLimitMiddleware(view)
+    return with_fields if what == CONSTANT else view
+
+
+def aiohttp_app(what: str) -> tuple[Any, Any]:
+    """An application of aiohttp with one route, and what its server calls for a request, the head included."""
+    web = peer("aiohttp.web")
+    app = web.Application()
+
+    async def route(_request: Any) -> Any:
+        return web.Response(text="ok")
+
+    async def with_fields(request: Any) -> Any:
+        response = await route(request)
+        for name, value in FIELDS:
+            response.headers.add(name.decode(), value.decode())
+        return response
+
+    app.router.add_get("/", route)
+    if what != LIMITED:
+        return app, with_fields if what == CONSTANT else route
+    limits = import_module("reconverge.integrations.aiohttp").Limits(
+        ROOMY, agent=_agent(what, IN_MEMORY), key_func=by_header(HEADER)
+    )
+    limits.install(app)
+
+    async def limited(request: Any) -> Any:
+        response = await limits.middleware(request, route)
+        await limits.add_fields(request, response)
+        return response
+
+    return app, limited
 
 
 def _agent(what: str, hub: str) -> Agent:

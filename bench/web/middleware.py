@@ -9,12 +9,14 @@ measured by turns with the bare application, and its cost is the difference.
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from bench.child import Missing
+from bench.decisions.peers import peer
 from bench.decisions.timing import no_collector
 from bench.report.found import Row, Spread
 from bench.web import under_servers
@@ -24,12 +26,17 @@ from bench.web.limited import (
     COUNTING,
     COUNTING_ALONE,
     FLASK_LIMITER,
+    HEADER,
     KEYS,
     LIMITED,
     REFUSED,
     ROOMY,
+    THREE_RULES,
     TRIVIAL,
+    TWO_RULES,
+    aiohttp_app,
     asgi_app,
+    django_app,
     fastapi_app,
     flask_app,
     key_of,
@@ -43,7 +50,7 @@ ROUNDS: Final = 15
 CALLS: Final = 1000
 BY_ADDRESS: Final = "a limit, key from the client's address"
 NO_FIELDS: Final = "a limit without response fields"
-TWO: Final = "two limits"
+TWO: Final = "two quotas"
 ONE_PATH: Final = "a limit of another path beside"
 Request: TypeAlias = dict[str, Any]
 Call: TypeAlias = Callable[[Any], object]
@@ -136,16 +143,15 @@ def scope_of(number: int) -> Request:
 
 def driven(app: Any) -> Made:
     """How to call an ASGI application, and how to make its scopes."""
+    return lambda scope: _drive(app(scope, _receive, _send)), scope_of
 
-    def call(scope: Any) -> None:
-        coroutine = app(scope, _receive, _send)
-        try:
-            coroutine.send(None)
-        except StopIteration:
-            return
-        raise AssertionError("the application has waited")
 
-    return call, scope_of
+def _drive(coroutine: Coroutine[Any, Any, object]) -> None:
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the application has waited")
 
 
 # -------------------------------------------------------------------- requests of WSGI
@@ -185,6 +191,25 @@ def _called(app: Any) -> Made:
     return call, _environment
 
 
+# -------------------------------------------------------------------- requests of Django and aiohttp
+
+
+def _django(what: str) -> Made:
+    app = django_app(what)
+    return app, lambda number: peer("django.core.handlers.wsgi").WSGIRequest(
+        _environment(number) | {"wsgi.input": io.BytesIO()}
+    )
+
+
+def _aiohttp(what: str) -> Made:
+    app, serve = aiohttp_app(what)
+    mocked = peer("aiohttp.test_utils").make_mocked_request
+
+    return lambda request: _drive(serve(request)), lambda number: mocked(
+        "GET", "/", headers={HEADER: key_of(number)}, app=app
+    )
+
+
 # -------------------------------------------------------------------- what is measured
 
 
@@ -215,13 +240,16 @@ FRAMEWORKS: Final[dict[str, dict[str, Callable[[], Made]]]] = {
         NO_FIELDS: partial(_asgi, LIMITED, headers_enabled=False),
         REFUSED: partial(_asgi, REFUSED),
         TWO: partial(_asgi, LIMITED, limits=f"{ROOMY}; 2000000000/day"),
+        **_several(_asgi, TWO_RULES, THREE_RULES),
         ONE_PATH: partial(_asgi, LIMITED, rules=[Rule(limits=ROOMY, paths=["/other"])]),
     },
-    "FastAPI": _several(_fastapi, BARE, TRIVIAL, LIMITED, REFUSED),
+    "FastAPI": _several(_fastapi, BARE, TRIVIAL, LIMITED, TWO_RULES, REFUSED),
     "WSGI": {
         **_several(_wsgi, BARE, CONSTANT, LIMITED),
         BY_ADDRESS: partial(_wsgi, LIMITED, key_func=by_ip),
         REFUSED: partial(_wsgi, REFUSED),
     },
     "Flask": _several(_flask, BARE, CONSTANT, LIMITED, REFUSED, FLASK_LIMITER),
+    "Django": _several(_django, BARE, CONSTANT, LIMITED),
+    "aiohttp": _several(_aiohttp, BARE, CONSTANT, LIMITED),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar, Unpack, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION
@@ -18,6 +18,7 @@ from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
+from reconverge.integrations.web.pipeline import Decide
 from reconverge.integrations.web.request.addresses import Addresses, Located, is_port, single
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, METHOD_CHARACTERS_MAX, Response
@@ -28,6 +29,7 @@ from reconverge.integrations.web.unmatched import UnmatchedRules
 try:
     from aiohttp import WSMessage, web
 
+    from reconverge.integrations.aiohttp.request_keys import in_request
     from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, warn_of_unmatched
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
@@ -144,10 +146,11 @@ class Limits:
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
         self._handlers: list[tuple[object, Declared]] = []
         self._looked = False
+        decide = self._deciding(self._rules)
 
         @web.middleware
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._serve(request, self._rules, functools.partial(handler, request))
+            return await self._serve(request, self._rules, decide, functools.partial(handler, request))
 
         self.middleware = middleware
         """The middleware itself, for an application that orders its middlewares; `add_fields` adds the fields."""
@@ -197,10 +200,12 @@ class Limits:
             if not callable(handler):  # but a request: it stands in the place of the handler
                 raise InvalidSetting("limits", limits, _misplaced(limits, handler))
             declared = self.guard.declare(rule, owner=handler)
+            decide = self._deciding([declared])
 
             @functools.wraps(handler)
             async def limited(*args: Any, **kwargs: Any) -> web.StreamResponse:
-                return await self._serve(_request_in(args), [declared], functools.partial(handler, *args, **kwargs))
+                handle = functools.partial(handler, *args, **kwargs)
+                return await self._serve(_request_in(args), [declared], decide, handle)
 
             self._handlers.append((limited, declared))
             return cast("AnyHandler", limited)
@@ -241,30 +246,53 @@ class Limits:
         if isinstance(serving, _Serving):
             serving.add_fields(response)
 
+    def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
+        """A function that decides by rules about aiohttp's own request; None if they have to be asked."""
+        pipeline = self.guard.pipeline(rules, in_request)
+        return None if pipeline is None else pipeline.decide
+
     async def _serve(
-        self, request: web.Request, rules: Sequence[Declared], handle: Callable[[], Awaitable[web.StreamResponse]]
+        self,
+        request: web.Request,
+        rules: Sequence[Declared],
+        decide: Decide | None,
+        handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
         """Check a request by these rules; if another middleware is serving it already, that one ends the request."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
-            return await self._check(serving, request, rules) or await handle()
-        serving = request[SERVING] = _Serving(request)
-        with serving:
-            return await serving.ended(await self._check(serving, request, rules) or await handle())
+            return await self._check(serving, request, rules, decide) or await handle()
+        serving = request[SERVING] = _Serving()
+        try:
+            response = await self._check(serving, request, rules, decide) or await handle()
+            if serving.unsettled:
+                await serving.settle(response)
+            if not response.prepared:
+                serving.add_fields(response)
+        except BaseException as error:
+            serving.failed(request, error)
+            raise
+        return response
 
     async def _check(
-        self, serving: _Serving, request: web.Request, rules: Sequence[Declared]
+        self, serving: _Serving, request: web.Request, rules: Sequence[Declared], decide: Decide | None
     ) -> web.StreamResponse | None:
         """The response to a request that may not go on, None if it may."""
-        mount = mount_of(request)
+        if not rules:
+            return None
+        guard = self.guard
         if self._unmatched.wanted and rules is self._rules:
-            self._unmatched.look(lambda: list(routes_of(request.app)), (mount,))
+            self._unmatched.look(lambda: list(routes_of(request.app)), (mount_of(request),))
         if not self._looked and self._handlers:  # in an application that is limited by its handlers alone
             self._look_at_handlers(request.match_info.apps[0])
-        each = AiohttpRequest(request, self.guard.addresses, mount)
-        found = self.guard.at_once(each, rules)
-        outcome = found if isinstance(found, Outcome) else await self.guard.check_further(each, rules, found)
-        return serving.decided(outcome)
+        found = None if decide is None or guard.filters or not guard.enabled else decide(request)
+        if isinstance(found, Outcome):
+            return serving.decided(found)
+        each = AiohttpRequest(request, guard.addresses, mount_of(request))
+        further = guard.at_once(each, rules) if found is None else found
+        if isinstance(further, Outcome):
+            return serving.decided(further)
+        return serving.decided(await guard.check_further(each, rules, further))
 
 
 class Messages:
@@ -305,31 +333,28 @@ def outcome_of(request: web.Request) -> Outcome | None:
 class _Serving:
     """Holds the outcomes of one request until it is answered."""
 
-    def __init__(self, request: web.Request) -> None:
-        self._request: web.Request | None = request
+    __slots__ = ("_has_fields", "outcomes", "unsettled")
+
+    def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
-        self._told: web.StreamResponse | None = None
-        self._unsettled = False
+        self.unsettled = False
         """Whether anything depends on the response."""
+        self._has_fields: web.StreamResponse | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
-        request, self._request = self._request, None  # which has this object; the collector would have to part them
-        if isinstance(error, web.HTTPException):  # a response that is raised
-            self.answered(error)
-        elif error is not None:
-            gone = (
-                request is None
-                or request.transport is None
-                or isinstance(error, asyncio.CancelledError | GeneratorExit)
-            )
-            self._finish(Response(CANCELLED if gone else FAILED, complete=False))
+    def failed(self, request: web.Request, error: BaseException) -> None:
+        """Settle a request whose handler has raised an error, which may be a response."""
+        if isinstance(error, web.HTTPException):
+            if self.unsettled:
+                self._settle_by(error)
+            if not error.prepared:
+                self.add_fields(error)
+            return
+        gone = request.transport is None or isinstance(error, asyncio.CancelledError | GeneratorExit)
+        self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
         """Note an outcome; returns the response to a request that may not go on, None if it may."""
-        self._unsettled = self._unsettled or outcome.unsettled
+        self.unsettled = self.unsettled or outcome.unsettled
         if go_on(self.outcomes, outcome):
             return None
         if isinstance(outcome.response, web.StreamResponse):
@@ -339,34 +364,29 @@ class _Serving:
         head = {name: value for name, value in refusal.fields if name.lower() == "content-type"}
         return web.Response(body=refusal.body, status=refusal.status, headers=head)
 
-    async def ended(self, response: web.StreamResponse) -> web.StreamResponse:
-        """Ends a stream that has something to settle, as aiohttp would do next, and then does as `answered`."""
-        streamed = response.prepared and not isinstance(response, web.WebSocketResponse)
-        if streamed and self._unsettled:
+    async def settle(self, response: web.StreamResponse) -> None:
+        """Settle by a response. A stream is ended before, as aiohttp would do next; any other is about to be sent."""
+        if response.prepared and not isinstance(response, web.WebSocketResponse):
             try:
                 await response.write_eof()
             except ConnectionError:  # aiohttp will meet it, too
                 self._finish(Response(CANCELLED, complete=False))
-        return self.answered(response)
+        self._settle_by(response)
 
-    def answered(self, response: web.StreamResponse) -> web.StreamResponse:
-        """Settle by a response: one that was streamed has ended, any other is about to be sent."""
-        if self._unsettled:
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            size = response.body_length if response.prepared else response.content_length or 0
-            self._finish(Response(response.status, headers, size, raw=response))
-        if not response.prepared:
-            self.add_fields(response)
-        return response
+    def _settle_by(self, response: web.StreamResponse) -> None:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        size = response.body_length if response.prepared else response.content_length or 0
+        self._finish(Response(response.status, headers, size, raw=response))
 
     def add_fields(self, response: web.StreamResponse) -> None:
         """Add the fields to the head of a response, once."""
-        if self._told is response:
+        if self._has_fields is response:
             return
-        self._told = response
-        for name, value in fields_for(self.outcomes, refused=RETRY_AFTER in response.headers):
-            if name not in response.headers or name.lower() in LISTS:
-                response.headers.add(name, value)
+        self._has_fields = response
+        headers = response.headers
+        for name, value in fields_for(self.outcomes, refused=RETRY_AFTER in headers):
+            if name.lower() in LISTS or name not in headers:
+                headers.add(name, value)
 
     def _finish(self, response: Response) -> None:
         for outcome in self.outcomes:

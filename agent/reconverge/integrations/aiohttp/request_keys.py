@@ -1,0 +1,71 @@
+"""Finds the key of a request in aiohttp's own request, for key functions of which it is known what they look at.
+
+This is to aiohttp what `asgi/scope_keys.py` is to ASGI, and for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeAlias
+
+from aiohttp import web
+from multidict import istr
+
+from reconverge.integrations.web.bound_rule import Declared
+from reconverge.integrations.web.request.addresses import (
+    ADDRESS_CHARACTERS_MAX,
+    Addresses,
+    group_of_odd_peer,
+    group_of_peers,
+    single,
+)
+from reconverge.integrations.web.request.keys import Asked, OfAddress, OfHeader, source_of
+
+Finder: TypeAlias = Callable[[web.Request], object]
+
+
+def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
+    """Returns a function that finds the key in a request of aiohttp; None if the key function has to be asked."""
+    source = source_of(function)
+    if isinstance(source, OfHeader):
+        return _in_header(source.name)
+    if isinstance(source, OfAddress) and addresses.believes_nothing:
+        return _at_the_other_end(source.ipv6_prefix)
+    return None
+
+
+@cache
+def _in_header(name: str) -> Finder:
+    wanted = istr(name)
+
+    def find(request: web.Request) -> str | None:
+        values = request.headers.getall(wanted, ())
+        return values[0] if len(values) == 1 else single(values)
+
+    return find
+
+
+@cache
+def _at_the_other_end(ipv6_prefix: int) -> Finder:
+    group = group_of_peers(ipv6_prefix)
+
+    def find(request: web.Request) -> str | None:
+        peer = request.remote
+        if not peer:
+            return None
+        return group(peer) if len(peer) <= ADDRESS_CHARACTERS_MAX else group_of_odd_peer(peer, ipv6_prefix)
+
+    return find
+
+
+def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
+    """Returns finders of a rule's key and of its part for the scope; None if the rule has to be asked itself.
+
+    For rules that are about all requests.
+    """
+    find = finder_for(declared.key_function, addresses)
+    part: Any = declared.part_of_key
+    if find is None or (part is not None and declared.fixed_scope is None):  # a route is found by the rule alone
+        return None
+    return find, part
