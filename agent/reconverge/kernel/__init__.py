@@ -7,9 +7,10 @@ from reconverge.kernel.algorithms.slots import lease_left_ns
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.asking import AskGate, DecidingRule, Settled, Word
+from reconverge.kernel.composite.at_once import hit_all, stores_of
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import AllOf, Costs, Gate, Turn, gate_of
-from reconverge.kernel.composite.joint import Claimed, Joint, Part, cells_of, hit_all, hit_at_once, settle_jointly
+from reconverge.kernel.composite.joint import Claimed, Joint, Part, binding_each, hit_at_once, settle_jointly
 from reconverge.kernel.composite.many import Many, many_of
 from reconverge.kernel.composite.shared import ShareLimit
 from reconverge.kernel.decision import Usage
@@ -78,7 +79,7 @@ __all__ = [
     "Verdict",
     "Word",
     "WouldRefuse",
-    "cells_of",
+    "binding_each",
     "first_odd_cell",
     "for_any_node",
     "gate_of",
@@ -90,4 +91,5 @@ __all__ = [
     "measure",
     "settle",
     "settle_jointly",
+    "stores_of",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from reconverge.kernel import (
     Cell,
@@ -28,10 +28,11 @@ from reconverge.kernel import (
     Settled,
     ShardState,
     Word,
-    cells_of,
+    binding_each,
     hit_all,
     hit_at_once,
     settle_jointly,
+    stores_of,
 )
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.patience import Patience
@@ -133,14 +134,19 @@ def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) ->
     return hit_at_once(claims, certain=certain)
 
 
-hit_cells: Final = hit_all
-"""`hit_together` of `certain`, and of each limit what `cells_if_joint` returns, the key and the cost."""
+def hit_stores(arguments: Sequence[object], sizes: Sequence[int]) -> list[Decision] | None:
+    """`hit_together` of `certain`, and of each quota of all limits its store, the key and the cost.
+
+    `sizes` are how many quotas each limit has. None where `hit_together` is to be asked.
+    """
+    decisions = hit_all(*arguments)
+    return binding_each(decisions, sizes) if isinstance(decisions, list) else None
 
 
-def cells_if_joint(limiter: Limiter) -> object:
-    """Returns the argument of `hit_cells` for a limit; None for one that takes a closer look."""
+def stores_if_joint(limiter: Limiter) -> tuple[object, ...]:
+    """Returns the store of each quota, for `hit_stores`; empty for a limit that takes a closer look."""
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
-    return cells_of(limiter.control.enforcement.table) if joint else None
+    return stores_of(limiter.control.enforcement.table) if joint else ()
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.faces.limiter import Limiter
-from reconverge.limiter.joint import can_decide_together, cells_if_joint, hit_cells
+from reconverge.limiter.joint import can_decide_together, hit_stores, stores_if_joint
 from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -218,7 +218,6 @@ class CompiledRule:
         "asks",
         "bindings",
         "board",
-        "cells",
         "cost",
         "declared",
         "joint",
@@ -227,6 +226,7 @@ class CompiledRule:
         "missed",
         "plain",
         "settled",
+        "stores",
         "table",
         "tables",
     )
@@ -257,8 +257,8 @@ class CompiledRule:
         self._further = [(table, limits[table.name]) for table in self.tables[1:]]
         self.limit = limits[self.table.name]
         self.settled = self.limit if self.plain and not (self.missed or self._further or self.asks) else None
-        self.cells = cells_if_joint(self.limiter)
-        self.joint = self.limit if self.plain and self.cells is not None and not self.missed else None
+        self.stores = stores_if_joint(self.limiter)
+        self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
     def keep_up(self) -> None:
         """Prepare anew what has changed since, of any quota."""
@@ -388,6 +388,7 @@ class Pipeline:
         def decide(asked: Any) -> Outcome | list[FoundKey]:
             keys: list[str] = []
             arguments: list[object] = [certain]
+            sizes: list[int] = []
             closer = False
             for rule, board, answers, table, cost, key_in in steps:
                 key = key_in(asked)
@@ -397,12 +398,15 @@ class Pipeline:
                 if table.limit is not rule.joint:
                     rule.has_key()
                 closer = closer or table.limit is not rule.joint or board.answers is not answers
-                arguments += (rule.cells, key, cost)
+                stores = rule.stores
+                sizes.append(len(stores))
+                for store in stores:
+                    arguments += (store, key, cost)
             try:
-                decisions = None if closer else hit_cells(*arguments)
+                decisions = None if closer else hit_stores(arguments, sizes)
             except Exception:  # noqa: BLE001  # the guard meets it again, and knows what to do
                 decisions = None
-            if not isinstance(decisions, list):
+            if decisions is None:
                 return self._found(keys)
             outcome = Admitted()
             outcome.refusal = None

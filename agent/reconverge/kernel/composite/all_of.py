@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from reconverge.errors import UnknownKind
 from reconverge.kernel.cell import Cell
+from reconverge.kernel.composite.at_once import hit_all, stores_of
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Decision, Lock, Reentry
 from reconverge.kernel.keys import plain_key
@@ -45,14 +46,15 @@ class AllQuotas:
         self.tables = tuple(tables)
         """One for each quota, in the order in which they were declared."""
         self.now_ns = tables[0].now_ns
-        self.take_note()
         self.share_lock()
+        self.take_note()
 
     def take_note(self) -> None:
         """Of the quotas as they are now."""
         self.limit = self.tables[0].limit
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
+        self._stores = stores_of(self)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
@@ -73,6 +75,8 @@ class AllQuotas:
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Allows a request if all quotas do."""
+        if kind is None and isinstance(self._hit_at_once(key, cost), list):
+            return True
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -83,6 +87,10 @@ class AllQuotas:
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """Decides, with the grounds of the quota that binds."""
+        if kind is None:
+            decisions = self._hit_at_once(key, cost)
+            if isinstance(decisions, list):
+                return binding(decisions)
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -240,6 +248,15 @@ class AllQuotas:
         for table, each in zip(self.tables, costs, strict=True):
             refund_at(table, key, each, now_ns)
 
+    def _hit_at_once(self, key: str, cost: int) -> list[Decision] | int | None:
+        """The decisions of all quotas, if the compiled kernel knows that all admit; else nothing happens."""
+        if not self._stores:
+            return None
+        arguments: list[object] = [False]
+        for store in self._stores:
+            arguments += (store, key, cost)
+        return hit_all(*arguments)
+
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         """Charge all quotas if each has room for it on its fast path; otherwise nothing has happened."""
         cells = []
@@ -332,13 +349,23 @@ def binding(answers: Sequence[Decision]) -> Decision:
 
     That all admit is certain if each of them is; that one refuses is certain if any is that does.
     """
-    if answers[0].allowed:
-        found = min(answers, key=lambda answer: (not answer.over_quota, answer.remaining, -answer.reset_after))
-        certain = all(answer.certain for answer in answers)
+    found = answers[0]
+    certain = found.certain
+    if found.allowed:
+        for answer in answers[1:]:
+            certain = certain and answer.certain
+            if _scarcity(answer) < _scarcity(found):
+                found = answer
     else:
-        found = max(answers, key=lambda answer: answer.retry_after)
-        certain = any(answer.certain for answer in answers)
+        for answer in answers[1:]:
+            certain = certain or answer.certain
+            if answer.retry_after > found.retry_after:
+                found = answer
     return found if found.certain == certain else replace(found, certain=certain)
+
+
+def _scarcity(answer: Decision) -> tuple[bool, int, float]:
+    return not answer.over_quota, answer.remaining, -answer.reset_after
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:

@@ -19,14 +19,18 @@ How such a request asks the hub in doubt: `limiter/joint.py`.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
+from reconverge.kernel.composite.all_of import binding
 from reconverge.kernel.composite.asking import DecidingRule, Settled, Together, Weighed, groups_of
+from reconverge.kernel.composite.at_once import hit_all, stores_of
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
-from reconverge.kernel.engine import COMPILED, Decision, KernelFields, Lock, Reentry, Store, native
+from reconverge.kernel.engine import Decision, KernelFields, Lock, Reentry
 
 T = TypeVar("T")
 
@@ -60,26 +64,26 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
     into the node's own part of each limit is admitted.
     """
     arguments: list[object] = [certain]
+    sizes: list[int] = []
     for limit, key, cost in claims:
-        cells = cells_of(limit)
-        if cells is None:
+        stores = stores_of(limit)
+        if not stores:
             return None
-        arguments += (cells, key, cost)
-    return hit_all(*arguments)
+        for store in stores:
+            arguments += (store, key, cost)
+        sizes.append(len(stores))
+    found = hit_all(*arguments)
+    if isinstance(found, list):
+        return binding_each(found, sizes)
+    return None if found is None else bisect(list(accumulate(sizes)), found)
 
 
-def cells_of(limit: Decider) -> Store | None:
-    """The keys of a limit with one quota, about which the compiled kernel decides; else None."""
-    table = limit.tables[0]
-    return table.cells if COMPILED and len(limit.tables) == 1 and table.compiled else None
-
-
-def _in_python(*_arguments: object) -> None:
-    """Leave it to `settle_jointly`."""
-
-
-hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native).hit_all if COMPILED else _in_python
-"""`hit_at_once` of `certain`, and of each limit its `cells_of`, the key and the cost."""
+def binding_each(decisions: list[Decision], sizes: Sequence[int]) -> list[Decision]:
+    """The decision that binds of each limit, of which the first has `sizes[0]` quotas, and so on."""
+    if len(decisions) == len(sizes):
+        return decisions
+    ends = accumulate(sizes)
+    return [binding(decisions[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 class Joint(NamedTuple):

@@ -602,7 +602,7 @@ would_say(Store *store, const Asked *asked, bool certain, i64 now_ns)
     return is_certain(terms, cell, asked->cost, false, now_ns) ? REFUSES : UNKNOWN;
 }
 
-/* Read what is asked of one limit. False if Python has to look, or a lock is held. */
+/* Read what is asked of one limit. False if Python has to look. */
 static bool
 read_joint(PyObject *const *args, Store **store, Asked *asked)
 {
@@ -619,7 +619,30 @@ read_joint(PyObject *const *args, Store **store, Asked *asked)
                      PyUnicode_GET_LENGTH(args[1]) > 0 && PyUnicode_GET_LENGTH(args[1]) <= (*store)->key_bytes_max &&
                      *(const char *)PyUnicode_1BYTE_DATA(args[1]) != 0;
     return plain_key && !overflow && asked->cost >= 0 && (*store)->lock != NULL && (*store)->terms.plain &&
-           (*store)->unit == 1 && asked->cost <= (*store)->terms.cost_max && !(*store)->lock->held;
+           (*store)->unit == 1 && asked->cost <= (*store)->terms.cost_max;
+}
+
+/* Take the lock of the last of some limits, unless one before it has the same: quotas of one limit share theirs. False
+ * if that would have to wait, or the lock is held. What is taken is left by `taken`, as a limit's lock may be replaced. */
+static bool
+enter_joint(Store *const *stores, Py_ssize_t last, Lock **taken)
+{
+    Lock *lock = stores[last]->lock;
+    for (Py_ssize_t at = 0; at < last; at++) {
+        if (stores[at]->lock == lock) {
+            return true;
+        }
+    }
+    if (lock->held) {
+        return false;
+    }
+    Py_INCREF(lock);
+    if (!lock_enter(lock)) {
+        Py_DECREF(lock);
+        return false;
+    }
+    taken[last] = lock;
+    return lock == stores[last]->lock; /* nothing else has run since, or it is not known what that limit says now */
 }
 
 /* hit_all(certain, store, key, cost, store, key, cost, ...): the decisions if all limits admit a request, each of which
@@ -649,15 +672,15 @@ hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         Py_XDECREF(decisions);
         return NULL;
     }
+    Lock *taken[JOINT_MAX] = {NULL};
     bool admits = true;
-    Py_ssize_t entered = 0;
     for (Py_ssize_t at = 0; admits && at < size; at++) {
         admits = read_joint(args + 1 + 3 * at, &stores[at], &asked[at]) && stores[at]->kernel == stores[0]->kernel &&
-                 lock_enter(stores[at]->lock);
-        entered += admits;
+                 enter_joint(stores, at, taken);
     }
+    bool can_look = admits;
     Py_ssize_t refusing = -1;
-    for (Py_ssize_t at = 0; entered == size && refusing < 0 && at < size; at++) {
+    for (Py_ssize_t at = 0; can_look && refusing < 0 && at < size; at++) {
         stores[at]->missing = NOTHING;
         int says = would_say(stores[at], &asked[at], certain, now_ns);
         refusing = says == REFUSES ? at : -1;
@@ -670,8 +693,11 @@ hit_all(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
         failed = decide(stores[at], &asked[at], now_ns, &allowed, &decision);
         PyList_SET_ITEM(decisions, at, decision);
     }
-    for (Py_ssize_t at = 0; at < entered; at++) {
-        lock_leave(stores[at]->lock);
+    for (Py_ssize_t at = 0; at < size; at++) {
+        if (taken[at] != NULL) {
+            lock_leave(taken[at]);
+            Py_DECREF(taken[at]);
+        }
     }
     if (do_after_unlock(stores[0]->kernel) < 0 || failed) {
         Py_DECREF(decisions);

@@ -1,0 +1,32 @@
+"""Several quotas at once, by the compiled kernel: one call looks at all of them, and charges all if all admit.
+
+The quotas are those of one limit (`all_of.py`), or of limits that decide about a request together (`joint.py`). What
+takes a closer look is left to these, which define what is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from reconverge.kernel.composite.decider import Decider
+from reconverge.kernel.engine import COMPILED, Decision, Store, native
+
+
+def stores_of(limit: Decider) -> tuple[Store, ...]:
+    """Returns the store of each quota of a limit; empty where Python decides, or one quota that admits is enough."""
+    here = COMPILED and not limit.is_share and all(table.compiled for table in limit.tables)
+    return tuple([table.cells for table in limit.tables]) if here else ()
+
+
+def _in_python(*_arguments: object) -> None:
+    """Leaves it to the callers."""
+
+
+hit_all: Final[Callable[..., list[Decision] | int | None]] = cast("Any", native).hit_all if COMPILED else _in_python
+"""Takes `certain`, and of each quota its store, the key and the cost.
+
+Returns the decisions, if all quotas admit the request; each has charged it then, all in one moment. Else nothing has
+been charged: the place of a quota that refuses it for certain, or None if that takes a closer look. With `certain` only
+what fits into the node's own part of each quota is admitted.
+"""
