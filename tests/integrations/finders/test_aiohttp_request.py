@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from reconverge import Agent
 from reconverge.integrations import by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits
-from reconverge.integrations.aiohttp.middleware import AiohttpRequest
+from reconverge.integrations.aiohttp.request import AiohttpRequest
 from reconverge.integrations.aiohttp.request_keys import finder_for
 from reconverge.integrations.web.request.addresses import Addresses
 from reconverge.integrations.web.request.keys import by_ip_network

@@ -1,5 +1,6 @@
 """Limits in an aiohttp server."""
 
-from reconverge.integrations.aiohttp.middleware import AiohttpRequest, Limits, outcome_of
+from reconverge.integrations.aiohttp.middleware import Limits, outcome_of
+from reconverge.integrations.aiohttp.request import AiohttpRequest
 
 __all__ = ["AiohttpRequest", "Limits", "outcome_of"]

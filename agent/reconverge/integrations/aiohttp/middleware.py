@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra, shown
@@ -19,9 +19,7 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Decide
-from reconverge.integrations.web.request.addresses import Addresses, Located, is_port, single
-from reconverge.integrations.web.request.read_path import below_mount
-from reconverge.integrations.web.request.request import CANCELLED, FAILED, HAS, METHOD_CHARACTERS_MAX, Response
+from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
@@ -29,6 +27,7 @@ from reconverge.integrations.web.unmatched import UnmatchedRules
 try:
     from aiohttp import WSMessage, web
 
+    from reconverge.integrations.aiohttp.request import AiohttpRequest
     from reconverge.integrations.aiohttp.request_keys import in_request
     from reconverge.integrations.aiohttp.routes import handled_in, mount_of, routes_of, warn_of_unmatched
 except ModuleNotFoundError as error:
@@ -43,80 +42,6 @@ SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("
 """The key of a request's outcomes so far."""
 MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_key("reconverge.messaging", object)
 """Under which the request of a websocket has what the limits of its messages have read of it: once for all of them."""
-
-
-class AiohttpRequest(Located):
-    """A `Request` of aiohttp. `raw` is aiohttp's."""
-
-    __slots__ = ("_mount", "raw")
-
-    def __init__(self, request: web.Request, addresses: Addresses, mount: str = "") -> None:
-        super().__init__(addresses)
-        self.raw = request
-        self._mount = mount
-
-    @property
-    def method(self) -> str:
-        """Returns the HTTP method in capitals; a websocket begins with GET."""
-        return self.raw.method[: METHOD_CHARACTERS_MAX + 1].upper()
-
-    @property
-    def path(self) -> str:
-        return self.raw.path
-
-    @property
-    def inner_paths(self) -> Sequence[str]:
-        """Returns the path below the prefix of the sub-application that limits."""
-        return below_mount(self.raw.path, (self._mount,)) if self._mount else ()
-
-    @property
-    def templates(self) -> Sequence[str]:
-        """Returns the template of the resource, with and without the prefix of the sub-application."""
-        resource = self.raw.match_info.route.resource
-        if resource is None:
-            return ()
-        whole = resource.canonical
-        return (whole, *below_mount(whole, (self._mount,))) if self._mount else (whole,)
-
-    @property
-    def route(self) -> str:
-        """Returns the canonical pattern of the resource, or an empty string without one."""
-        resource = self.raw.match_info.route.resource
-        return "" if resource is None else resource.canonical
-
-    @property
-    def peer(self) -> str | None:
-        return self.raw.remote or None
-
-    @property
-    def is_at_port(self) -> bool:
-        transport = self.raw.transport
-        return transport is not None and is_port(transport.get_extra_info("sockname"))
-
-    @property
-    def user(self) -> object:
-        """Returns `request["user"]`, where the application keeps it."""
-        return self.raw.get("user")
-
-    @property
-    def path_parameters(self) -> Mapping[str, object]:
-        return self.raw.match_info
-
-    def __getattr__(self, name: str) -> Any:
-        """Reads an attribute of aiohttp's own request. Raises AttributeError, which lists what a request has here."""
-        if not name.startswith("_") and hasattr(self.raw, name):
-            return getattr(self.raw, name)
-        raise AttributeError(f"the request has no {name!r}; {HAS}, and what aiohttp's has")
-
-    def __getitem__(self, name: str) -> Any:
-        return self.raw[name]
-
-    def header(self, name: str) -> str | None:
-        values = self.raw.headers.getall(name, None)
-        return None if values is None else ", ".join(values)
-
-    def found_header(self, name: str) -> str | None:
-        return single(self.raw.headers.getall(name, []))
 
 
 class Limits:
