@@ -4,7 +4,8 @@
 
 By default the two packages of this project. Counts production code alone: no tests, no `__init__.py` where files are
 counted, and of C only circles. A circle is a set of modules that import each other, imports for types included, or a
-set of files of C that call each other. Below the table stand the circles of what is not installed, if there are any.
+set of files of C that call each other. Below the table stand the size of the whole project, tests and documents
+included, and the circles of what is not installed, if there are any.
 
 With --words, prints where words stand that the glossary bans from prose, in Python, C, Lua and the documents, and what
 to say instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets of links and
@@ -26,6 +27,7 @@ from bench.house.circles import circles_of, graph_of
 from bench.house.class_names import repeated_classes
 from bench.house.docstrings import poor_docstrings, undocumented
 from bench.house.measures import LONG_FUNCTION, SHORT_FILE, House, measured
+from bench.house.whole import sizes
 from bench.house.words import banned_words
 
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
@@ -71,6 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"| | {' | '.join(house.name for house in houses)} |\n{'|---' * (len(houses) + 1)}|")
     for what, cells in table(houses).items():
         print(f"| {what} | {' | '.join(cells)} |")
+    if not options.packages:
+        print(
+            "\n| the whole | |\n|---|---|",
+            *(f"| {what} | {size:,} |" for what, size in sizes(Path()).items()),
+            sep="\n",
+        )
     for package in () if options.packages else TOOLS:
         for circle in circles_of(graph_of(package, {path: path.read_text() for path in sorted(package.rglob("*.py"))})):
             print(f"\nA circle in {package}: {', '.join(sorted(circle))}")

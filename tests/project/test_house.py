@@ -14,6 +14,7 @@ from bench.house.circles import calls_of, circles_of, graph_of
 from bench.house.class_names import repeated_classes
 from bench.house.docstrings import poor_docstrings, undocumented
 from bench.house.measures import House, measured
+from bench.house.whole import sizes
 from bench.house.words import GLOSSARY, banned_words, replacements
 
 ROOT = Path(__file__).parents[2]
@@ -230,3 +231,22 @@ def test_the_layout_of_this_project_keeps_its_bounds(package: Path) -> None:
     assert house.largest_folder <= 15
     assert house.rooms_max <= 15
     assert house.words <= 10
+
+
+def test_the_whole_is_counted_by_kind(tmp_path: Path) -> None:
+    """Lines of the product, the tools and the tests, words of all documents, and records without their index."""
+    files = {
+        "agent/a.py": "one\ntwo\n",
+        "sync/b.lua": "three\n",
+        "bench/c.py": "four\n",
+        "tests/d.py": "five\n\nsix\n",
+        "README.md": "two words",
+        "docs/decisions/0001-first.md": "three more words",
+        "docs/decisions/README.md": "index",
+        "agent/notes.txt": "neither code nor a document",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+
+    assert [3, 1, 3, 6, 1] == list(sizes(tmp_path).values())
