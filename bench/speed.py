@@ -45,13 +45,13 @@ THEORY: Final = """\
 # Speed where it is felt
 
 A decision takes less than the increment of a dictionary. A request also pays for the code around the
-decision, and an application that does something between two decisions has emptied the caches.
+decision, and other work between two decisions empties the caches.
 
-- A *floor* is the least that something like it costs in the same run: a middleware that counts keys in a dictionary,
-  under a server two constant response fields or a dependency that does nothing, for one `allow` a dictionary, for the
-  exchange [the benchmark](../capacity/pieces.py). On a busy machine the floor is dear as well, so compare
-  with it: an aim *met in floors* is missed only as this machine is slower.
-- Two processes of the same program differ by up to 12 µs for a request in ASGI and 35 in FastAPI.
+- A *floor* is the least that something like it costs in the same run: a middleware that counts keys in a dictionary;
+  under a server two constant response fields, or a dependency that does nothing; for one `allow` a dictionary; for the
+  exchange [the benchmark](../capacity/pieces.py). A busy machine slows the floor too: an aim that is met
+  *in floors* is missed only because this machine is slower.
+- Two processes of one program differ by up to 12 µs for a request in ASGI and 35 in FastAPI.
 
 Other measurements, and how they are made: [bench](../README.md).
 
@@ -103,7 +103,7 @@ def read(path: Path) -> Part:
 
 def page(part: Part) -> str:
     """For the documents."""
-    about = f"Measured by `python -m bench.speed`. {in_a_sentence(part.about)}"
+    about = f"`python -m bench.speed`. {in_a_sentence(part.about)}"
     return THEORY + "\n".join([about, "", *table(part.rows), ""])
 
 

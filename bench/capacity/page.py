@@ -24,7 +24,7 @@ def tables(found: dict[str, Any]) -> str:
 
 
 def _joined(found: dict[str, Any], points: list[str]) -> str:
-    about = {**found["about"], "packages": {}}
+    about = found["about"] | {"packages": {}}
     where = in_a_sentence(about).replace("; no peers", "")
     return "\n".join([where, "", *_model(found["model"]), "", *points, *_cold(found["cold"])]) + "\n"
 

@@ -56,12 +56,21 @@ def circumstances() -> dict[str, Any]:
 
 
 def in_a_sentence(about: dict[str, Any]) -> str:
-    """For whoever reads the table."""
-    state = f", busy with other work (a load of {about['load']:g} before)" if about["busy"] else ""
+    """When and where it was measured, for readers of the table."""
+    return f"{moment(about)} {place(about)}"
+
+
+def moment(about: dict[str, Any]) -> str:
+    """The code that was measured, when, and how busy the machine was."""
+    state = f", on a busy machine (load {about['load']:g} before)" if about["busy"] else ""
+    return f"Commit `{about['commit']}`{' with changes' if about['changed'] else ''}, {about['date']}{state}."
+
+
+def place(about: dict[str, Any]) -> str:
+    """The machine, and the versions of all that is not ours."""
     packages = ", ".join(f"{name} {number}" for name, number in about["packages"].items() if number is not None)
     return (
-        f"Commit `{about['commit']}`{' with changes' if about['changed'] else ''}, {about['date']}, "
-        f"{about['processors']} processors ({about['model']}){state}, Python {about['python']}, "
+        f"{about['processors']} processors ({about['model']}), Python {about['python']}, "
         f"redis-server {about['redis']}; {packages or 'no peers'}."
     )
 

@@ -6,27 +6,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from bench.report.found import Part, Row, Spread
-from bench.report.machine import in_a_sentence
+from bench.report.machine import moment, place
 from bench.report.targets import TARGETS, judged
 
 COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
-WHAT_IS_FELT: Final = (
-    "What a request, a call between other work and an exchange should take stands in "
-    "[another table](speed.md), which `python -m bench.speed` makes."
-)
+CELLS: Final = "Each cell: the median **ratio** to something measured beside it (its middle half), the median measured."
+WHAT_IS_FELT: Final = "[Speed where it is felt](speed.md) has the aims of requests, exchanges and calls between other work."
 
 
 def page(parts: Sequence[Part]) -> str:
-    """All of it."""
+    """All of it; a machine that all parts were measured on stands once, above them."""
     rows = [row for part in parts for row in part.rows]
-    lines = [
-        "# Results",
-        "",
-        "Ratios, as medians, in brackets the middle half of what was measured, and what was measured.",
-    ]
+    lines = ["# Results", "", CELLS]
+    places = {place(part.about) for part in parts}
+    if len(places) == 1:
+        lines += ["", *places]
     for part in parts:
-        lines += ["", f"## {part.name}", "", in_a_sentence(part.about), "", *table(part.rows)]
+        where = "" if len(places) == 1 else f" {place(part.about)}"
+        lines += ["", f"## {part.name}", "", f"{moment(part.about)}{where}", *table(part.rows)]
     lines += ["", "## what was aimed at", "", WHAT_IS_FELT, "", *aims(rows), ""]
     return "\n".join(lines)
 
@@ -69,7 +67,7 @@ def cell(row: Row) -> str:
         parts.append(f"**{number(row.ratio.median)}**{_spread(row.ratio)}")
     if row.measured is not None:
         parts.append(number(row.measured.median))
-    return " · ".join(parts)
+    return ", ".join(parts)
 
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
@@ -93,4 +91,4 @@ def number(value: float) -> str:
 
 
 def _spread(spread: Spread) -> str:
-    return f" ({number(spread.low)} to {number(spread.high)})" if spread.varies else ""
+    return f" ({number(spread.low)}–{number(spread.high)})" if spread.varies else ""
