@@ -66,8 +66,8 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         *_preamble(results),
         "",
         (
-            "| no. | scenario | over-admission: most / promised | hub's total: known / admitted | heard again after, s "
-            "| p99 of a decision: good / bad, µs | rivals, and what each was caught at |"
+            "| no. | scenario | over-admission: most/promised | hub's total: known/admitted | heard again after/promised, s "
+            "| p99 of a decision: good/bad, µs | rivals, and what each was caught at |"
         ),
         "|---|---|---|---|---|---|---|",
         *(_row(result) for result in results),
@@ -78,38 +78,45 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """How old was what was known of shards with which nothing was wrong, and how long requests took that may ask."""
+    """The ages of what nodes knew of healthy shards, and how long requests took that may ask."""
     for result in results:
         ages = result["figures"]["ours"].get("other_shards")
         if ages:
-            yield f"Age of what was known of the other shards in `{result['scenario']}`, in intervals:"
+            yield f"Age of what nodes knew of the other shards in `{result['scenario']}`, in intervals:"
             yield ""
             yield "| while | half of the looks below | 99 % below | oldest | looks |"
             yield "|---|---|---|---|---|"
             for name, one in ages.items():
                 yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['looks']} |"
             yield ""
-        asks = result["figures"]["ours"].get("asks")
-        if asks:
-            yield f"How long requests that may ask took in `{result['scenario']}`, and how late an application with no"
-            yield "limiter was that waited for as long as an ask may at most, in ms:"
-            yield ""
-            yield "| | p50 | p99 | longest | requests |"
-            yield "|---|---|---|---|---|"
-            for name, one in asks.items():
-                yield f"| {name} | {one['p50']} | {one['p99']} | {one['max']} | {one['requests']} |"
-            yield ""
+    asked = [result for result in results if result["figures"]["ours"].get("asks")]
+    if asked:
+        yield "How long requests that may ask took, and how late an application without a limiter was that waited for as"
+        yield "long as an ask may at most, in ms:"
+        yield ""
+        yield "| scenario | | p50 | p99 | longest | requests |"
+        yield "|---|---|---|---|---|---|"
+        for result in asked:
+            for name, one in result["figures"]["ours"]["asks"].items():
+                figures = f"{one['p50']} | {one['p99']} | {one['max']} | {one['requests']}"
+                yield f"| {result['scenario']} | {name} | {figures} |"
+        yield ""
 
 
 def catches(scenarios: Iterable[Scenario]) -> str:
     """Which scenario catches whom, one line for each rival."""
-    caught: dict[str, list[str]] = {name: [] for name in (MERGED, *RIVALS)}
+    caught: dict[str, dict[str, list[str]]] = {name: {} for name in (MERGED, *RIVALS)}
     for scenario in scenarios:
         for rival in scenario.rivals:
-            caught[rival.name].append(f"`{scenario.name}` ({rival.caught_at})")
+            caught[rival.name].setdefault(rival.caught_at, []).append(f"`{scenario.name}`")
     rows = ["| rival | what it does | where it is caught, and at what |", "|---|---|---|"]
-    rows += [f"| {name} | {_ways(name)} | {', '.join(places)} |" for name, places in caught.items()]
+    rows += [f"| {name} | {_ways(name)} | {'; '.join(_places(caught[name]))} |" for name in caught]
     return "\n".join(rows)
+
+
+def _places(caught: dict[str, list[str]]) -> Iterable[str]:
+    """The scenarios, after the violation at which they catch a rival."""
+    return (f"{kind}: {', '.join(scenarios)}" for kind, scenarios in caught.items())
 
 
 def _ways(name: str) -> str:
@@ -126,27 +133,33 @@ def _preamble(results: Sequence[dict[str, Any]]) -> Iterable[str]:
     rivals = sum(len(result["rivals"]) for result in results)
     yield f"{kept} of {len(results)} scenarios kept every promise; {caught} of {rivals} rivals were caught."
     yield ""
-    yield from sorted({_about(result) for result in results})
+    places = sorted({_place(result) for result in results})
+    for place in places:
+        moments = sorted({_moment(result) for result in results if _place(result) == place})
+        yield f"{place}: {', '.join(moments)}."
 
 
-def _about(result: dict[str, Any]) -> str:
-    changed = ", with changes" if result["changed"] else ""
+def _place(result: dict[str, Any]) -> str:
     return (
-        f"Commit `{result['commit']}`{changed}, {result['date'][:10]}; {result['processors']} processors, shared; "
-        f"Python {result['python']}, Redis {result['redis']}, kernel {result['kernel']}."
+        f"{result['processors']} processors, shared; Python {result['python']}, Redis {result['redis']}, "
+        f"kernel {result['kernel']}"
     )
+
+
+def _moment(result: dict[str, Any]) -> str:
+    return f"commit `{result['commit']}`{' with changes' if result['changed'] else ''} on {result['date'][:10]}"
 
 
 def _row(result: dict[str, Any]) -> str:
     ours = result["figures"]["ours"]
     heard = "never" if ours["heard_again_s"] is None else f"{ours['heard_again_s']:.2f}"
     percentiles = [ours[name].get("p99_us") for name in ("decisions_good", "decisions_bad")]
-    shown = " / ".join("-" if value is None else f"{value:.0f}" for value in percentiles)
+    shown = "/".join("-" if value is None else f"{value:.0f}" for value in percentiles)
     broken = "".join(f" **{one['kind']}: {one['words']}**" for one in result["ours"])
     return (
         f"| {result['number']} | {result['scenario']}{broken} "
-        f"| {ours['over_admission_known']} / {result['over_admission_max']}{_star(result)} "
-        f"| {ours['hub_total']} / {_range(ours)} | {heard} (of {result['reconverges_in_s']:.1f}) | {shown} "
+        f"| {ours['over_admission_known']}/{result['over_admission_max']}{_star(result)} "
+        f"| {ours['hub_total']}/{_range(ours)} | {heard}/{result['reconverges_in_s']:.1f} | {shown} "
         f"| {', '.join(_rival(rival) for rival in result['rivals'])} |"
     )
 
@@ -157,7 +170,7 @@ def _star(result: dict[str, Any]) -> str:
 
 def _range(ours: dict[str, Any]) -> str:
     least, most = ours["hub_total_least"], ours["hub_total_most"]
-    return str(most) if least == most else f"{least} to {most}"
+    return str(most) if least == most else f"{least}–{most}"
 
 
 def _rival(rival: dict[str, Any]) -> str:

@@ -116,7 +116,7 @@ def test_results_are_kept_and_can_be_read(tmp_path: Path) -> None:
     results.write_overview(tmp_path, [verdict.scenario.name])
 
     table, page = ((tmp_path / name).read_text() for name in (results.TABLE, results.PAGE))
-    assert "| 17 | terminated-nodes | 0 / 0 |" in table
+    assert "| 17 | terminated-nodes | 0/0 |" in table
     assert "1 of 1 scenarios kept every promise; 1 of 1 rivals were caught." in table
     assert 1 == page.count("<svg")
     assert "http" not in page.replace("https://www.w3.org", "")

@@ -192,10 +192,10 @@ def _rounded(value: float) -> float:
 
 
 IN_DOUBT: Final = (
-    "strict: falsely refused over the run, % / above the limit, %",
+    "strict: falsely refused over the run/above the limit, %",
     "balanced",
     "asked, % of requests, strict",
-    "waited, median / 99th / longest, ms",
+    "waited, median/99th/longest, ms",
     "messages, strict",
 )
 """The columns of the table."""
@@ -205,9 +205,9 @@ def row_in_doubt(name: str, figures: Mapping[str, Figures]) -> str:
     """A row of a table about what asking is for, in Markdown."""
     strict = figures["strict"]
     cells = [
-        *(f"{each.falsely_refused_pct:.2f} / {each.over_max_pct:.1f}" for each in (strict, figures["balanced"])),
+        *(f"{each.falsely_refused_pct:.2f}/{each.over_max_pct:.1f}" for each in (strict, figures["balanced"])),
         f"{strict.asked_pct:.1f}",
-        f"{strict.waited_median_ms:.1f} / {strict.waited_p99_ms:.1f} / {strict.waited_max_ms:.1f}",
+        f"{strict.waited_median_ms:.1f}/{strict.waited_p99_ms:.1f}/{strict.waited_max_ms:.1f}",
         f"{strict.messages_per_node_window:.1f}",
     ]
     return f"| {name} | {' | '.join(cells)} |"

@@ -27,9 +27,13 @@ class Goal:
         """Whether it is reached."""
         return figures[self.policy].as_json()[self.figure] <= self.at_most
 
+    @property
+    def words(self) -> str:
+        """The figure and its bound, without the policy."""
+        return f"{self.figure.removesuffix('_pct').replace('_', ' ')} ≤ {self.at_most:g}"
+
     def __str__(self) -> str:
-        words = self.figure.removesuffix("_pct").replace("_", " ")
-        return f"{self.policy}: {words} ≤ {self.at_most:g}"
+        return f"{self.policy}: {self.words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,9 @@ def summary(found: Found, made_at: str = "") -> str:
     lines = [
         *_beginning(made_at),
         "",
-        f"*{SHOWN[-1]}* believes the last merged total. Each row sums up several kinds of traffic;",
-        "`python -m reconverge.simulation.goals --only NAME` prints them one by one, with two more policies.",
-        f"A goal of each row is {NEVER_OVER}.",
+        f"*{SHOWN[-1]}* believes the last merged total. Each row sums up several kinds of traffic, which",
+        "`python -m reconverge.simulation.goals --only NAME` prints one by one, with two more policies.",
+        f"{NEVER_OVER} is a goal of every row.",
         *_table(found, in_doubt=False, heads=(*SHOWN, MESSAGES)),
     ]
     if any(chapter.in_doubt for chapter, _ in found):
@@ -121,11 +125,19 @@ def _table(found: Found, *, in_doubt: bool, heads: Sequence[str]) -> Iterator[st
         rows = {chapter.name: together(situations.values())}
         if chapter.apart:
             rows = {f"{chapter.name}: {name}": figures for name, figures in situations.items()}
-        goals = "; ".join(str(goal) for goal in chapter.goals if goal != NEVER_OVER)
+        goals = _by_policy(goal for goal in chapter.goals if goal != NEVER_OVER)
         for name, figures in rows.items():
             row = row_in_doubt(name, figures) if in_doubt else _row(name, figures, SHOWN)
             yield f"{row} {goals} |"
             goals = ""
+
+
+def _by_policy(goals: Iterable[Goal]) -> str:
+    """The goals in words, each policy named once."""
+    words: dict[str, list[str]] = {}
+    for goal in goals:
+        words.setdefault(goal.policy, []).append(goal.words)
+    return "; ".join(f"{policy}: {', '.join(each)}" for policy, each in words.items())
 
 
 def _beginning(made_at: str) -> list[str]:
@@ -134,10 +146,10 @@ def _beginning(made_at: str) -> list[str]:
         lines += [f"Last made at commit {made_at}.", ""]
     return [
         *lines,
-        "Over-admission as mean / max and, in brackets, under-admission as mean, in % of the limit by window, after",
-        "the warm-up; *messages* by node and window. One key, 8 nodes, a fixed window of 10 s, a limit of 1000, a",
-        "sync interval T of 1 s and a round trip of 20 ms, unless another one is named. *3 L* means that three times",
-        "the limit is asked for. Made by `make figures` with the production kernel, syncer and merge rule.",
+        "`make figures` simulates a fleet with the production kernel, syncer and merge rule: one key, 8 nodes, a limit L of",
+        "1000 in a fixed window of 10 s, a sync interval T of 1 s and a round trip of 20 ms, unless a row names another. *3 L*",
+        "means that clients ask for three times the limit. A cell is over-admission as mean/max and, in brackets, the mean",
+        "under-admission, in % of the limit by window, after the warm-up; *messages* count by node and window.",
     ]
 
 
@@ -149,7 +161,7 @@ def _verdict(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> str
 
 def _row(name: str, figures: dict[str, Figures], policies: Sequence[str] = POLICIES) -> str:
     cells = [
-        f"{each.over_mean_pct:.2f} / {each.over_max_pct:.1f} [{each.under_mean_pct:.2f}]"
+        f"{each.over_mean_pct:.2f}/{each.over_max_pct:.1f} [{each.under_mean_pct:.2f}]"
         for each in (figures[policy] for policy in policies)
     ]
     return f"| {name} | {' | '.join(cells)} | {figures['balanced'].messages_per_node_window:.1f} |"
