@@ -12,7 +12,7 @@ from bench.report.targets import TARGETS, judged
 COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
 CELLS: Final = "Each cell: the median **ratio** to something measured beside it (its middle half), the median measured."
-WHAT_IS_FELT: Final = "[Speed where it is felt](speed.md) has the aims of requests, exchanges and calls between other work."
+WHAT_IS_FELT: Final = "[Speed where it is felt](speed.md) has aims of requests, exchanges and calls between other work."
 
 
 def page(parts: Sequence[Part]) -> str:
@@ -91,4 +91,4 @@ def number(value: float) -> str:
 
 
 def _spread(spread: Spread) -> str:
-    return f" ({number(spread.low)}–{number(spread.high)})" if spread.varies else ""
+    return f" ({number(spread.low)}–{number(spread.high)})" if spread.varies else ""  # noqa: RUF001  # a range

@@ -66,8 +66,8 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         *_preamble(results),
         "",
         (
-            "| no. | scenario | over-admission: most/promised | hub's total: known/admitted | heard again after/promised, s "
-            "| p99 of a decision: good/bad, µs | rivals, and what each was caught at |"
+            "| no. | scenario | over-admission: most/promised | hub's total: known/admitted "
+            "| heard again after/promised, s | p99 of a decision: good/bad, µs | rivals, and what each was caught at |"
         ),
         "|---|---|---|---|---|---|---|",
         *(_row(result) for result in results),
@@ -91,8 +91,8 @@ def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
             yield ""
     asked = [result for result in results if result["figures"]["ours"].get("asks")]
     if asked:
-        yield "How long requests that may ask took, and how late an application without a limiter was that waited for as"
-        yield "long as an ask may at most, in ms:"
+        yield "How long requests that may ask took, and how late an application without a limiter was that waited for"
+        yield "as long as an ask may at most, in ms:"
         yield ""
         yield "| scenario | | p50 | p99 | longest | requests |"
         yield "|---|---|---|---|---|---|"
@@ -104,25 +104,20 @@ def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 
 def catches(scenarios: Iterable[Scenario]) -> str:
-    """Which scenario catches whom, one line for each rival."""
-    caught: dict[str, dict[str, list[str]]] = {name: {} for name in (MERGED, *RIVALS)}
+    """At what each rival is caught, by any of the scenarios, one line for each."""
+    caught: dict[str, dict[str, None]] = {name: {} for name in (MERGED, *RIVALS)}
     for scenario in scenarios:
         for rival in scenario.rivals:
-            caught[rival.name].setdefault(rival.caught_at, []).append(f"`{scenario.name}`")
-    rows = ["| rival | what it does | where it is caught, and at what |", "|---|---|---|"]
-    rows += [f"| {name} | {_ways(name)} | {'; '.join(_places(caught[name]))} |" for name in caught]
+            caught[rival.name][rival.caught_at] = None
+    rows = ["| rival | what it does | caught at |", "|---|---|---|"]
+    rows += [f"| {name} | {_ways(name)} | {', '.join(kinds)} |" for name, kinds in caught.items()]
     return "\n".join(rows)
-
-
-def _places(caught: dict[str, list[str]]) -> Iterable[str]:
-    """The scenarios, after the violation at which they catch a rival."""
-    return (f"{kind}: {', '.join(scenarios)}" for kind, scenarios in caught.items())
 
 
 def _ways(name: str) -> str:
     """What a rival does, as it says itself."""
     if name == MERGED:
-        return "is our own agent with the policy `naive`, which believes merged totals and nothing else"
+        return "is our own agent with the policy `naive`, which believes merged totals"
     words = (RIVALS[name].__doc__ or "").partition("\n")[0].rstrip(".")
     return words[:1].lower() + words[1:]
 
@@ -170,7 +165,7 @@ def _star(result: dict[str, Any]) -> str:
 
 def _range(ours: dict[str, Any]) -> str:
     least, most = ours["hub_total_least"], ours["hub_total_most"]
-    return str(most) if least == most else f"{least}–{most}"
+    return str(most) if least == most else f"{least}–{most}"  # noqa: RUF001  # a range
 
 
 def _rival(rival: dict[str, Any]) -> str:

@@ -231,7 +231,7 @@ def test_the_names_of_scenarios_are_told_apart() -> None:
     assert len(NAMES) == len({scenario.name for scenario in scenarios}) == len({one.claim for one in scenarios})
 
 
-def test_the_readme_says_which_scenario_catches_whom() -> None:
+def test_the_readme_says_at_what_each_rival_is_caught() -> None:
     """The table there is the one that the catalogue makes, and no rival is kept for nothing."""
     table = catches(scenario_of(name, 1) for name in NAMES)
 

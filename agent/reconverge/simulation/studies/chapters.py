@@ -146,10 +146,11 @@ def _beginning(made_at: str) -> list[str]:
         lines += [f"Last made at commit {made_at}.", ""]
     return [
         *lines,
-        "`make figures` simulates a fleet with the production kernel, syncer and merge rule: one key, 8 nodes, a limit L of",
-        "1000 in a fixed window of 10 s, a sync interval T of 1 s and a round trip of 20 ms, unless a row names another. *3 L*",
-        "means that clients ask for three times the limit. A cell is over-admission as mean/max and, in brackets, the mean",
-        "under-admission, in % of the limit by window, after the warm-up; *messages* count by node and window.",
+        "`make figures` simulates a fleet with the production kernel, syncer and merge rule: one key, 8 nodes, a limit",
+        "L of 1000 in a fixed window of 10 s, a sync interval T of 1 s and a round trip of 20 ms, unless a row names",
+        "another. *3 L* means that clients ask for three times the limit. A cell is over-admission as mean/max and, in",
+        "brackets, the mean under-admission, in % of the limit by window, after the warm-up; *messages* count by node",
+        "and window.",
     ]
 
 
