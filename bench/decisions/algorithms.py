@@ -205,8 +205,8 @@ def main() -> int:
     all_entries = [each for each in entries() if options.only in each.name]
     ratios = costs(all_entries, repeats)
     print(
-        "| algorithm | bytes for a key | a decision, admitted / refused, in floors "
-        "| half cut off for 5 windows: over max, strict / balanced (declared) / naive, % | under mean, % |"
+        "| algorithm | bytes for a key | a decision, admitted/refused, in floors "
+        "| half cut off for 5 windows: over max, strict/balanced (declared)/naive, % | under mean, % |"
     )
     print("|---|---|---|---|---|")
     for each in all_entries:
@@ -215,9 +215,9 @@ def main() -> int:
         admitted, refused = ratios[each.name]
         over = f"{balanced.over_max_pct:.1f} ({balanced.bound_pct:.1f})"
         print(
-            f"| {each.name} | {bytes_per_key(each.simulated):.0f} | {admitted:.1f} / {refused:.1f} "
-            f"| {strict.over_max_pct:.1f} / {over} / {naive.over_max_pct:.1f} "
-            f"| {strict.under_mean_pct:.1f} / {balanced.under_mean_pct:.1f} / {naive.under_mean_pct:.1f} |",
+            f"| {each.name} | {bytes_per_key(each.simulated):.0f} | {admitted:.1f}/{refused:.1f} "
+            f"| {strict.over_max_pct:.1f}/{over}/{naive.over_max_pct:.1f} "
+            f"| {strict.under_mean_pct:.1f}/{balanced.under_mean_pct:.1f}/{naive.under_mean_pct:.1f} |",
             flush=True,
         )
     return 0

@@ -50,12 +50,16 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _grid(corner: str, down: Sequence[str], across: Sequence[str], cells: dict[tuple[str, str], str]) -> Iterator[str]:
-    """A table without the lines in which nothing stands."""
+    """A table without the lines in which nothing stands; a column of zeros alone is a sentence below it."""
+    down = [name for name in down if any((name, other) in cells for other in across)]
+    zeros = [other for other in across if {cells.get((name, other)) for name in down} == {"0"}]
+    across = [other for other in across if other not in zeros]
     yield f"| {corner} | {' | '.join(name.removeprefix(f'{corner}, ') for name in across)} |"
     yield "|---" * (len(across) + 1) + "|"
     for name in down:
-        if any((name, other) in cells for other in across):
-            yield f"| {name} | {' | '.join(cells.get((name, other), '') for other in across)} |"
+        yield f"| {name} | {' | '.join(cells.get((name, other), '') for other in across)} |"
+    if zeros:
+        yield from ("", f"Zero in all rows: {'; '.join(name.removeprefix(f'{corner}, ') for name in zeros)}.")
 
 
 def cell(row: Row) -> str:

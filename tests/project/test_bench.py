@@ -101,7 +101,7 @@ def test_every_number_is_on_the_page(results: Path) -> None:
     rows = rows_of(results)
     shown = {text for table in tables_of((results / "table.md").read_text()) for row in table for text in row}
 
-    assert [] == [row for row in rows if cell(row) not in shown]
+    assert [] == [row for row in rows if cell(row) not in {"0", *shown}]
     assert set(PARTS) - {"blocks"} | {"longest block"} == {row.part for row in rows}
 
 

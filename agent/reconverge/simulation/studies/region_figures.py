@@ -117,7 +117,7 @@ def table(seeds: int, processes: int) -> str:
 
 
 def _shown(figures: Figures) -> str:
-    return f"{figures.over_mean_pct:.1f} / {figures.over_max_pct:.0f} [{figures.under_mean_pct:.1f}]"
+    return f"{figures.over_mean_pct:.1f}/{figures.over_max_pct:.0f} [{figures.under_mean_pct:.1f}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
