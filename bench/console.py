@@ -2,7 +2,7 @@
 
     python -m bench.console [--quick]
 
-Prints the tables of docs/operate/console.md. Two consoles run beside each other: one of a fleet of 200 nodes with
+Prints tables. Two consoles run beside each other: one of a fleet of 200 nodes with
 10,000 keys, whose snapshots a program leaves at the hub as nodes would, and an idle one without nodes. Chromium opens
 their pages by turns; what that takes of a processor in the console's process is told, too, as a busy machine changes it
 least. The agent has 10,000 keys and is asked now and then; its process time is read while a console is open and while
