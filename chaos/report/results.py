@@ -67,9 +67,9 @@ def table(results: Sequence[dict[str, Any]]) -> str:
         "",
         (
             "| no. | scenario | over-admission: most/promised | hub's total: known/admitted "
-            "| heard again after/promised, s | p99 of a decision: good/bad, µs | rivals, and what each was caught at |"
+            "| heard again after/promised, s | rivals, and what each was caught at |"
         ),
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|",
         *(_row(result) for result in results),
         "",
         *_others(results),
@@ -148,13 +148,11 @@ def _moment(result: dict[str, Any]) -> str:
 def _row(result: dict[str, Any]) -> str:
     ours = result["figures"]["ours"]
     heard = "never" if ours["heard_again_s"] is None else f"{ours['heard_again_s']:.2f}"
-    percentiles = [ours[name].get("p99_us") for name in ("decisions_good", "decisions_bad")]
-    shown = "/".join("-" if value is None else f"{value:.0f}" for value in percentiles)
     broken = "".join(f" **{one['kind']}: {one['words']}**" for one in result["ours"])
     return (
         f"| {result['number']} | {result['scenario']}{broken} "
         f"| {ours['over_admission_known']}/{result['over_admission_max']}{_star(result)} "
-        f"| {ours['hub_total']}/{_range(ours)} | {heard}/{result['reconverges_in_s']:.1f} | {shown} "
+        f"| {ours['hub_total']}/{_range(ours)} | {heard}/{result['reconverges_in_s']:.1f} "
         f"| {', '.join(_rival(rival) for rival in result['rivals'])} |"
     )
 
