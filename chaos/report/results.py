@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.judge.verdict import Verdict
-from chaos.names import MERGED
 from chaos.report.page import page
-from chaos.rivals.roster import RIVALS
-from chaos.scenarios.scenario import Scenario
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.kernel import IMPLEMENTATION
 from tests.support.brokers import mosquitto_binary
@@ -101,25 +98,6 @@ def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
                 figures = f"{one['p50']} | {one['p99']} | {one['max']} | {one['requests']}"
                 yield f"| {result['scenario']} | {name} | {figures} |"
         yield ""
-
-
-def catches(scenarios: Iterable[Scenario]) -> str:
-    """At what each rival is caught, by any of the scenarios, one line for each."""
-    caught: dict[str, dict[str, None]] = {name: {} for name in (MERGED, *RIVALS)}
-    for scenario in scenarios:
-        for rival in scenario.rivals:
-            caught[rival.name][rival.caught_at] = None
-    rows = ["| rival | what it does | caught at |", "|---|---|---|"]
-    rows += [f"| {name} | {_ways(name)} | {', '.join(kinds)} |" for name, kinds in caught.items()]
-    return "\n".join(rows)
-
-
-def _ways(name: str) -> str:
-    """What a rival does, as it says itself."""
-    if name == MERGED:
-        return "is our own agent with the policy `naive`, which believes merged totals"
-    words = (RIVALS[name].__doc__ or "").partition("\n")[0].rstrip(".")
-    return words[:1].lower() + words[1:]
 
 
 def _preamble(results: Sequence[dict[str, Any]]) -> Iterable[str]:
