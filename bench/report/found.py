@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, Final
+
+
+WIDE: Final = 0.1
+"""A spread that is narrower, in parts of the median, is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,8 @@ class Spread:
 
     @property
     def varies(self) -> bool:
-        """Whether there is a spread to show: what was measured or counted once has none."""
-        return self.low != self.high
+        """Whether there is a spread to show: what was measured or counted once has none, and a narrow one means little."""
+        return self.high - self.low > WIDE * abs(self.median)
 
 
 @dataclass(frozen=True, slots=True)

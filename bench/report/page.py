@@ -11,7 +11,10 @@ from bench.report.targets import TARGETS, judged
 
 COLUMNS_MAX: Final = 4
 """With more cases than that, a table is turned or divided."""
-CELLS: Final = "Each cell: the median **ratio** to something measured beside it (its middle half), the median measured."
+CELLS: Final = (
+    "Each cell: the median **ratio** to something measured beside it, in brackets its middle half where that is wider\n"
+    "than a tenth of it, and the median measured. The JSON beside this page has all spreads."
+)
 WHAT_IS_FELT: Final = "[Speed where it is felt](speed.md) has aims of requests, exchanges and calls between other work."
 
 
@@ -36,7 +39,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
     cells = {(row.what, row.case): cell(row) for row in rows}
     beside = next((row.beside for row in rows if row.beside), "nothing")
     units = ", ".join(dict.fromkeys(row.unit for row in rows if row.unit))
-    yield f"Ratios to: {beside}. Measured in: {units}."
+    yield f"Ratios to {beside}, measured in {units}."
     yield ""
     if len(cases) <= COLUMNS_MAX:
         yield from _grid(rows[0].part, names, cases, cells)
