@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Any, Final
 
-
 WIDE: Final = 0.1
 """A spread that is narrower, in parts of the median, is not shown."""
 
@@ -32,7 +31,7 @@ class Spread:
 
     @property
     def varies(self) -> bool:
-        """Whether there is a spread to show: what was measured or counted once has none, and a narrow one means little."""
+        """Whether there is a spread to show: what was counted once has none, a narrow one means little."""
         return self.high - self.low > WIDE * abs(self.median)
 
 
