@@ -49,7 +49,7 @@ class Client(NamedTuple):
 
     admitted: int
     """Requests before it was refused."""
-    told_s: int
+    announced_s: int
     """Seconds, as its refusal said; -1 if it was never refused."""
     came_again: bool
     """Whether it was admitted when it came again."""
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ten clients, which shows that it works")
     quick = parser.parse_args().quick
     print(
-        "| quota | strategy | storage | processes | admitted again | told (s) | admitted at first |\n"
+        "| quota | strategy | storage | processes | admitted again | announced (s) | admitted at first |\n"
         + "|---" * 7
         + "|"
     )
@@ -102,11 +102,13 @@ def row(quota: str, strategy: str, name: str, uri: str, workers: int, *, clients
         ThreadPoolExecutor(clients) as threads,
     ):
         found = list(threads.map(lambda number: come(port, f"client-{number}"), range(clients)))
-    refused = [client for client in found if client.told_s >= 0]
-    told = [client.told_s for client in refused] or [0]
+    refused = [client for client in found if client.announced_s >= 0]
+    announced = [client.announced_s for client in refused] or [0]
     again = f"{sum(client.came_again for client in refused)} of {len(refused)}"
     first = sum(client.admitted for client in found) / len(found)
-    return f"| {quota} | {strategy} | {name} | {workers} | {again} | {min(told)} to {max(told)} | {first:.1f} |"
+    return (
+        f"| {quota} | {strategy} | {name} | {workers} | {again} | {min(announced)} to {max(announced)} | {first:.1f} |"
+    )
 
 
 def come(port: int, key: str) -> Client:
@@ -115,9 +117,9 @@ def come(port: int, key: str) -> Client:
     for admitted in range(ASKED_MAX):
         response = ask(port, key)
         if response.status != 200:
-            told_s = int(response.headers["Retry-After"])
-            time.sleep(told_s)
-            return Client(admitted, told_s, ask(port, key).status == 200)
+            announced_s = int(response.headers["Retry-After"])
+            time.sleep(announced_s)
+            return Client(admitted, announced_s, ask(port, key).status == 200)
         time.sleep(PAUSE_S)
     return Client(ASKED_MAX, -1, came_again=True)
 

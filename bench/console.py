@@ -4,9 +4,9 @@
 
 Prints tables. Two consoles run beside each other: one of a fleet of 200 nodes with
 10,000 keys, whose snapshots a program leaves at the hub as nodes would, and an idle one without nodes. Chromium opens
-their pages by turns; what that takes of a processor in the console's process is told, too, as a busy machine changes it
-least. The agent has 10,000 keys and is asked now and then; its process time is read while a console is open and while
-none is, by turns.
+their pages by turns; what that takes of a processor in the console's process is printed, too, as a busy machine changes
+it least. The agent has 10,000 keys and is asked now and then; its process time is read while a console is open and
+while none is, by turns.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def agent_table(hub: str, *, turns: int, seconds: float) -> None:
     print(f"| no console is open | {closed:.2f} |\n| one is open | {opened:.2f} |\n| more | {opened - closed:.2f} |")
 
 
-def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001  # as it is told in the table
+def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001  # as the table prints it
     """Keeps a console open for a while, or none."""
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:

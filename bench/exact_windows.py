@@ -304,8 +304,8 @@ async def _ask(limiter: RateLimiter, node: int, quota: int, key: str, load: Load
     assert isinstance(cell, Cell)
     hub_ns = now_ns + cell.shard.offset_ns
     took_ns = now_ns - began_ns
-    told = decision.allowed, cell.heard, took_ns, bool(suspended), decision.certain
-    asked.append((hub_ns, node, key, cell.epoch, quota, *told))
+    outcome = decision.allowed, cell.heard, took_ns, bool(suspended), decision.certain
+    asked.append((hub_ns, node, key, cell.epoch, quota, *outcome))
 
 
 def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:

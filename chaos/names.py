@@ -16,7 +16,7 @@ SLOTS_NAME: Final = "render"
 """A limit on what is in progress, where the nodes of a scenario take slots."""
 SLOTS_KEY: Final = "images"
 """In a cluster it is of a shard that moves to another master, which is killed afterwards."""
-TOLD: Final = "told"
+REPORTED: Final = "reported"
 """The hash in which a rival's sums are kept, to be compared with what was admitted."""
 SUMS: Final = "sums"
 SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere

@@ -92,8 +92,8 @@ class NodeProcess:
         self._environment = environment
         self._go: dict[str, object] | None = None
         self._child: Child | None = None
-        self._told = 0
-        """How many things its latest process was told to do to itself."""
+        self._ordered = 0
+        """How many orders its latest process got."""
 
     def start(self) -> None:
         """Start its process."""
@@ -103,7 +103,7 @@ class NodeProcess:
         self._child = Child(
             command, prefix=self._prefix, log=log, directory=ROOT, environment=self._environment, listens=True
         )
-        self._told = 0
+        self._ordered = 0
         self._say(self._plan.as_line())
 
     async def start_again(self) -> None:
@@ -130,8 +130,8 @@ class NodeProcess:
 
     @property
     def idle(self) -> bool:
-        """Whether its latest process has done all that it was told to do to itself."""
-        return not self._told or self._written().count(b' over"}\n') >= self._told
+        """Whether its latest process has carried out all orders."""
+        return not self._ordered or self._written().count(b' over"}\n') >= self._ordered
 
     def go(self, start_ns: int) -> None:
         """Tell it when to begin."""
@@ -140,7 +140,7 @@ class NodeProcess:
 
     def tell(self, what: str, *, amount: float) -> None:
         """Tell it to do something to itself."""
-        self._told += 1
+        self._ordered += 1
         self._order(what, amount=amount)
 
     def end(self) -> None:
@@ -302,8 +302,8 @@ class Stage:
             place = self._place_of(plan.node)
             url, rivals_url = self.deployment.url(*place), self.deployment.rivals_url(*place)
             environment = {"RECONVERGE_NO_EXTENSIONS": "1"} if plan.node in self._scenario.pure_nodes else {}
-            told = replace(plan, url=url, rivals_url=rivals_url, shards=self.deployment.shards)
-            node = NodeProcess(told, prefix, environment)
+            placed = replace(plan, url=url, rivals_url=rivals_url, shards=self.deployment.shards)
+            node = NodeProcess(placed, prefix, environment)
             self._stack.callback(node.kill)
             node.start()
             self.nodes.append(node)
@@ -312,13 +312,13 @@ class Stage:
     async def await_the_late(self) -> None:
         """Wait for nodes that the machine holds up. Raises ChaosFailed if that takes too long.
 
-        These are processes that took another one's place and have not begun, and such as have not yet done what they
-        were told to do to themselves.
+        These are processes that took another one's place and have not begun, and such as have not yet carried out
+        their orders.
         """
         await self._eventually(
             lambda: all((node.born and node.idle) or not node.alive for node in self.nodes),
             START_S,
-            "a node has not begun, or not done what it was told,",
+            "a node has not begun, or not carried out its orders,",
         )
 
     async def end_nodes(self) -> None:

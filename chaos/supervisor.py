@@ -54,7 +54,7 @@ class Record:
     """When something was wrong with a part of the hub."""
     load_end_ns: int = 0
     end_ns: int = 0
-    """When the nodes were told to end."""
+    """When the nodes were ordered to end."""
     lives: list[Life] = field(default_factory=list)
     sights: dict[str, list[Sight]] = field(default_factory=dict)
     finals: dict[str, Sight] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Supervisor:
             try:
                 await self._on_stage(directory)
             except ProxyDisobeyed as error:
-                raise ChaosFailed(f"a wire does not do what it is told: {error}") from error
+                raise ChaosFailed(f"a proxy does not obey: {error}") from error
             self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
             self.record.leaks = await asyncio.to_thread(_leaks, directory)
             self.record.hangs = await asyncio.to_thread(_hangs, directory)
@@ -246,7 +246,7 @@ class Supervisor:
                 async with asyncio.timeout(ASK_S if stage.deployment_kind == BROKER else None):
                     facts: tuple[int, ...] = await self._observers[name].look()
             else:
-                facts = (await asyncio.to_thread(stage.deployment.told, name),)
+                facts = (await asyncio.to_thread(stage.deployment.reported, name),)
         except (HubUnavailable, redis.RedisError, OSError):
             return None
         return Sight(before_ns, time.monotonic_ns(), *facts)
@@ -268,7 +268,7 @@ class Supervisor:
             sights = [sight for sight in self.record.sights[OURS][-1:] if sight.before_ns > since_ns]
             known = {sight.census for sight in sights}
             if any(sight.total != sight.census for sight in sights) and time.monotonic() < deadline_s - AGREE_S:
-                continue  # the other limit, of which nodes are asked nothing, has yet to be told
+                continue  # the other limit, of which nodes are asked nothing, has yet to be reported
             if len(views) >= self._scenario.nodes and {view.total for view in views} == known:
                 await asyncio.sleep(3 * LOOK_S + 2 * self._scenario.interval_s)
                 return

@@ -44,7 +44,7 @@ meter = Meter()
 hub = MemoryHub()
 """Where usage is added up; a fleet names its Redis."""
 reporter = UsageReporter(meter, hub, namespace="portal")
-book = MemoryBook(DOCUMENT, told=lambda version, document: contracts.replace(document, version))
+book = MemoryBook(DOCUMENT, changed=lambda version, document: contracts.replace(document, version))
 """A fleet keeps its contracts at its hub; here they end with the process, and changes are obeyed at once."""
 
 

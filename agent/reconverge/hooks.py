@@ -220,8 +220,10 @@ class LogHooks(SilentHooks):
         if self._may_write("settings_changed", str(event.version)):
             extra = {"event": "settings_changed", "version": event.version, "before": event.before}
             kept = ", ".join((*event.capped, *event.unfit))
-            told = f"version {event.version}" if event.version else "this node's own"
-            self._log.info("reconverge: settings in force: %s; not as published: %s", told, kept or "none", extra=extra)
+            source = f"version {event.version}" if event.version else "this node's own"
+            self._log.info(
+                "reconverge: settings in force: %s; not as published: %s", source, kept or "none", extra=extra
+            )
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
         if self._may_write("settings_rejected", event.reason):
@@ -238,8 +240,8 @@ class LogHooks(SilentHooks):
     def _write_health(self, level: int, event: str, change: HealthChanged) -> None:
         if self._may_write(event, change.state):
             extra = {"event": event, "state": change.state, "before": change.before, "grounds": change.grounds}
-            told = "; ".join(change.grounds) or "the hub answers"
-            self._log.log(level, "reconverge: %s, was %s: %s", change.state, change.before, told, extra=extra)
+            grounds = "; ".join(change.grounds) or "the hub answers"
+            self._log.log(level, "reconverge: %s, was %s: %s", change.state, change.before, grounds, extra=extra)
 
     def _may_write(self, event: str, about: str) -> bool:
         now_ns = self._clock.monotonic_ns()

@@ -29,13 +29,13 @@ class LimitStats:
     """Decisions about keys beyond `max_keys`, which share one count; a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
-    """Admitted all the same, because the limit was in shadow. Of several quotas, told with the first for all."""
+    """Admitted all the same, because the limit was in shadow. Of several quotas, counted with the first for all."""
     unlimited: int = 0
-    """Admitted without being asked, because the limit was off. Of several quotas, told with the first for all."""
+    """Admitted without being asked, because the limit was off. Of several quotas, counted with the first for all."""
     near: int = 0
     """How often an exchange found a key that all nodes together had used 80 % of the quota for, once for each time."""
     overadmitted: int = 0
-    """Cost that all nodes together have admitted beyond the capacity, as far as exchanges have told this one."""
+    """Cost that all nodes together have admitted beyond the capacity, as far as this one has learned by exchanges."""
     switch: str = ON
     """The switch in force: "on", "shadow" or "off"."""
     reentered: int = 0
@@ -47,7 +47,7 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """The ends of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, told with the
+    """The ends of requests that memory could not settle, see `RateLimiter.ask`. Of several quotas, counted with the
     first for all."""
     in_use: int | None = None
     """Of a limit on what is in progress, how many slots are in use on this node; None of a limit on a rate."""
@@ -93,17 +93,17 @@ def stats_of_limits(
 
     `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """
-    told: dict[str, tuple[int, int, int, str, AskStats]] = {}
+    by_table: dict[str, tuple[int, int, int, str, AskStats]] = {}
     dropped: dict[str, int] = {}
     for board in boards:
         for number, table in enumerate(board.tables):
             would_refuse, unlimited = (0, 0) if number else (board.would_refuse, board.unlimited)
             asks = AskStats() if number else board.on.asking.stats
             dropped[table.name] = board.slots_dropped
-            told[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state, asks)
+            by_table[table.name] = (board.disregarded(table), would_refuse, unlimited, board.state, asks)
     stats: dict[str, LimitStats] = {}
     for name, table in tables.items():
-        disregarded, would_refuse, unlimited, switch, asks = told.get(name, (0, 0, 0, ON, AskStats()))
+        disregarded, would_refuse, unlimited, switch, asks = by_table.get(name, (0, 0, 0, ON, AskStats()))
         in_use, past_lease = table.slots_in_use() if table.limit.slots else (None, 0)
         stats[name] = LimitStats(
             admitted=table.admitted,

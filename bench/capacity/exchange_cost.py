@@ -71,7 +71,7 @@ class Cost:
 
 
 class Node:
-    """The real kernel and the real syncer, told here when to speak."""
+    """The real kernel and the real syncer, which exchange when this benchmark calls for it."""
 
     def __init__(
         self, clock: ManualClock, keys: list[str], *, limit: Limit = LIMIT, interval_ns: int = INTERVAL_NS

@@ -1,4 +1,4 @@
-"""A fleet in virtual time on a real Redis: the production kernels, syncers and client, told here when to speak."""
+"""A fleet in virtual time on a real Redis: the production kernels, syncers and client."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class _Watched(RedisHub):
 
 
 class _Node:
-    """The production kernel and syncer, told here when to speak."""
+    """The production kernel and syncer, which exchange when this benchmark calls for it."""
 
     def __init__(self, keys: Sequence[str], port: int) -> None:
         self._keys = keys

@@ -2,7 +2,7 @@
 
 # Requests are due when they are due, whatever the service does: clients do not slow down because it is slow. A request
 # that has no answer within its timeout is lost, and its connection closed, as clients do. How late requests were sent
-# is told as well: a generator that could not keep its times has measured the machine, and not the service.
+# is printed as well: a generator that could not keep its times has measured the machine, and not the service.
 
 from __future__ import annotations
 

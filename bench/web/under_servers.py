@@ -94,7 +94,7 @@ def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> It
             yield from _measure(replace(served, limiters=limiters), *((1, 1) if quick else (STARTS, TURNS)))
         except Missing as error:
             yield Row(PART, served.name, BARE, missing=str(error))
-        except RuntimeError as error:  # what the other servers cost can be told all the same
+        except RuntimeError as error:  # what the other servers cost can be printed all the same
             print(error, file=sys.stderr, flush=True)
             yield Row(PART, served.name, BARE, missing=str(error).partition(":")[0])
 

@@ -60,10 +60,10 @@ class Broker:
             return f"mqtt://{host}:{port}"
         return f"mqtts://{user}:{SECRET}@{host}:{port}?{self._guard.query()}"
 
-    def told(self, name: str) -> int:
-        """See `Deployment.told`."""
+    def reported(self, name: str) -> int:
+        """See `Deployment.reported`."""
         assert self._collector is not None
-        return self._collector.told(name)
+        return self._collector.reported(name)
 
     # ---------------------------------------------------------------- what faults do to it
 

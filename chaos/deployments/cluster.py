@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
-from chaos.names import SECRET, TOLD, hash_of
+from chaos.names import REPORTED, SECRET, hash_of
 from reconverge_sync.cluster.hub import ClusterHub
 from reconverge_sync.cluster.topology import slot_of
 from tests.support.certificates import tls_options
@@ -73,11 +73,11 @@ class Cluster:
             return f"redis+cluster://{places}?shards={SHARDS}"
         return f"rediss+cluster://{USER}:{SECRET}@{places}?{self._guard.query(shards=str(SHARDS))}"
 
-    def told(self, name: str) -> int:
-        """See `Deployment.told`."""
-        return sum(self._told(hash_of(name, TOLD, shard, SHARDS)) for shard in range(SHARDS))
+    def reported(self, name: str) -> int:
+        """See `Deployment.reported`."""
+        return sum(self._reported(hash_of(name, REPORTED, shard, SHARDS)) for shard in range(SHARDS))
 
-    def _told(self, key: str) -> int:
+    def _reported(self, key: str) -> int:
         for server in self.servers:
             reply = server.command("HGET", key, "all")
             if reply.startswith("$"):

@@ -56,8 +56,8 @@ class Deployment(Protocol):
         """Where a hub finds it that no fault on the way concerns."""
         ...
 
-    def told(self, name: str) -> int:
-        """What a rival's fleet has told it. Raises OSError, RedisError."""
+    def reported(self, name: str) -> int:
+        """Returns the sum that a rival's fleet has reported to it. Raises OSError, RedisError."""
         ...
 
     # What faults do to it.

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
 from chaos.fleet.child import Child
-from chaos.names import SECRET, TOLD
+from chaos.names import REPORTED, SECRET
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.certificates import tls_options
 from tests.support.servers import free_port, redis_binary, wait_until
@@ -71,10 +71,10 @@ class Redis:
             return f"redis://:{SECRET}@{host}:{port}/0"
         return f"rediss://{user}:{SECRET}@{host}:{port}/0?{self._guard.query()}"
 
-    def told(self, name: str) -> int:
-        """See `Deployment.told`."""
+    def reported(self, name: str) -> int:
+        """See `Deployment.reported`."""
         with self._client(ASK_S) as client:  # not the one on which faults rely
-            values: list[Any] = client.hvals(f"{name}:{TOLD}")
+            values: list[Any] = client.hvals(f"{name}:{REPORTED}")
         return sum(map(int, values))
 
     def _client(self, timeout_s: float) -> redis.Redis:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
-from chaos.names import SECRET, TOLD
+from chaos.names import REPORTED, SECRET
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.sentinel.hub import SentinelHub
 from tests.support.certificates import tls_options
@@ -66,15 +66,15 @@ class Service:
         query = self._guard.query(sentinel_username="finder", sentinel_password=SECRET)
         return f"rediss+sentinel://{user}:{SECRET}@{self._service.hosts}/{SERVICE}?{query}"
 
-    def told(self, name: str) -> int:
-        """See `Deployment.told`."""
+    def reported(self, name: str) -> int:
+        """See `Deployment.reported`."""
         for server in (self._service.master, self._service.replica):
             try:
                 said = server.command("INFO", "replication")
             except OSError:
                 continue
             if "role:master" in said:
-                return sum(map(int, bulk_strings(server.command("HVALS", f"{name}:{TOLD}"))))
+                return sum(map(int, bulk_strings(server.command("HVALS", f"{name}:{REPORTED}"))))
         raise OSError("there is no master")
 
     # ---------------------------------------------------------------- what faults do to it

@@ -71,8 +71,8 @@ class Lied:
         """Have it be over."""
         for liar in stage.liars_of(self.who):
             liar.kinds = ()
-            stage.noted["lies"] = stage.noted.get("lies", 0) + liar.told
-            liar.told = 0
+            stage.noted["lies"] = stage.noted.get("lies", 0) + liar.lied
+            liar.lied = 0
 
 
 @dataclass(frozen=True)

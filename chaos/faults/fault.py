@@ -166,7 +166,7 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class Told:
+class ServerCommanded:
     """The server is given commands, by a way that no fault cuts, and others at the end; `{secret}` is its password."""
 
     commands: tuple[str, ...]
@@ -391,7 +391,7 @@ class NodeKilled:
 
 @dataclass(frozen=True)
 class NodeEnded:
-    """A node is told to end, by somebody who has no patience, and another process started in its place."""
+    """A node is ordered to end, by a supervisor without patience, and another process starts in its place."""
 
     node: int
 
@@ -408,7 +408,7 @@ class NodeEnded:
 
 @dataclass(frozen=True)
 class Commanded(_Momentary):
-    """Nodes are told to do something to themselves: see `chaos.fleet.node`."""
+    """Nodes are ordered to do something to themselves: see `chaos.fleet.node`."""
 
     what: str
     amount: float

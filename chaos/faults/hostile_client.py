@@ -25,7 +25,7 @@ PAUSE_S: Final = 0.04
 PUBLISH_S: Final = 10.0
 POISON_MAX: Final = 10_000
 NONSENSE: Final = (b"", b"\xff\x00", b"[]", b"NaN", b'{"number": "all"}', b'{"sums": 7}', b"[[[[[[[[")
-"""What a rival is told, who speaks JSON."""
+"""Messages for a rival that speaks JSON."""
 
 
 class HostileClient:

@@ -1,8 +1,8 @@
 """Answers that make no sense: a proxy that rewrites a Redis' replies, and a hub object that is not ours.
 
-What is said is out of any domain: a time before the year 1970 or in the year 146,000, a value of another type, fewer or
+The lies are out of any domain: a time before the year 1970 or in the year 146,000, a value of another type, fewer or
 more rows than were asked for, negative or astronomical counts, bytes that end in the middle. A lie that could be true
-is not among them: a hub is trusted with what it grants, and such a lie cannot be told from the truth.
+is not among them: a hub is trusted with what it grants, and no node could recognize such a lie.
 
 Requests pass unchanged. So a batch is merged although its answer makes no sense, and what was said counts once.
 """
@@ -69,7 +69,7 @@ def bulk(payload: bytes) -> bytes:
 
 
 def lie(reply: bytes, kind: str, random: Random) -> bytes:
-    """What is said instead of a reply. A reply that this kind of lie cannot be told about stays as it is."""
+    """Returns a lie in place of a reply. A reply that this kind of lie does not fit stays as it is."""
     if kind == TYPES:
         return random.choice(OTHER_TYPES)
     if kind == BYTES:
@@ -127,7 +127,7 @@ def _with_absurd_numbers(reply: bytes, random: Random) -> Iterator[bytes]:
 class LyingProxy:
     """Leads to a Redis; while `kinds` is not empty, it answers nonsense of these kinds instead of the truth.
 
-    The first replies of a connection are told as they are: they are about who connects, and no answer of a hub.
+    The first replies of a connection pass as they are: they are about who connects, and no answer of a hub.
     """
 
     def __init__(self, upstream_port: int, random: Random) -> None:
@@ -136,8 +136,8 @@ class LyingProxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.kinds: tuple[str, ...] = ()
-        self.told = 0
-        """How many lies were told."""
+        self.lied = 0
+        """How many lies were sent."""
 
     async def start(self) -> None:
         """Listen."""
@@ -192,7 +192,7 @@ class LyingProxy:
         if not self.kinds or reply == b"+OK\r\n":
             return reply
         said = lie(reply, self._random.choice(self.kinds), self._random)
-        self.told += said != reply
+        self.lied += said != reply
         return said
 
 
@@ -215,14 +215,14 @@ class _Unspeakable(Exception):
 
 
 class ThirdPartyHub:
-    """A hub of somebody else's: passes on what another hub answers, and answers nonsense while it is told to."""
+    """A hub of somebody else's: passes on what another hub answers, and answers nonsense while `lies` is set."""
 
     def __init__(self, hub: Hub, random: Random) -> None:
         self._hub = hub
         self._random = random
         self._oddities = _oddities(random)
         self.lies = False
-        self.told = 0
+        self.lied = 0
         """How many answers made no sense."""
 
     @property
@@ -235,8 +235,8 @@ class ThirdPartyHub:
         answer = await self._hub.exchange(batch)
         if not self.lies:
             return answer
-        oddity = self._oddities[self.told % len(self._oddities)]
-        self.told += 1
+        oddity = self._oddities[self.lied % len(self._oddities)]
+        self.lied += 1
         odd = oddity(answer)
         if isinstance(odd, BaseException):
             raise odd

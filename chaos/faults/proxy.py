@@ -25,7 +25,7 @@ API: Final = toxiproxy.api.APIConsumer
 
 
 class ProxyDisobeyed(Exception):
-    """Raised when Toxiproxy did not do what it was told, or not in time."""
+    """Raised when Toxiproxy did not obey an order, or not in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 GRACE_S: Final = 5.0
-"""The longest that a process which was told to end may take."""
+"""The longest that a process which was ordered to end may take."""
 POLL_S: Final = 0.01
 _DIE_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 """Not a `preexec_fn`, which can hang in a process that has threads."""
@@ -89,5 +89,5 @@ class Child:
 
     def _hang_up(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):  # what it was not told any more, nobody wants to know
+            with contextlib.suppress(BrokenPipeError):  # an order that did not arrive before the end is not needed
                 self._process.stdin.close()

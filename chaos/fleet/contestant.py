@@ -61,7 +61,7 @@ class Contestant(Protocol):
         ...
 
     def lie(self, *, lies: bool) -> None:
-        """Whether to be told nonsense from now on, where the hub is an object that is not ours."""
+        """Whether to get nonsense from now on, where the hub is an object that is not ours."""
         ...
 
     def health(self) -> str:
@@ -312,7 +312,7 @@ class Ours:
             "overflowed": stats.limits[LIMIT_NAME].overflowed,
             "slots_in_use": stats.limits[SLOTS_NAME].in_use if self._slots is not None else 0,
             "bugs": stats.bugs,
-            "lies": 0 if self._third_party is None else self._third_party.told,
+            "lies": 0 if self._third_party is None else self._third_party.lied,
             "failures": dict(failures),
             "rebirths": sum(exchanges.rebirths for exchanges in stats.exchanges),
             "lapses": sum(exchanges.lapses for exchanges in stats.exchanges),

@@ -1,6 +1,6 @@
 """A gunicorn whose worker is gevent's, with a Flask application, and the clients that ask it in bursts.
 
-The process that is told what to do asks; the worker, which gevent has patched before anything of ours was imported,
+The process that gets the orders asks; the worker, which gevent has patched before anything of ours was imported,
 decides and writes down what it did (`gevent_app`). A request that gets no answer within its timeout is unanswered.
 """
 

@@ -118,7 +118,7 @@ class Node:
         (Path(self.plan.directory) / f"ready-{self.plan.node}.{os.getpid()}").touch()
 
     def listen(self) -> None:
-        """Hear what this process is told, on a thread of its own."""
+        """Hears the orders to this process, on a thread of its own."""
         threading.Thread(target=self._hear, name="orders", daemon=True).start()
 
     def await_go(self) -> None:
@@ -126,13 +126,13 @@ class Node:
         self._go.wait()
 
     @property
-    def told_to_go(self) -> bool:
+    def is_started(self) -> bool:
         """Whether the common start is known."""
         return self._go.is_set()
 
     @property
     def ended(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was ordered to end."""
         return self._end.is_set()
 
     def due_requests(self) -> list[Request]:
@@ -187,7 +187,7 @@ class Node:
             verdict = contestant.decide(request.key, request.cost)
         except (CostExceedsQuota, InvalidKey):
             pass  # the caller's mistake, and said to be one
-        except Exception as error:  # noqa: BLE001  # whatever escapes is to be told
+        except Exception as error:  # noqa: BLE001  # any exception that escapes is to be reported
             self._escaped(contestant.name, error)
         took_ns = time.monotonic_ns() - t_ns
         touched = self.watch.end()
@@ -205,7 +205,7 @@ class Node:
         handle = asyncio.get_running_loop().call_soon(suspended.append, None)
         try:
             verdict = await contestant.ask(request.key, request.cost)
-        except Exception as error:  # noqa: BLE001  # whatever escapes is to be told
+        except Exception as error:  # noqa: BLE001  # any exception that escapes is to be reported
             self._escaped(contestant.name, error)
         how = {"t_ns": t_ns, "took_ns": time.monotonic_ns() - t_ns, "wall_ns": wall_ns, "waited": bool(suspended)}
         handle.cancel()
@@ -249,17 +249,17 @@ class Node:
                 self.recorder.write("asked", who=contestant.name, t=time.monotonic_ns(), **facts)
 
     def obey(self) -> None:
-        """Do what this process was told to do to itself."""
+        """Obeys the orders to do something to itself."""
         while True:
             try:
                 what, amount = self._orders.get_nowait()
             except Empty:
                 return
-            self.recorder.write("told", t=time.monotonic_ns(), what=what)
+            self.recorder.write("ordered", t=time.monotonic_ns(), what=what)
             self._deeds[what](amount)
             # First of all, as whoever waited to run will exchange as soon as we do any input or output.
             self.look(at_once=True)
-            self.recorder.write("told", t=time.monotonic_ns(), what=f"{what} over")
+            self.recorder.write("ordered", t=time.monotonic_ns(), what=f"{what} over")
 
     def _jump(self, seconds: float) -> None:
         """Have the wall clock be so much further ahead."""

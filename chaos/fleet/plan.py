@@ -1,4 +1,4 @@
-"""What a node process is told before it begins."""
+"""The plan that a node process gets before it begins."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Plan:
     flooded: tuple[Limit, ...]
     """Further limits, under which a stranger can flood the node with distinct keys."""
     third_party: bool
-    """Whether our agents are given a hub object that can be told to answer nonsense."""
+    """Whether our agents are given a hub object that can be ordered to answer nonsense."""
     slots: int
     """How much may be in progress at once, on all nodes together; 0 where nodes take no slots."""
     slots_lease_s: float

@@ -68,7 +68,7 @@ async def _serve(node: Node) -> None:
             await asyncio.sleep(0.02)
         node.say_ready()
         node.listen()
-        while not node.told_to_go:  # noqa: ASYNC110  # it is told on another thread
+        while not node.is_started:  # noqa: ASYNC110  # the order comes on another thread
             await asyncio.sleep(0.005)
         at_work = tasks_that_take_slots(node, node.contestants)
         for number, request in enumerate(node.due_requests()):
@@ -99,7 +99,7 @@ async def _serve_and_ask(node: Node) -> None:
             await asyncio.sleep(0.02)
         node.say_ready()
         node.listen()
-        while not node.told_to_go:  # noqa: ASYNC110  # it is told on another thread
+        while not node.is_started:  # noqa: ASYNC110  # the order comes on another thread
             await asyncio.sleep(0.005)
         at_work = tasks_that_take_slots(node, node.contestants)
         async with asyncio.TaskGroup() as group:

@@ -81,7 +81,7 @@ class Target:
     admitted: dict[str, Counter[int]] = field(default_factory=dict)
     """By who has counted, and by window: handlers nest, and a sum that is interrupted would lose what they add."""
     unsure: int = 0
-    unsure_told: int = 0
+    unsure_reported: int = 0
     total: int = 0
 
     def ask(self, who: str, key: str) -> None:
@@ -225,8 +225,8 @@ class Storm:
                     took_ns=0,
                     wall_ns=wall_ns,
                 )
-            if target.unsure > target.unsure_told:
-                cost, target.unsure_told = target.unsure - target.unsure_told, target.unsure
+            if target.unsure > target.unsure_reported:
+                cost, target.unsure_reported = target.unsure - target.unsure_reported, target.unsure
                 self._node.recorder.write("unsure", who=self._contestant.name, t=begin_ns, cost=cost)
             if taken:
                 self._contestant.count(taken.total())

@@ -1,4 +1,4 @@
-"""A stranger who asks a node about distinct keys, as fast as it is told to, beside the node's customers.
+"""A stranger that asks a node about distinct keys, as fast as it is ordered to, beside the node's customers.
 
 Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
 again in each of the stranger's turns, of which there are fifty a second. What counts is whether it is admitted in one

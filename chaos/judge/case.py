@@ -14,7 +14,7 @@ from reconverge.limit import Limit
 from reconverge.policies import Policy
 
 DEEDS_OVER: Final = frozenset(f"{deed} over" for deed in ("jump", "stall", "hog", "flood", "ask"))
-"""What a process writes down when it has done what it was told to do to itself."""
+"""The events that a process records when it has carried out an order."""
 
 
 class Violation(NamedTuple):
@@ -69,10 +69,10 @@ class Case:
     def healed_ns(self) -> int:
         """When nothing went wrong any more, and each process that was there in the end had begun.
 
-        What a process was told to do to itself lasts until it says that this is over.
+        The effect of an order lasts until the process records that it is over.
         """
         ends_ns = [end_ns for _, end_ns in self.spells]
-        done_ns = [t_ns for life in self.survivors for t_ns, what in life.told if what in DEEDS_OVER]
+        done_ns = [t_ns for life in self.survivors for t_ns, what in life.ordered if what in DEEDS_OVER]
         return max([self.start_ns, *ends_ns, *done_ns, *(life.born_ns for life in self.survivors)])
 
     @cached_property

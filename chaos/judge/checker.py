@@ -30,7 +30,7 @@ WAITED: Final = "waited"
 ESCAPED: Final = "escaped"
 SWOLLEN: Final = "swollen"
 HUNG: Final = "hung"
-TOLD_SECRET: Final = "secret"  # noqa: S105  # a kind of violation
+LEAKED_SECRET: Final = "secret"  # noqa: S105  # a kind of violation
 
 LONG_NS: Final = 50 * MILLISECOND_NS
 """Exchanges that last longer leave time for many decisions."""
@@ -372,4 +372,4 @@ def hanging(case: Case) -> Iterator[Violation]:
 def secrets(case: Case) -> Iterator[Violation]:
     """The password stands in no log, and in nothing that was written down."""
     if case.leaks:
-        yield Violation(TOLD_SECRET, f"the password stands in {', '.join(case.leaks)}")
+        yield Violation(LEAKED_SECRET, f"the password stands in {', '.join(case.leaks)}")

@@ -98,7 +98,7 @@ def does_not_catch_up(case: Case) -> Iterator[Violation]:
     most = ceil(case.interval_ns / case.interval_min_ns) + 1
     for life in case.lives:
         sent = [one.sent_ns for one in life.exchanges]
-        for t_ns in (t_ns for t_ns, what in life.told if what.endswith(" over")):
+        for t_ns in (t_ns for t_ns, what in life.ordered if what.endswith(" over")):
             after = bisect_left(sent, t_ns + case.interval_ns) - bisect_left(sent, t_ns)
             if after > most:
                 yield Violation(BURST, f"node {life.node} exchanged {after} times in an interval; {most} are allowed")
@@ -181,18 +181,18 @@ def is_made_up_for_by_one_report(least: int) -> Expectation:
         missed = sum(one.outcome == OK and first_ns <= one.sent_ns < last_ns for one in case.exchanges)
         if missed < least:
             yield Violation(UNREPORTED, f"the replica had missed {missed} exchanges, and was to miss {least}")
-        told_ns = [first_answer_ns(life, case.healed_ns) for life in case.survivors]
-        if None in told_ns or not told_ns:
+        answered_ns = [first_answer_ns(life, case.healed_ns) for life in case.survivors]
+        if None in answered_ns or not answered_ns:
             yield Violation(LOST, "after the failover not all nodes have exchanged")
             return
-        since_ns = max(moment for moment in told_ns if moment is not None)
+        since_ns = max(moment for moment in answered_ns if moment is not None)
         yield from forgetting(replace(case, loses_data=False), since_ns=since_ns)
 
     return expectation
 
 
 def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
-    """Every such message is counted by whom it reached, nothing had to be told anew, and exchanges go on."""
+    """Every such message is counted by whom it reached, nothing had to be reported anew, and exchanges go on."""
     facts = [life.facts or {} for life in case.lives]
     rejected = sum(sum(each.get("rejects", {}).values()) for each in facts) + case.noted.get("rejected by observer", 0)
     expected = case.noted.get("to be rejected", 0)
@@ -207,7 +207,7 @@ def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
 
 
 def keeps_settings(case: Case) -> Iterator[Violation]:
-    """What was published is obeyed by every node from then on: it never went back, and never had to be told again."""
+    """Every node obeys what was published from then on: it never went back, and nothing was published again."""
     for life in case.survivors:
         facts = life.facts or {}
         known = facts.get("obeyed", 0), facts.get("accepted", 0)

@@ -84,15 +84,15 @@ def stays_small(*, node_mb: int, hub_mb: int) -> Expectation:
 
 
 def was_lied_to(case: Case) -> Iterator[Violation]:
-    """Lies were told; otherwise the scenario shows nothing."""
+    """Lies were sent; otherwise the scenario shows nothing."""
     if not case.noted.get("lies") and not any((life.facts or {}).get("lies") for life in case.lives):
-        yield Violation(UNREPORTED, "nobody told a lie")
+        yield Violation(UNREPORTED, "no lie was sent")
 
 
 def says_how_it_is(case: Case) -> Iterator[Violation]:
     """While answers make no sense a node says that it is not well, and afterwards that it is well again.
 
-    Lies may be told in between true answers, so it need not say so all the time.
+    Lies may come between true answers, so it need not report them all the time.
     """
     for life in case.survivors:
         states = [one for one in life.health if one.state]

@@ -175,7 +175,7 @@ class Life:
     """When its process wrote its last line."""
     beside: list[Beside] = field(default_factory=list)
     """Only where requests ask the hub."""
-    told: list[tuple[int, str]] = field(default_factory=list)
+    ordered: list[tuple[int, str]] = field(default_factory=list)
     escaped: list[str] = field(default_factory=list)
     """Exceptions that nobody caught."""
     facts: dict[str, Any] | None = None
@@ -349,8 +349,8 @@ def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
                 life.late.append(Late(event["t"], event["ns"]))
             case "beside":
                 life.beside.append(Beside(event["t"], event["ns"]))
-            case "told":
-                life.told.append((event["t"], event["what"]))
+            case "ordered":
+                life.ordered.append((event["t"], event["what"]))
             case "escaped":
                 life.escaped.append(event["what"])
             case _:

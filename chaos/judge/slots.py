@@ -12,7 +12,7 @@
 #     a slot             taken ------------- apart ---------------- given
 #
 # A slot that is in use when its node's lease ends counts apart from then on until it is given back, also when the node
-# has another lease by then: the hub may have granted it to others meanwhile, and is told of it again as a debt.
+# has another lease by then: the hub may have granted it to others meanwhile, and gets it reported again as a debt.
 
 from __future__ import annotations
 

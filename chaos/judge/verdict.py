@@ -34,7 +34,7 @@ class Verdict:
             self.found[who] = violations(case)
             for expectation in record.scenario.expectations:
                 self.found[who] += expectation(case)
-            self.figures[who] = {**figures(case), "noted": dict(record.noted), **_told_in_the_end(case)}
+            self.figures[who] = {**figures(case), "noted": dict(record.noted), **_last_facts(case)}
             self.series[who] = series(case)
             if who != OURS:
                 del self.series[who]["staleness"]
@@ -104,8 +104,8 @@ class Verdict:
         }
 
 
-def _told_in_the_end(case: Case) -> dict[str, Any]:
-    """What nodes have said in the end of what only some scenarios have."""
+def _last_facts(case: Case) -> dict[str, Any]:
+    """Returns the figures of the end that only some scenarios have."""
     found: dict[str, Any] = {}
     for name in ("stranger", "storm"):
         said = {life.node: facts[name] for life in case.lives if (facts := life.facts or {}).get(name)}

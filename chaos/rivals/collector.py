@@ -39,17 +39,17 @@ class Collector:
     def __init__(self, url: str) -> None:
         self._lock = threading.Lock()
         self._sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._told: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By fleet: what each account has told."""
+        self._reported: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By fleet: the sum that each account has reported."""
         self._client = mqtt_client(url)
         self._client.on_connect = self._connected
         self._client.on_message = self._heard
         self._client.loop_start()
 
-    def told(self, name: str) -> int:
-        """What a fleet has told in all."""
+    def reported(self, name: str) -> int:
+        """Returns the sum that a fleet has reported."""
         with self._lock:
-            return self._told[name].total()
+            return self._reported[name].total()
 
     def stop(self) -> None:
         """Hear no more."""
@@ -73,11 +73,11 @@ class Collector:
         epoch, number = int(said["epoch"]), int(said["number"])
         with self._lock:
             if "charged" in said:
-                self._told[name][account] = int(said["charged"])
+                self._reported[name][account] = int(said["charged"])
             else:
-                self._told[name][account] += sum(differences.values())
+                self._reported[name][account] += sum(differences.values())
             sums = self._sums[name]
             sums.update(differences)
             for field in [field for field in sums if int(field.rpartition(":")[2]) < epoch]:
                 del sums[field]
-            return {"number": number, "sums": dict(sums), "total": self._told[name].total()}
+            return {"number": number, "sums": dict(sums), "total": self._reported[name].total()}

@@ -14,7 +14,7 @@ import redis
 from chaos.faults.nonsense import ABSURD_COUNTS
 from chaos.fleet.plan import Plan
 from chaos.judge.history import OK, Recorder
-from chaos.names import TOLD
+from chaos.names import REPORTED
 from chaos.rivals.usual import Counting, Requeueing
 from reconverge.clock import Clock
 from reconverge.kernel import Verdict
@@ -70,7 +70,7 @@ class KeyPerKey(Uncapped):
 
 
 class Believing(Requeueing):
-    """Believes whatever number it is told, and goes on after any error."""
+    """Believes any number that it gets, and goes on after any error."""
 
     def exchange(self) -> None:
         """See `Counting.exchange`."""
@@ -183,7 +183,7 @@ class Reserving(Counting):
             charged = self.charged
         number = self.recorder.sent(self.name, self.account, charged)
         try:
-            total = int(self.client.hincrby(f"{self.name}:{TOLD}", "all", taken.total()))
+            total = int(self.client.hincrby(f"{self.name}:{REPORTED}", "all", taken.total()))
             for field in taken:
                 self._reserve(field)
         except (redis.RedisError, OSError) as error:

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 
 from chaos.fleet.plan import Plan
 from chaos.judge.history import OK, Recorder
-from chaos.names import TOLD
+from chaos.names import REPORTED
 from chaos.rivals.usual import Counting, Requeueing
 from reconverge.clock import Clock
 from reconverge.kernel import Verdict
@@ -90,7 +90,7 @@ class OneGulp(Requeueing):
                 line.settimeout(self.plan.timeout_s)
                 self._line = line
                 self._say("AUTH", unquote(parts.password or ""))
-            total = self._say("HINCRBY", f"{self.name}:{TOLD}", "all", str(taken.total()))
+            total = self._say("HINCRBY", f"{self.name}:{REPORTED}", "all", str(taken.total()))
             return {}, int(total.removeprefix(":"))
         except (OSError, ValueError) as error:
             if self._line is not None:
@@ -139,7 +139,7 @@ class FirstLoop(Counting):
             taken, self.pending = self.pending, Counter()
             number = self.recorder.sent(self.name, self.account, self.charged)
             try:
-                self.total = int(await self._asynchronous.hincrby(f"{self.name}:{TOLD}", "all", taken.total()))
+                self.total = int(await self._asynchronous.hincrby(f"{self.name}:{REPORTED}", "all", taken.total()))
             except Exception as error:  # noqa: BLE001  # whatever it is, it happened
                 self.note(number, as_unavailable(error))
                 self.failed(taken)

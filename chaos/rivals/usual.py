@@ -22,7 +22,7 @@ from redis.exceptions import RedisClusterException
 
 from chaos.fleet.plan import Plan
 from chaos.judge.history import FAIL, OK, UNKNOWN, Recorder
-from chaos.names import SUMS, TOLD, hash_of
+from chaos.names import REPORTED, SUMS, hash_of
 from chaos.rivals.clients import redis_client
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
@@ -46,7 +46,7 @@ class Counting:
         self.account = token_hex(4)
         self.lock = threading.Lock()
         self.pending: Counter[str] = Counter()
-        """What the server has not been told, by key and window."""
+        """The counts that the server has not got yet, by key and window."""
         self.under_way: Counter[str] = Counter()
         self.sums: dict[str, int] = {}
         """What the server last said, by key and window."""
@@ -78,12 +78,12 @@ class Counting:
             shard = crc32(field.rpartition(":")[0].encode()) % shards
             if field in taken:
                 pipeline.hincrby(hash_of(self.name, SUMS, shard, shards), field, taken[field])
-                pipeline.hincrby(hash_of(self.name, TOLD, shard, shards), "all", taken[field])
+                pipeline.hincrby(hash_of(self.name, REPORTED, shard, shards), "all", taken[field])
             if int(field.rpartition(":")[2]) >= epoch:
                 asked[shard].append(field)
         for shard, fields in enumerate(asked):
             pipeline.hmget(hash_of(self.name, SUMS, shard, shards), fields)
-            pipeline.hvals(hash_of(self.name, TOLD, shard, shards))
+            pipeline.hvals(hash_of(self.name, REPORTED, shard, shards))
         answers = pipeline.execute()[-2 * shards :]
         sums = {
             field: int(value or 0)
@@ -191,7 +191,7 @@ class Counting:
             self.exchange()
 
     def exchange(self) -> None:
-        """Tell the server what is new, and hear what the others have told it."""
+        """Report the new counts to the server, and hear those of the others."""
         with self.lock:
             taken, self.pending = self.pending, Counter()
             self.under_way = taken
@@ -261,7 +261,7 @@ class Expiring(Requeueing):
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
         """See `Counting.tell`."""
         answer = super().tell(taken)
-        for name in ("sums", TOLD):
+        for name in ("sums", REPORTED):
             self.client.expire(f"{self.name}:{name}", EXPIRE_S)
         return answer
 
@@ -285,9 +285,9 @@ class Namesake(Counting):
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:  # noqa: ARG002  # it tells the whole count
         """See `Counting.tell`."""
-        told = f"{self.name}:{TOLD}"
-        self.client.hset(told, self.account, self.charged)
-        return {}, sum(map(int, self.client.hvals(told)))
+        reported = f"{self.name}:{REPORTED}"
+        self.client.hset(reported, self.account, self.charged)
+        return {}, sum(map(int, self.client.hvals(reported)))
 
 
 class CatchingUp(Requeueing):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from chaos.faults.attacks import Flooded, Lied, NodeCrashed, ObjectLied
-from chaos.faults.fault import Commanded, Told
+from chaos.faults.fault import Commanded, ServerCommanded
 from chaos.faults.nonsense import BYTES, COUNTS, ROWS, TIME, TYPES
 from chaos.fleet.plan import GEVENT
 from chaos.judge.checker import APART, HUNG, OVER_ADMISSION, SWOLLEN
@@ -37,7 +37,7 @@ NODE_MB: Final = 40
 """The ceiling for what a flood makes a node grow by, where it may keep twenty thousand keys."""
 HUB_MB: Final = 10
 """The ceiling for what a flood of 160,000 keys makes the hub grow by."""
-SMALL_HUB: Final = Told(("CONFIG SET maxmemory 5mb",))
+SMALL_HUB: Final = ServerCommanded(("CONFIG SET maxmemory 5mb",))
 SERVED: Final = 0.99
 NEWCOMERS: Final = 0.95
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from chaos.faults.fault import Busy, Fault, Killed, NodeEnded, NodeKilled, Poisoned, Reset, Stopped, Told, Unplugged
+from chaos.faults.fault import (
+    Busy,
+    Fault,
+    Killed,
+    NodeEnded,
+    NodeKilled,
+    Poisoned,
+    Reset,
+    ServerCommanded,
+    Stopped,
+    Unplugged,
+)
 from chaos.faults.proxy import Toxic
 from chaos.judge.checker import DOUBLED, LOST, OVER_ADMISSION
 from chaos.names import Nodes
@@ -75,8 +86,8 @@ def _network_fault(random: Random, *, lose_data: bool) -> Fault:
         Reset(who),
         Stopped(),
         Busy(),
-        Told(("CONFIG SET maxmemory 1",), ("CONFIG SET maxmemory 0",)),
-        Told(("REPLICAOF 127.0.0.1 1",), ("REPLICAOF NO ONE",)),
-        Told(("SCRIPT FLUSH",)),
+        ServerCommanded(("CONFIG SET maxmemory 1",), ("CONFIG SET maxmemory 0",)),
+        ServerCommanded(("REPLICAOF 127.0.0.1 1",), ("REPLICAOF NO ONE",)),
+        ServerCommanded(("SCRIPT FLUSH",)),
     ]
     return random.choice([*faults, Killed(), Killed()] if lose_data else faults)

@@ -63,7 +63,7 @@ SCENARIOS: Final = (
     Scenario(
         name="terminated-nodes",
         number=17,
-        claim="Nodes are told to end, and lose nothing.",
+        claim="Nodes are ordered to end, and lose nothing.",
         spells=tuple(Spell(NodeEnded(number % 4), 1.0 + 0.5 * number, 1.1 + 0.5 * number) for number in range(ENDS)),
         load_s=7.0,
         rivals=(Rival("mute", LOST),),

@@ -103,7 +103,7 @@ class Scenario:
     pure_nodes: tuple[int, ...] = ()
     """Nodes whose kernel is the one in Python; all others have the compiled one."""
     third_party: bool = False
-    """Our agents are given a hub object that is not ours, and that can be told to answer nonsense."""
+    """Our agents are given a hub object that is not ours, and that can be ordered to answer nonsense."""
     replica: bool = False
     shifted: bool = False
     """The server's clock can be shifted."""

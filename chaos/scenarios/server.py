@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.faults.fault import Ahead, Busy, Commanded, FailedOver, Fault, Killed, Lagging, Told, Unsaved
+from chaos.faults.fault import Ahead, Busy, Commanded, FailedOver, Fault, Killed, Lagging, ServerCommanded, Unsaved
 from chaos.judge.checker import LOST, OVER_ADMISSION
 from chaos.judge.expectations import admits_all_the_time, tells_kinds
 from chaos.names import BY_MACHINE, PLAIN
@@ -19,30 +19,32 @@ OTHERS_END: Final = "CLIENT KILL TYPE normal SKIPME yes"
 """Whoever is connected has to log in again."""
 
 ERRORS: Final[tuple[tuple[str, Fault], ...]] = (
-    ("no-replicas", Told(("CONFIG SET min-replicas-to-write 1",), ("CONFIG SET min-replicas-to-write 0",))),
-    ("read-only", Told(("REPLICAOF 127.0.0.1 1",), ("REPLICAOF NO ONE",))),
+    ("no-replicas", ServerCommanded(("CONFIG SET min-replicas-to-write 1",), ("CONFIG SET min-replicas-to-write 0",))),
+    ("read-only", ServerCommanded(("REPLICAOF 127.0.0.1 1",), ("REPLICAOF NO ONE",))),
     (
         "master-down",
-        Told(
+        ServerCommanded(
             ("CONFIG SET replica-serve-stale-data no", "REPLICAOF 127.0.0.1 1"),
             ("REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data yes"),
         ),
     ),
     ("misconfigured", Unsaved()),
     ("busy", Busy()),
-    ("permission", Told(("ACL SETUSER default -eval -evalsha -hincrby",), ("ACL SETUSER default +@all",))),
+    ("permission", ServerCommanded(("ACL SETUSER default -eval -evalsha -hincrby",), ("ACL SETUSER default +@all",))),
     (
         "auth",
-        Told(("ACL SETUSER default resetpass >another", OTHERS_END), ("ACL SETUSER default resetpass >{secret}",)),
+        ServerCommanded(
+            ("ACL SETUSER default resetpass >another", OTHERS_END), ("ACL SETUSER default resetpass >{secret}",)
+        ),
     ),
-    ("too-many-clients", Told(("CONFIG SET maxclients 1", OTHERS_END), ("CONFIG SET maxclients 10000",))),
+    ("too-many-clients", ServerCommanded(("CONFIG SET maxclients 1", OTHERS_END), ("CONFIG SET maxclients 10000",))),
 )
 """Kinds of failures, and what brings them about."""
 
 
 def _one_after_the_other() -> tuple[Spell, ...]:
     spells = [Spell(fault, 1.0 + 1.2 * number, 1.7 + 1.2 * number) for number, (_, fault) in enumerate(ERRORS)]
-    return (*spells, Spell(Told(("SCRIPT FLUSH",)), 12.0, 12.0, shown=False))
+    return (*spells, Spell(ServerCommanded(("SCRIPT FLUSH",)), 12.0, 12.0, shown=False))
 
 
 SCENARIOS: Final = (
@@ -57,7 +59,7 @@ SCENARIOS: Final = (
     Scenario(
         name="killed-quiet",
         number=12,
-        claim="The server comes back empty long after the last request; all that it had known is told to it again.",
+        claim="The server comes back empty long after the last request; all that it had known is reported to it again.",
         spells=(Spell(Killed(), QUIET_S, QUIET_S + 0.6),),
         load_s=1.5,
         rivals=(Rival("requeueing", LOST), Rival("retrying", LOST)),
@@ -69,7 +71,7 @@ SCENARIOS: Final = (
     Scenario(
         name="failover",
         number=13,
-        claim="A replica takes over that lags behind; what it does not know is told to it.",
+        claim="A replica takes over that lags behind; what it does not know is reported to it.",
         spells=(Spell(Lagging(1500), 1.0, 2.6), Spell(FailedOver(), 2.5, 2.5)),
         load_s=5.0,
         rivals=(Rival("requeueing", LOST), Rival("dropping", LOST)),

@@ -45,7 +45,7 @@ class Costs:
 def costs(results: Path) -> Costs:
     """What stands in the files of results.
 
-    Of ours, each way to ask about one key is told; another library has the cheapest way that was measured.
+    Of ours, each way to ask about one key is listed; another library has the cheapest way that was measured.
 
     Raises:
         FileNotFoundError: `make bench` has left no results there.

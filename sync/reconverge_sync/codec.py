@@ -75,7 +75,7 @@ AMOUNTS: Final = {4: False, 8: True}
 PROBLEM_LENGTH_MAX: Final = 200
 _FIRST_FIELDS: Final = LimitReport._fields.index("interval_us") - LimitReport._fields.index("window_us")
 """So many fields of a limit, after its name and its algorithm, travel in any case. A hub of an older version knows
-nothing of intervals and regions, and is told only of those that there are."""
+nothing of intervals and regions, and gets only those that there are."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
@@ -174,10 +174,10 @@ def _rows(row: Struct, batch: Batch) -> bytes:
 
 
 def _limit(limit: LimitReport) -> tuple[str | int, ...]:
-    _, _, *told = sent_limit(limit)
-    while told[-1] == 0 and len(told) > _FIRST_FIELDS:
-        del told[-1]
-    return (limit.name, KINDS[limit.algorithm], *told)
+    _, _, *fields = sent_limit(limit)
+    while fields[-1] == 0 and len(fields) > _FIRST_FIELDS:
+        del fields[-1]
+    return (limit.name, KINDS[limit.algorithm], *fields)
 
 
 def _pack(value: object) -> bytes:

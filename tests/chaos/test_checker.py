@@ -14,11 +14,11 @@ from chaos.judge.checker import (
     DEAD,
     DOUBLED,
     ESCAPED,
+    LEAKED_SECRET,
     LOST,
     OVER_ADMISSION,
     STORM,
     SWOLLEN,
-    TOLD_SECRET,
     TOUCHED,
     WAITED,
     least_and_most,
@@ -241,7 +241,7 @@ def test_what_a_node_was_told_to_do_to_itself_lasts_until_it_says_so() -> None:
     for node in range(2):  # all have to hear of each other again since then, too
         story.exchanges(node, 6.1, charged=3)
         story.exchanges(node, 6.3, charged=3)
-    story.lives[0].told += [(ns(2.0), "flood"), (ns(6.0), "flood over")]
+    story.lives[0].ordered += [(ns(2.0), "flood"), (ns(6.0), "flood over")]
     assert set() == kinds(story.case(total=6))
 
 
@@ -343,7 +343,7 @@ def test_escaped_exceptions_too_many_keys_and_told_secrets_are_found() -> None:
 
     assert {ESCAPED} == kinds(escaped.case(total=6))
     assert {SWOLLEN} == kinds(swollen.case(total=6))
-    assert {TOLD_SECRET} == kinds(good_story().case(total=6, leaks=("node-0.log",)))
+    assert {LEAKED_SECRET} == kinds(good_story().case(total=6, leaks=("node-0.log",)))
 
 
 def _of(story: Story, total: int, **changes: object) -> Case:

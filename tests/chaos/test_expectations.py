@@ -91,7 +91,7 @@ def test_a_kind_of_failure_that_was_not_seen_is_missed() -> None:
 def test_catching_up_is_found() -> None:
     """In an interval as many exchanges as could be made ahead of time are allowed, ten and the regular one."""
     story = Story(nodes=1)
-    story.lives[0].told = [(ns(2.0), "stall"), (ns(3.0), "stall over")]
+    story.lives[0].ordered = [(ns(2.0), "stall"), (ns(3.0), "stall over")]
     for number in range(11):
         story.exchanges(0, 3.0 + number / 1000, charged=0)
     assert meets(does_not_catch_up, story.case(total=0))

@@ -11,7 +11,7 @@ import pytest
 
 from reconverge.contracts.document import checked
 from reconverge.contracts.model import Document, InvalidContracts
-from reconverge.contracts.store.changing import told_of, with_customer, with_document
+from reconverge.contracts.store.changing import change_note, with_customer, with_document
 from reconverge.contracts.terms import terms_of
 from reconverge.contracts.writing import table_of_customer, written_moment
 from tests.support.kept_contracts import shop
@@ -159,9 +159,12 @@ def test_a_contract_that_does_not_exist_cannot_end() -> None:
 def test_a_change_tells_what_it_changes() -> None:
     """Of a customer its entry before and after; of a document what differs in it."""
     before, after = checked(shop(ada="free", bob="pro")), checked({**shop(ada="pro", cyd="free"), "unknown": "pro"})
-    of_one, of_all = told_of(before, after, "ada"), told_of(before, after, None)
+    of_one, of_all = change_note(before, after, "ada"), change_note(before, after, None)
 
     assert ("ada", {"plan": "free"}, {"plan": "pro"}) == (of_one.identity, of_one.before, of_one.after)
-    assert (None, {"plan": "pro"}) == (told_of(before, after, "bob").after, told_of(before, after, "bob").before)
+    assert (None, {"plan": "pro"}) == (
+        change_note(before, after, "bob").after,
+        change_note(before, after, "bob").before,
+    )
     assert {"unknown": "free", "customers": {"ada": {"plan": "free"}, "bob": {"plan": "pro"}}} == of_all.before
     assert {"unknown": "pro", "customers": {"ada": {"plan": "pro"}, "cyd": {"plan": "free"}}} == of_all.after

@@ -416,7 +416,7 @@ def test_a_hub_that_hints_nothing_is_looked_at_within_a_period(
     agent.start()
     listener = reader._hints
     assert listener is not None
-    eventually(lambda: listener.listening and listener._told_ns is None, "that hints are listened for")
+    eventually(lambda: listener.listening and listener._hinted_ns is None, "that hints are listened for")
     eventually(lambda: 1 == contracts.version, "the first version")
     mute = redis_server.url.replace("redis://", "redis://mute:word@")
     versions = [change(mute, "bob"), change(mute, "eve")]

@@ -122,6 +122,7 @@ def test_it_prints_a_table(package: Path, capsys: pytest.CaptureFixture[str]) ->
         ("a.py", "def serves_nobody():", "nobody"),
         ("a.c", "/* for who asks */", "who"),
         ("a.lua", "-- somebody waits", "somebody"),
+        ("a.py", "def is_told_of_another():", "told"),
         ("a.md", "Everyone reads `this`.", "Everyone"),
         ("a.md", "See [who reads](this.md#nobody).", "who"),
         ("a.md", "| whoever | in a table |", "whoever"),
@@ -138,7 +139,7 @@ def test_a_planted_word_is_found(tmp_path: Path, name: str, text: str, found: st
     assert line.startswith(f"{tmp_path / name}:2: {found}: say ")
 
 
-@pytest.mark.parametrize("text", ["the whole of it", "whose", "desktop", "everybody", "a label", "Stewart"])
+@pytest.mark.parametrize("text", ["the whole of it", "whose", "foretold", "desktop", "everybody", "a label", "Stewart"])
 def test_words_that_only_contain_a_banned_one_are_not_found(tmp_path: Path, text: str) -> None:
     """Neither are words that are allowed, such as the public key function `everybody`."""
     (tmp_path / "a.py").write_text(text)

@@ -114,8 +114,8 @@ def test_a_hub_that_does_not_answer_is_told_later(own_redis: RedisServer, caplog
 
     assert 5 == counted(own_redis)
     said = [record.message for record in caplog.records]
-    assert 1 == sum("cannot be told usage" in each for each in said)
-    assert 1 == sum("can be told usage again" in each for each in said)
+    assert 1 == sum("usage cannot be reported to the hub" in each for each in said)
+    assert 1 == sum("usage is reported to the hub" in each for each in said)
 
 
 def test_what_was_not_told_before_the_end_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
@@ -124,7 +124,7 @@ def test_what_was_not_told_before_the_end_is_told_to_the_operator(caplog: pytest
     with caplog.at_level(logging.ERROR), UsageReporter(meter, f"redis://127.0.0.1:{free_port()}/0", interval=0.1):
         meter.add("acme", "api", 5)
 
-    assert ["was not told usage of 1 keys" in record.message for record in caplog.records] == [True]
+    assert ["usage of 1 keys was not reported" in record.message for record in caplog.records] == [True]
 
 
 def test_without_a_hub_that_counts_usage_it_is_counted_here(caplog: pytest.LogCaptureFixture) -> None:

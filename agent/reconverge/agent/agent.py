@@ -101,7 +101,8 @@ class Agent:
     last words at the end, `async with agent:` does the same as a task of the running loop.
 
     Args:
-        hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or `memory://`.
+        hub: a URL (`memory://`, `embedded://`, `redis://`, ...) or a `Hub`. By default `RECONVERGE_HUB`, or
+            `memory://`.
         namespace: fleets with different namespaces share nothing.
         sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. Longer is cheaper and
             less exact; the bound does not depend on it.
@@ -120,7 +121,7 @@ class Agent:
             are decided about by `cold_allowance` meanwhile. Limits share it evenly.
         asks_max: how many exchanges per second requests in doubt may call for, see `RateLimiter.ask`; beyond that
             memory answers. 0: none asks.
-        in_doubt: what integrations do about a request that memory cannot settle, unless they are told otherwise: ask
+        in_doubt: what integrations do about a request that memory cannot settle, unless their settings differ: ask
             the hub for at most so long ("ask:25ms"), or let memory decide ("refuse"). `allow` and `hit` never wait.
         key_bytes_max: the longest key, in UTF-8.
         exchange_timeout: seconds that one exchange may take.
@@ -226,7 +227,7 @@ class Agent:
             pace_of(settings.sync_interval, settings.min_sync_interval),
             timeout_s=settings.exchange_timeout,
             tables_of=lambda name: self._limiters[name].control.all_tables,
-            told=self._take_pace,
+            changed=self._take_pace,
         )
         self._overrides = Overrides(self._pacing.publish)
         self._reader = reader_of(

@@ -82,7 +82,7 @@ def assemble(
     if opened.hub is None:
         _check_needs_no_hub(require_hub=require_hub, region_share=region_share)
     kernel.region_ppm = settings.region_ppm
-    kernel.told_of_reentry = log_reentry
+    kernel.on_reentry = log_reentry
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
     if shared_name:
         kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)

@@ -90,7 +90,7 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
     by_shard: dict[int, list[int]] = {}
     for place, (table, key) in enumerate(asked):
         by_shard.setdefault(table.shard_of(key).index, []).append(place)
-    told: dict[int, FleetUsage] = {}
+    usages: dict[int, FleetUsage] = {}
     for shard, places in by_shard.items():
         reader = key_reader_at(hub, shard, hub_name)
         for begin in range(0, len(places), READ_MAX):
@@ -98,8 +98,8 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
             questions = [KeyQuestion(kernel.declared(asked[place][0], shard), asked[place][1]) for place in batch]
             readings = await reader.read_keys(shard, questions)
             for place, reading in zip(batch, readings.keys, strict=True):
-                told[place] = _told(asked[place][0], reading, readings.hub_us)
-    return [told[place] for place in range(len(asked))]
+                usages[place] = _fleet_usage(asked[place][0], reading, readings.hub_us)
+    return [usages[place] for place in range(len(asked))]
 
 
 def asking_kernel(namespace: str, hub: Hub) -> Kernel:
@@ -118,7 +118,7 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
     """Reads a key of quotas that other nodes declare, by the name of each. Raises HubUnavailable.
 
-    Nothing is told of one that cannot be beside the others, which nodes do not declare.
+    Leaves out a quota that cannot stand beside the others: no node declares such a one.
     """
     kernel = asking_kernel(namespace, hub)
     tables: dict[str, Table] = {}
@@ -132,7 +132,7 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
     return dict(zip(tables, await read_fleet(asked, kernel, hub, repr(hub)), strict=True))
 
 
-def _told(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
+def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
     """Converts the hub's answer to requests."""
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
     return FleetUsage(

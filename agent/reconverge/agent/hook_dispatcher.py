@@ -42,7 +42,7 @@ class WatchedAgent(Protocol):
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns the facts that exchanges told."""
+        """Returns the facts that this agent's exchanges have shown."""
         ...
 
     def stats(self) -> AgentStats: ...

@@ -78,7 +78,10 @@ def forget(
 
 
 async def _forget_contract(hub: ContractStore, namespace: str, identity: str, author: str) -> int | None:
-    """The version of the contracts without it; None if none told of it. Raises InvalidSetting without the secret."""
+    """Returns the version of the contracts without the identity; None if no version named it.
+
+    Raises InvalidSetting without the secret.
+    """
     if not os.environ.get(VARIABLE) and await hub.read_index(bytes_max=INDEX_BYTES_MAX) is None:
         return None
     if not os.environ.get(VARIABLE):

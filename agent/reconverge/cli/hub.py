@@ -26,8 +26,8 @@ PATIENCE_S: Final = 10.0
 PROBLEM_STATUS: Final = 1
 SECOND_US: Final = 1_000_000
 PRICE: Final = (
-    "Adopting this loss ends that. What nodes have told since stays counted. What departed nodes had used before the "
-    "loss, and what nodes use that are cut off from the hub, may be admitted once more, of strict limits too."
+    "Adopting this loss ends that. What nodes have reported since stays counted. What departed nodes had used before "
+    "the loss, and what nodes use that are cut off from the hub, may be admitted once more, of strict limits too."
 )
 
 hub = typer.Typer(
@@ -106,7 +106,7 @@ def _shown(data: HubData) -> str:
     begun = datetime.fromtimestamp(data.begun_us / SECOND_US, tz=UTC).isoformat(timespec="seconds")
     loss = "data were lost before" if data.lost else "no node has shown that there were others before"
     return (
-        f"the data {data.generation} begin at {begun} ({loss}); {data.nodes} live nodes have told what they know; "
+        f"the data {data.generation} begin at {begun} ({loss}); {data.nodes} live nodes have reported since; "
         "until a lease and two windows after that moment nothing more is granted of strict limits"
     )
 

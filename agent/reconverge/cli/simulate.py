@@ -30,7 +30,7 @@ from reconverge.cli.shared.options import (
     asks_within_ns,
 )
 from reconverge.cli.shared.picture import Chart, Series
-from reconverge.cli.shared.terminal import round_trip_ns, told
+from reconverge.cli.shared.terminal import progress_shown, round_trip_ns
 from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import ALIGNMENTS, CLOCK, GREEDY, UTC, Limit
@@ -276,9 +276,9 @@ def _checked_ns(name: str, value: float, least: float, most: float) -> int:
 def progress_bar(total: int, processes: int) -> Generator[Callable[[], None]]:
     """Shows how many of so many runs are done."""
     done = count(1)
-    with told(f"simulating {total} runs on {min(processes, total)} processes", MofNCompleteColumn()) as tell:
-        tell("simulating", 0, total)
-        yield lambda: tell("simulating", next(done), total)
+    with progress_shown(f"simulating {total} runs on {min(processes, total)} processes", MofNCompleteColumn()) as show:
+        show("simulating", 0, total)
+        yield lambda: show("simulating", next(done), total)
 
 
 _Columns: TypeAlias = tuple[tuple[str, Callable[[Figures], str]], ...]

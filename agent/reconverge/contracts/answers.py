@@ -171,7 +171,7 @@ def cells_name(term: Term) -> tuple[object, ...]:
 
 
 def identity_in(by: Sequence[str], key: str) -> str:
-    """The customer in a key; empty if it cannot be told from it."""
+    """The customer in a key; empty if the key does not name one."""
     if CUSTOMER not in by:
         return ""
     parts = key.split(SEPARATOR) if len(by) > 1 else [key]

@@ -13,7 +13,7 @@
 # shadow is charged after the others have admitted the request, and refuses nothing.
 #
 # When the document changes, the keys of a customer whose quota is another one move at once, and not with its next
-# request: until each node has told the hub of a larger quota, the smaller one is in force on all nodes. Which keys a
+# request: until each node has reported a larger quota, the smaller one is in force on all nodes. Which keys a
 # customer has by further facts is found among the keys of the node.
 #
 # No decision waits for a change: what takes long is done before the new document comes into force and after it. The
@@ -202,8 +202,8 @@ class Contracts:
         """Answers as `hit` would now; nothing is charged."""
         standing = self.standing(customer)
         asked = self.asked(customer, standing, facts)
-        decisions = {each.label: _told_by(each, each.limiter.test, cost, kind) for each in asked}
-        return self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+        decisions = {each.label: _decision_of(each, each.limiter.test, cost, kind) for each in asked}
+        return self._answer(customer, standing, decisions, {each.label for each in asked if each.shadow})
 
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
@@ -378,8 +378,8 @@ class Contracts:
             if each not in joined:
                 limiter = each.limiter
                 ask = limiter.hit if allowed and isinstance(limiter, RateLimiter) else limiter.test
-                decisions[each.label] = _told_by(each, ask, cost, kind)
-        answer = self._told(customer, standing, decisions, {each.label for each in asked if each.shadow})
+                decisions[each.label] = _decision_of(each, ask, cost, kind)
+        answer = self._answer(customer, standing, decisions, {each.label for each in asked if each.shadow})
         return self._counted(answer, standing, cost, kind)
 
     def _answers(
@@ -405,10 +405,10 @@ class Contracts:
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
         """Returns the decision of a contract's only limit."""
-        return self._told(customer, standing, {standing.parts[0][0].name: decision})
+        return self._answer(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
-        """The same, after the meter was told what was charged."""
+        """Returns the same answer, after it has reported the charges to the meter."""
         if self.meter is not None and answer.known:
             # A request that is refused is refused of all limits, and one in shadow or off may have charged nothing.
             said = answer.decisions
@@ -421,7 +421,7 @@ class Contracts:
         return answer
 
     @staticmethod
-    def _told(
+    def _answer(
         customer: str, standing: Standing, decisions: Mapping[str, Decision], shadows: Iterable[str] = ()
     ) -> ContractDecision:
         refusing = {
@@ -639,7 +639,7 @@ def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
     return asked
 
 
-def _told_by(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:
+def _decision_of(each: Asked, ask: Callable[..., Decision], cost: int, kind: str | None) -> Decision:
     """Returns the decision of a limit that is in shadow, off or only tested; a cost beyond its quota is refused."""
     try:
         return ask(each.key, *each.price(cost, kind))

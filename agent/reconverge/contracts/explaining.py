@@ -10,8 +10,8 @@
 #
 # Everything here is pure. What limits say comes from outside: as `Limiter.test` has it, out of the memory of one node,
 # or as the hub has it, for the whole fleet (`fleet.py`). Neither charges anything, so an explanation costs the customer
-# nothing, either. Times are rounded up: a customer that comes when it was told to is
-# not refused for having come a moment too early.
+# nothing, either. Times are rounded up: a customer that comes
+# at the announced moment is not refused for having come too early.
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
 _WINDOWS: Final = {1: "a second", _MINUTE_S: "a minute", _HOUR_S: "an hour", _DAY_S: "a day", 7 * _DAY_S: "a week"}
 _WAITS: Final = ((2 * _DAY_S, _DAY_S, "days"), (2 * _HOUR_S, _HOUR_S, "hours"), (2 * _MINUTE_S, _MINUTE_S, "minutes"))
-"""From how many seconds on a time is told in which unit: no unit is told as one of it."""
+"""From how many seconds on a time is given in which unit: no sentence names one of a unit."""
 _TENTHS_BELOW_S: Final = 10
 
 
@@ -140,7 +140,7 @@ class Explanation:
     fleetwide: bool = False
     """Whether use is what the hub has of all nodes, at most a sync interval old; else it is what one node knows."""
     problem: str = ""
-    """Why the hub has not told it, if it was asked; names no host."""
+    """Why the hub has not answered, if it was asked; names no host."""
 
 
 @runtime_checkable
@@ -214,18 +214,18 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *,
         if plan == REFUSED:
             return f"{name} has no contract, and requests without one are refused."
         return f"{name} is on the plan {plan}, which limits nothing now; it can go on now."
-    told = [each for each in standings if each.switch != "off"]
-    if not told:
+    in_force = [each for each in standings if each.switch != "off"]
+    if not in_force:
         return f"all limits of {name} are switched off; it can go on now."
-    refusing = sorted((each for each in told if each.refuses), key=lambda each: -each.decision.retry_after)
-    about = refusing or sorted(told, key=_free_fraction)
+    refusing = sorted((each for each in in_force if each.refuses), key=lambda each: -each.decision.retry_after)
+    about = refusing or sorted(in_force, key=_free_fraction)
     clauses = [_clause(each, name if number == 0 else "it") for number, each in enumerate(about[:SENTENCE_LIMITS_MAX])]
     more = len(about) - len(clauses)
     if more:
         one, several = ("refuses", "refuse") if refusing else ("has room", "have room")
         clauses.append(f"{more} more of its limits {one if more == 1 else several}")
     doubt = f"{IN_DOUBT}, " if one_server else ""
-    return f"{doubt}{', and '.join(clauses)}; {_ending(refusing, told, doubts=not one_server)}."
+    return f"{doubt}{', and '.join(clauses)}; {_ending(refusing, in_force, doubts=not one_server)}."
 
 
 def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
@@ -313,10 +313,10 @@ def _in_force(standing: LimitStanding) -> int:
     return min(standing.term.limit.nominal, standing.usage.limit)
 
 
-def _ending(refusing: Sequence[LimitStanding], told: Sequence[LimitStanding], *, doubts: bool) -> str:
+def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding], *, doubts: bool) -> str:
     """When a customer can go on; `doubts`: whether the sentence has yet to say that it is not certain."""
     if not refusing:
-        if any(each.would_refuse for each in told):
+        if any(each.would_refuse for each in in_force):
             return "the limit is only tried out (in shadow), so it can go on now"
         return "it can go on now"
     wait_s = max((each.decision.retry_after for each in refusing if not each.term.limit.slots), default=0.0)

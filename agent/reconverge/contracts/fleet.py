@@ -76,7 +76,7 @@ def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
 
 
 def why_unknown(error: HubUnavailable) -> str:
-    """Why the hub has not told the use of the fleet: the kind alone, as the rest may name hosts and users."""
+    """Why the fleet's use is unknown: the kind of the failure alone, as the rest may name hosts and users."""
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 
@@ -135,14 +135,14 @@ class HubExplainer:
         check_identity(customer, "customer")
         now_s = self._clock.wall_ns() / SECOND_NS
         terms = terms_of(self._document, customer, now_s)
-        told = own_terms(terms.terms) if self._own else terms.terms
-        places = [self._place(term, customer, facts) for term in told]
+        explained_terms = own_terms(terms.terms) if self._own else terms.terms
+        places = [self._place(term, customer, facts) for term in explained_terms]
         usages = await read_fleet(places, self._kernel, self._hub, self._hub_name) if places else []
         if self._foreseen:
-            usages = [foreseen_use(term.limit, usage) for term, usage in zip(told, usages, strict=True)]
+            usages = [foreseen_use(term.limit, usage) for term, usage in zip(explained_terms, usages, strict=True)]
         standings = [
             _switched(standing_with(term, term.limit, usage), customer, facts, now_s)
-            for term, usage in zip(told, usages, strict=True)
+            for term, usage in zip(explained_terms, usages, strict=True)
         ]
         return explained(customer, terms.plan, standings, fleetwide=True)
 

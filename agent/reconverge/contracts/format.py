@@ -344,7 +344,7 @@ def read(table: type[T], said: object, *path: str) -> T:
 def mistake_in(error: ValidationError, table: type[Table], *path: str) -> InvalidContracts:
     """The first mistake that pydantic has found in a table at a path: where it is, and what to say instead."""
     first, *others = error.errors(include_url=False)
-    if first["type"] == "missing":  # of a field that is misspelt, that is to be told
+    if first["type"] == "missing":  # if a field is misspelt, the error names that one
         others = [
             each for each in others if each["type"] == "extra_forbidden" and each["loc"][:-1] == first["loc"][:-1]
         ]

@@ -7,8 +7,8 @@
 #
 # How it works. Two central limiters decide every request of a recording at its own moment: one by the contracts that
 # hold now, one by those that may follow. They share nothing. What only one of them admits is charged there alone, so
-# later requests find what they would have found. Nothing is told of what a fleet adds to that: its nodes learn of each
-# other's use now and then, and `reconverge replay` measures what comes of it.
+# later requests find what they would have found. A rehearsal does not show what a fleet adds to that: its nodes learn
+# of each other's use now and then, and `reconverge replay` measures what comes of it.
 #
 # Requests come in the order of their moments, so counting the hour that is under way finds the busiest one, and what is
 # remembered grows with the customers and not with the requests.

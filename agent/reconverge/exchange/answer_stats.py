@@ -4,10 +4,10 @@
 #
 # Looked at once an answer has been taken in, in the loop that exchanges; no decision waits for it.
 #
-# They also tell of a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
+# They also show a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
 # more than the smaller one, and answers with it. While a larger quota is brought to a fleet node by node, and while
-# published settings are on their way, that is as it should be, so it is told of once it has gone on for a while. A node
-# with another window, or another algorithm, is not told of: its keys are other cells at the hub, and no answer speaks
+# published settings are on their way, that is as it should be, so it is logged once it has gone on for a while. A node
+# with another window, or another algorithm, is not logged: its keys are other cells at the hub, and no answer speaks
 # of them.
 
 from __future__ import annotations

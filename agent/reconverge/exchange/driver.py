@@ -64,7 +64,7 @@ CALL_S: Final = 0.02
 """How soon a loop that waits for something takes notice of a call for an exchange."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""Pauses of a batch while requests that were told of an answer look at it: turns of the loop, if they wait in the same
+"""Pauses of a batch while requests that have got an answer look at it: turns of the loop, if they wait in the same
 one, and then time for other threads, which is short beside what a request may wait.
 
 It is not enough that `requests.without_granted` leaves out what was granted to them. With this too, 180 of 180 new keys
@@ -503,7 +503,7 @@ class ExchangeDriver(Ownership):
     async def _let_askers_look(self, syncer: Syncer) -> None:
         """Lets requests take their grants from the last answer, before the next batch gives them back."""
         for pause_s in LOOKS_S:
-            if not syncer.told:
+            if not syncer.unread:
                 return
             await asyncio.sleep(pause_s)
         syncer.await_no_look()

@@ -21,7 +21,7 @@ def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Tabl
     """The longest wait of a limit of which the hub has granted an allowance in its answer; 0 if it has granted none."""
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
-        # What is granted to requests that ask is told in other units, see `CellAnswer.allowance`.
+        # Grants to requests that ask are in other units, see `CellAnswer.allowance`.
         if cell.allowance > report.allowance and cell.epoch == report.epoch and cell.nodes < AT_HUB:
             table = tables.get(batch.limits[report.limit].name)
             longest_ns = max(longest_ns, 0 if table is None else table.relearns_ns)

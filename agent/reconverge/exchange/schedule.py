@@ -90,7 +90,7 @@ class Intervals:
 class Pacing:
     """The sync intervals in force: of each limit by its name, and of the agent under the name `None`.
 
-    `tables_of` knows a limit's tables, `told` is called after a change of an interval.
+    `tables_of` returns a limit's tables, and `changed` is called after an interval has changed.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Pacing:
         *,
         timeout_s: float,
         tables_of: Callable[[str], Iterable[Table]],
-        told: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         self._kernel = kernel
         self._timeout_s = timeout_s
         self._tables_of = tables_of
-        self._told = told
+        self._changed = changed
         self._paces: dict[str | None, Layered[LimitInterval | None]] = {None: Layered(own)}
 
     def plan(
@@ -159,7 +159,7 @@ class Pacing:
             self._kernel.change_own_pace(self._tables_of(limit), pace)
         elif pace is not None:
             self._kernel.change_pace(pace)
-        self._told()
+        self._changed()
 
     def _check_lease(self, sync_interval: float, limit: str | None) -> None:
         check_lease(sync_interval, self._timeout_s, self._kernel.lease_ns / SECOND_NS)

@@ -172,9 +172,9 @@ class Syncer:
         return self._shard.asking_ns
 
     @property
-    def told(self) -> bool:
+    def unread(self) -> bool:
         """Whether requests have an answer, and have not looked at it yet."""
-        return bool(self._shard.told)
+        return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
         """The runner is run while a batch is under way."""
@@ -182,7 +182,7 @@ class Syncer:
 
     def await_no_look(self) -> None:
         """Such requests take too long, and are not waited for."""
-        self._shard.told.clear()
+        self._shard.unread.clear()
 
     @property
     def answers(self) -> int:
@@ -265,7 +265,7 @@ class Syncer:
     def give_up_allowances(self, now_ns: int) -> None:
         """Give up the name, the account and all allowances: a copy of this process may have the same ones.
 
-        What was confirmed under them stays at the hub; what was not is told under new ones.
+        What was confirmed under them stays at the hub; what was not is reported under new ones.
         """
         self.renounced = True
         self._void_allowances(now_ns)

@@ -1,4 +1,4 @@
-"""The outcome of adopting a hub's loss of data, as an operator is told it."""
+"""The outcome of adopting a hub's loss of data, as an operator reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HubData(NamedTuple):
     """A node has shown that there were other data before these."""
     begun_us: int
     """When these data began, if others may have been lost then; 0 if that is ruled out, or the loss was adopted."""
-    told_us: int
+    reports_until_us: int
     """Until when nodes may still report the data from before; 0 where there is nothing to report."""
     nodes: int
     """How many live nodes have reported."""

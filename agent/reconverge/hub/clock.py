@@ -19,7 +19,7 @@
 #
 #     offset = h - (s + r) / 2        wrong by at most (r - s) / 2, wherever in between that was
 #
-# No symmetry of the two ways is assumed. `h` is told in whole microseconds, rounded down: so 500 ns are added to it,
+# No symmetry of the two ways is assumed. `h` comes in whole microseconds, rounded down: so 500 ns are added to it,
 # and to the error.
 #
 # Two clocks drift apart: the error of a sample grows by DRIFT of its age. It is kept for that, and the best of the last

@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # The problem. A customer asks to be forgotten. What is known of it lies in two kinds of places: at the hub, under keys
-# that bear its name, and in the memory of every node. A node says absolute counts, so one that is not told brings back
-# with its next report what was taken from the hub. And a key must not be taken from the hub while a node holds an
-# allowance of it: the hub would grant that allowance once more, and a strict limit would be exceeded.
+# that bear its name, and in the memory of every node. A node reports absolute counts, so one that does not learn of it
+# brings back with its next report what was taken from the hub. And a key must not be taken from the hub while a node
+# holds an allowance of it: the hub would grant that allowance once more, and a strict limit would be exceeded.
 #
 # Why a reset does not do. It travels in the cell that it is about, and is remembered there; so the key with the name
 # stays at the hub for as long as charges from before may still be reported.
@@ -114,8 +114,8 @@ class OrderLog:
         """The marks of orders that were given since the last time. Raises HubUnavailable."""
         since_us = self._since_us
         if since_us is None:
-            told = await hub.erasures(_NOW_ONLY_US)
-            since_us = told.hub_us - (now_ns - self._began_ns) // MICROSECOND_NS - SLACK_US
+            read = await hub.erasures(_NOW_ONLY_US)
+            since_us = read.hub_us - (now_ns - self._began_ns) // MICROSECOND_NS - SLACK_US
         orders = (await hub.erasures(since_us)).orders
         self._since_us = max([since_us, *(order.at_us for order in orders)])
         return frozenset(order.mark for order in orders)

@@ -112,8 +112,8 @@ def read_totals(value: object) -> dict[str, Totals]:
 
 def read_limit(value: object) -> LimitReport:
     """The report of one limit, of which `value` is what `sent_limit` had made. Raises Malformed."""
-    told = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
-    limit: LimitReport = _row(LimitReport, (*told, 0), _LIMIT, ("name", "algorithm", "variant"))
+    fields = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
+    limit: LimitReport = _row(LimitReport, (*fields, 0), _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in KNOWN_ALGORITHMS:
         _refuse("algorithm", limit.algorithm)
     return heard_limit(limit)

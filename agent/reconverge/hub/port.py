@@ -252,8 +252,8 @@ class UsageLedger(Protocol):
 class AddressLedger(Protocol):
     """A ledger that knows from how many addresses identities come to all nodes together; not every one need be.
 
-    Promises: a register of an identity's sketch keeps the highest rank that any node has told of it in that hour, so
-    that a report which is repeated or late changes nothing else. Each failure is raised as `HubUnavailable`.
+    Promises: a register of an identity's sketch keeps the highest rank that any node has reported of it in that hour,
+    so that a report which is repeated or late changes nothing else. Each failure is raised as `HubUnavailable`.
     Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
     after that.
     """
@@ -294,8 +294,8 @@ class KeyReader(Protocol):
     answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
     node whose lease is over may have used counts as used; each failure is raised as `HubUnavailable`.
     Does not promise: what nodes have charged since their last report, which is at most what `allowances` says and their
-    overdrafts; that the key is told apart from one that no node has used; that the answer is true any more when it
-    arrives. Nothing may be admitted by it.
+    overdrafts; that the answer distinguishes the key from one that no node has used; that the answer is true any more
+    when it arrives. Nothing may be admitted by it.
     """
 
     @property
@@ -312,9 +312,9 @@ class KeyReader(Protocol):
 class Adoptable(Protocol):
     """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
 
-    Promises: nothing is changed in other data than those that are named, nor while nodes may still be telling what they
-    know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what live
-    nodes have told stays known; each failure is raised as `HubUnavailable`.
+    Promises: nothing is changed in other data than those that are named, nor while nodes may still be reporting what
+    they know; the order is part of the data, so that the next loss has the hub wait again; it is counted there; what
+    live nodes have reported stays known; each failure is raised as `HubUnavailable`.
     Does not promise: that strict limits hold. What departed nodes had used before the loss, and what nodes use that
     are cut off, may be admitted once more, and that is the price.
     """
@@ -342,9 +342,9 @@ class Eraser(Protocol):
 
     Promises: an order that was left is read by all until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer
     ones, or the hub loses its data; of two orders the later one has the later moment; a key is dropped only when no
-    node whose lease runs has told of it and not forgotten it; a key is dropped whole, and with it what was used; all
+    node whose lease runs has reported it and not forgotten it; a key is dropped whole, and with it what was used; all
     that bears other names stays as it is; each failure is raised as `HubUnavailable`.
-    Does not promise: that a key does not come back. A node that has yet to hear of the order may tell of it again.
+    Does not promise: that a key does not come back. A node that has yet to hear of the order may report it again.
     """
 
     @property
@@ -392,7 +392,7 @@ class UsageEraser(Protocol):
 class KeyMarker(Protocol):
     """A hub at which nodes leave a mark of the secret with which they hash keys; not every hub need be one.
 
-    Promises: of nodes with different marks all but those of one are told of another mark, as long as a node renews that
+    Promises: of nodes with different marks all but those of one learn of another mark, as long as a node renews that
     one; each failure is raised as `HubUnavailable`.
     Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
     """

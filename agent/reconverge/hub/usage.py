@@ -132,7 +132,7 @@ class UsageBatch(NamedTuple):
     """Rises with every batch of this account to this shard; the hub merges none that has not risen."""
     answered: int
     """The sequence of the last batch that was merged, as far as the node was answered. A hub that knows less has lost
-    what it was told, and merges nothing until the node has heard of that."""
+    some reports, and merges nothing until the node has heard of that."""
     rows: Sequence[UsageRow]
     """The account's own counts, absolute, of keys of that shard. All kinds of periods of one key are in one batch, so
     that sums over minutes and over months agree after a crash, too."""
@@ -156,7 +156,7 @@ class Recorded(NamedTuple):
     """The hub's clock."""
     refused: Sequence[int] = ()
     """The places in the batch of rows that the hub has not counted for their date; see `counted_us`. Of them it has
-    nothing of this account, so their counts may be told again under another date."""
+    nothing of this account, so their counts may be reported again under another date."""
 
 
 class ExportLease(NamedTuple):
@@ -226,7 +226,7 @@ def period_end_s(period: Period) -> int:
 def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
     """From when and until when a hub counts in what it hears of a period for the first time, by its clock.
 
-    What an account has told of before, it may replace at any time: the hub keeps that longer (`Retention.keep_ms`).
+    What an account has reported before, it may replace at any time: the hub keeps that longer (`Retention.keep_ms`).
     """
     last = Period(period.kind, period.number + int(getattr(kept, period.kind)))
     return (period_start_s(period) * 1000 - AHEAD_MS) * 1000, min(period_end_s(last) * 1_000_000, WHOLE_MAX)

@@ -1,7 +1,7 @@
 """The metrics of an agent, for any collector.
 
 All are read from counters that exist anyway, at the moment of the collection. No metric has the key as a label, and
-each label of a series has a bound: limits beyond `limits_max` are told together.
+each label of a series has a bound: limits beyond `limits_max` share one series.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def instrument(
         def callback(_options: CallbackOptions) -> Iterable[Observation]:
             if ended:
                 return []
-            told = readings.of_agent(agent)[metric.name]
-            return [Observation(each.value, dict(zip(metric.labels, each.labels, strict=True))) for each in told]
+            series = readings.of_agent(agent)[metric.name]
+            return [Observation(each.value, dict(zip(metric.labels, each.labels, strict=True))) for each in series]
 
         return callback
 

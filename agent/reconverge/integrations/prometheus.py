@@ -78,8 +78,9 @@ class WorkerMetrics(SilentHooks):
     """Writes an agent's numbers down once a second, as metrics that prometheus-client adds up over all workers.
 
     One for each registry; `agent.add_hooks` may be called before the fork or after it. Gauges are summed over the
-    workers that live, but for the staleness, of which the largest is told. A process tells nothing before its agent has
-    decided or exchanged anything: a master that only forks would be one worker too many, and infinitely stale.
+    workers that live, but for the staleness, of which the largest is exported. A process exports nothing before its
+    agent has decided or exchanged anything: a master that only forks would be one worker too many, and infinitely
+    stale.
 
     Args:
         registry: where to; by default that of prometheus-client.

@@ -20,8 +20,8 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
-"""More is asked for than any quota has, and how much more does not matter: so demand never outgrows what can be told to
-a hub in thousandths, however much is refused."""
+"""More is asked for than any quota has, and how much more does not matter: so demand never outgrows what a report can
+carry in thousandths, however much is refused."""
 
 LOW_WATER = 0.6
 """Headroom below this share of what it was after the last answer asks for more; the study found .3 to .6 alike."""

@@ -33,9 +33,9 @@
 # for being new until the hub has answered.
 #
 # A key that is to be erased (`hub/erasing.py`) goes the same way out, with any use and however lately it was
-# asked about. It takes a few exchanges: what is under way has to be answered first, and what is not told yet has to be
-# told. So `let_leave` is called again until the key is gone. What keeps it are requests: a call that waits for room
-# under it, or one that comes before the hub has confirmed. A key of which the hub was never told goes at once.
+# asked about. It takes a few exchanges: what is under way has to be answered first, and what is not reported yet has to
+# be reported. So `let_leave` is called again until the key is gone. What keeps it are requests: a call that waits for
+# room under it, or one that comes before the hub has confirmed. A key that was never reported goes at once.
 
 from __future__ import annotations
 
@@ -216,9 +216,9 @@ class Room:
 
     def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
         """Forget the keys whose last reports were answered, unless they are in use again."""
-        told = tuple(answers) if farewells else ()
+        answered = tuple(answers) if farewells else ()
         for number, cell, _ in farewells:
-            cell.table.lock.run(self._hear_one, cell, told[number].nodes == FORGOTTEN, now_ns)
+            cell.table.lock.run(self._hear_one, cell, answered[number].nodes == FORGOTTEN, now_ns)
 
     def _hear_one(self, cell: Cell, confirmed: bool, now_ns: int) -> None:
         table = cell.table

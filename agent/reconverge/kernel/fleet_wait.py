@@ -8,9 +8,9 @@ has to be on it. So guards and storages, which answer clients of any node, ask `
 # Theory of operation.
 #
 # Behind four workers, with a limit of 40 in 20 s, 6 of 199 clients were admitted when they came again at the moment
-# they were told. The fleet has room for one request then, but each worker has a quarter of it, and allowances are whole
-# numbers. Or the fleet has a few left, and these lie on other workers. And a worker that has not heard of the key for a
-# while knows what it knew then.
+# that the refusal named. The fleet has room for one request then, but each worker has a quarter of it, and allowances
+# are whole numbers. Or the fleet has a few left, and these lie on other workers. And a worker that has not heard of the
+# key for a while knows what it knew then.
 #
 # So the answer waits until there is room for ROOM_FOR such requests on every node that uses the key, but for no more
 # than a quarter of the capacity, however many nodes there are; and if there is enough now, for INTERVALS_MAX exchanges
@@ -35,7 +35,7 @@ ROOM_FOR: Final = 2
 SHARE_MAX: Final = 4
 """No client waits for more than this part of the capacity to come back, however many nodes there are: a quarter."""
 SETTLING_INTERVALS: Final = 2
-"""By then a node has told the hub of a right that has come free on it."""
+"""By then a node has reported a right that has come free on it."""
 INTERVALS_MAX: Final = 3
 """By then what is left is on the nodes that were asked for it: it is reported, given back, and granted."""
 

@@ -99,7 +99,7 @@ class History:
         self._first = 0
         """Where the entries begin that count."""
         self.reported = 0
-        """How much of the total the last report told of; what expires or is given back is the oldest of it."""
+        """How much of the total the last report carried; what expires or is given back is the oldest of it."""
         self.confirmed = 0
         """The same of the last report that was answered."""
         self.others_until_ns = 0

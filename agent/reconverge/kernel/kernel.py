@@ -176,7 +176,7 @@ class Kernel(Node):
     def lease_of(self, limit: Limit) -> int:
         """How long allowances on such a limit may be used; NODES_LEASE_NS if as long as the lease of the node lasts.
 
-        The hub is told, except of a calendar's: that has no place in a batch for it, and its windows are long.
+        Reports carry it, except of a calendar's: that has no place in a batch for it, and its windows are long.
         """
         if limit.slots:
             return limit.window_ns  # which stands for its lease; one on the name that is shorter ends it as well

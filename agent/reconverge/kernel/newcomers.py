@@ -23,7 +23,7 @@ from reconverge.kernel.table.table import Table
 
 NEW_KEYS_MAX: Final = 5000
 """A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
-leave that Redis time for the keys it knows, and a node with 50,000 keys that is restarted has told of all in 10 s."""
+leave that Redis time for the keys it knows, and a node with 50,000 keys that is restarted has reported all in 10 s."""
 BURST_NS: Final = SECOND_NS // 4
 
 

@@ -50,7 +50,7 @@ class Node(KernelFields):
         """How often cells are exchanged, how long at least between two exchanges, how long the node's name lasts."""
         self.wake: Callable[[], None] = _no_loop
         """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
-        self.told_of_reentry: Callable[[str], None] = _ignore_reentry
+        self.on_reentry: Callable[[str], None] = _ignore_reentry
         """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
         self.take_in_again: Callable[[Any], None] = _know_all
         """Called with a table that was dropped and is asked again, with its lock held; see `table/dropping.py`."""
@@ -92,10 +92,10 @@ class Node(KernelFields):
         self.after_unlock = True
 
     def note_reentry(self, name: str) -> None:
-        """A decision about that limit was asked for in the middle of another one; have it said once."""
+        """A decision about that limit was asked for in the middle of another one; reports it once."""
         if not self._reentry_noted:
             self._reentry_noted = True
-            self.put_off(partial(self.told_of_reentry, name))
+            self.put_off(partial(self.on_reentry, name))
 
     def is_under_way(self, cell: Cell) -> bool:
         """Whether a report of that cell may be waiting for its answer."""

@@ -8,8 +8,8 @@
 # answer (`kernel/composite/asking.py` says what the answer means).
 #
 # What a request does while it asks is a generator (`steps`) that yields for how long to sleep; the two shells, a
-# coroutine and a function, do nothing but sleep, as in `waiters.py`. There is no queue: each asker is told of every
-# answer of the hub, and looks for itself.
+# coroutine and a function, do nothing but sleep, as in `waiters.py`. There is no queue: every answer of the hub
+# wakes each asker, which looks for itself.
 #
 #     no request waits             because
 #     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers

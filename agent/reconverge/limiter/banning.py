@@ -117,8 +117,8 @@ class OnWithBans(On):
             return banned, ()
         if not marks and self._table.settles(key, cost, kind):
             return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
-        told = await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
-        return self._noted(key, cost, told[0]), told[1]
+        answer = await self.asking.ask(self.asking.request(key, cost, kind, within_ns, marks=marks))
+        return self._noted(key, cost, answer[0]), answer[1]
 
     def ask_blocking(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         banned = self._banned(key, cost, kind)
@@ -126,8 +126,8 @@ class OnWithBans(On):
             return banned, ()
         if not marks and self._table.settles(key, cost, kind):
             return self._noted(key, cost, self._table.hit(key, cost, kind)), ()
-        told = self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
-        return self._noted(key, cost, told[0]), told[1]
+        answer = self.asking.ask_blocking(self.asking.request(key, cost, kind, within_ns, marks=marks))
+        return self._noted(key, cost, answer[0]), answer[1]
 
     def _banned(self, key: str, cost: int, kind: str | None, *, counts: bool = True) -> Decision | None:
         """The refusal of a banned key; None for all others."""
@@ -143,8 +143,8 @@ class OnWithBans(On):
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
         """Whether the limit is used up: then a request that was refused just now counts."""
-        told = self._table.test(key, cost, kind)
-        return not told.allowed and told.certain
+        answer = self._table.test(key, cost, kind)
+        return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
         """The decision; a refusal that is certain counts, but for a question, which costs nothing, and for a ban's."""

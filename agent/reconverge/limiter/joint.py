@@ -176,7 +176,7 @@ class Jointly:
         self._waits = self._in_doubt()
         first = self._members[0].asking
         if not self._waits or first.manual or (blocking and not first.may_block()):
-            return self._told(self._settle())
+            return self._answers(self._settle())
         return None
 
     async def ask(self) -> list[Answer]:
@@ -188,7 +188,7 @@ class Jointly:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
-                    return self._told(end.value)
+                    return self._answers(end.value)
                 await waker.sleep(sleep_ns)
         finally:
             steps.close()
@@ -202,7 +202,7 @@ class Jointly:
                 try:
                     sleep_ns = next(steps)
                 except StopIteration as end:
-                    return self._told(end.value)
+                    return self._answers(end.value)
                 waker.sleep(sleep_ns)
         finally:
             steps.close()
@@ -303,8 +303,8 @@ class Jointly:
                     member.asking.note_answer(member.request, wait.cells, settled.decision, began_ns)
         return joint
 
-    def _told(self, joint: Joint) -> list[Answer]:
-        """The answer of each limit, with what can be settled later where that was wanted and charged."""
+    def _answers(self, joint: Joint) -> list[Answer]:
+        """Returns the answer of each limit, with what can be settled later where that was wanted and charged."""
         answers: list[Answer] = []
         for member, settled in zip(self._members, joint.settled, strict=True):
             reservation = None

@@ -24,8 +24,8 @@
 # cancelled while it waits has taken nothing.
 #
 # A lease that ends. A node that is cut off starts nothing after its lease, and the hub may grant its slots to others by
-# then. What still runs is told by `Slot.lease_is_over`, and cancelled, or told to a hook, if `on_lease_end`
-# says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
+# then. Work that still runs finds out by `Slot.lease_is_over`, and is cancelled, or a hook hears of it, if
+# `on_lease_end` says so: by a timer of the event loop, at the moment at which the lease ends if no answer prolongs it.
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Slot(Unique):
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
-        """Take it, on the calling thread; what becomes of that is told by `bool(slot)` and `decision`.
+        """Take it, on the calling thread; `bool(slot)` and `decision` then show the outcome.
 
         Without a `timeout` in `SlotLimiter.slot` it waits for no other work to end: in doubt it asks the hub, as
         `RateLimiter.ask_blocking` does. With one it waits in the queue of the key.

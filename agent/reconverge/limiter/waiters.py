@@ -392,7 +392,7 @@ def thread_waker() -> ThreadWaker | GreenWaker:
 
 
 def waiting_at(limit: Decider) -> Waiting:
-    """The queues of a limit: one set for all its limiters, which is told of news of any of its quotas.
+    """The queues of a limit: one set for all its limiters, which hears the news of any of its quotas.
 
     There is another one in a forked child.
     """

@@ -39,12 +39,12 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
     return replace(settings, limits={name: each for name, each in limits.items() if each != LimitOverride()})
 
 
-def unknown_limits(names: Iterable[str], told: Iterable[str]) -> list[str]:
-    """Which names mean no limit of which nodes have told, by the names of their quotas: to switch one switches nothing.
+def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
+    """Returns the names that mean no limit that nodes have reported, by quota names: to switch one switches nothing.
 
     A limit of contracts that counts by further facts is `api/customer.user` at the hub, and means what `api` means.
     """
-    known = {limit_of_quota(each) for each in told}
+    known = {limit_of_quota(each) for each in reported}
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
 
 

@@ -9,7 +9,7 @@
 #
 # A publisher reads the log, puts what it has changed before the rest, and puts it back. It does so after the settings
 # are published, and whatever goes wrong then is logged and changes nothing of that: a switch must not depend on being
-# told of. Of two publishers at one moment the later one may put its log in the place of the other's, as its settings
+# logged. Of two publishers at one moment the later one may put its log in the place of the other's, as its settings
 # stand in the place of the other's, too. A publisher of an older version, and one that names no author, adds nothing.
 #
 # The signature says that a holder of the secret wrote the log. It does not say that the author is true, as the holder

@@ -23,7 +23,7 @@ from collections.abc import Hashable
 from typing import Final
 
 FACTS_MAX: Final = 10_000
-"""So many facts are told apart: a log with more of them is read by no one. Limits and rules are far fewer."""
+"""So many facts are distinguished: a log with more of them is read by no one. Limits and rules are far fewer."""
 
 
 class LoggedOnce:

@@ -76,7 +76,7 @@ class Stoppable(Protocol):
 
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
-_told_pid = 0
+_ending_pid = 0
 """The process that SIGTERM has asked to end already."""
 _asked_pid = 0
 """The process whose event loop is asked to end, and has not come to that yet."""
@@ -195,9 +195,9 @@ def _leave_daemons_alone() -> None:
 
 
 def _on_sigterm(_number: int, frame: FrameType | None) -> None:
-    global _told_pid, _asked_pid  # noqa: PLW0603  # a process ends once
-    if _told_pid != os.getpid():
-        _told_pid = os.getpid()
+    global _ending_pid, _asked_pid  # noqa: PLW0603  # a process ends once
+    if _ending_pid != os.getpid():
+        _ending_pid = os.getpid()
         # Not by `threading`, whose locks the main thread may hold that this interrupts.
         start_thread(_end_at_last, name="reconverge-end")
         if _is_sent_by_server(frame):

@@ -26,7 +26,7 @@ HEADER: Final = "x-traffic-class"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that RFC 9110 calls safe: they are repeated without harm, so they are shed before others."""
 CLASSES_MAX: Final = 16
-"""Classes are told apart in metrics and looked at one by one in decisions."""
+"""Each class has series of its own in metrics, and classes are looked at one by one in decisions."""
 
 Classify = Callable[[Any], "str | None"]
 """Returns the class of a request (ASGI: the scope; WSGI: the environment), or None to leave it to method and header."""
@@ -63,7 +63,7 @@ class TrafficClasses:
         by_method = POST in self._ranks and GET in self._ranks
         if not by_method and classify is None and not (header is not None and trust_header):
             problem = (
-                "are not told apart by method; pass classify=..., or trust_header=True behind a proxy that sets it"
+                "are not distinguished by method; pass classify=..., or trust_header=True behind a proxy that sets it"
             )
             raise InvalidSetting("names", list(self.names), problem)
         self.classify = classify

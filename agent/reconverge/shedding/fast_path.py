@@ -95,7 +95,7 @@ class Passage(Admission):
         if fast_path.concurrency is not None and self.in_flight:
             tickets.append(SlotOf(self, fast_path.concurrency))
         if self.reserved is not None and fast_path.fleet is not None:
-            tickets.append(Charge(fast_path.fleet.limiters[self.rank], KEY, self.reserved, told=False))
+            tickets.append(Charge(fast_path.fleet.limiters[self.rank], KEY, self.reserved, shown=False))
         if self.busy is not None:
             tickets.append(self.busy)
         return tickets

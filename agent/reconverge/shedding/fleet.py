@@ -98,7 +98,7 @@ class FleetShedder:
         decision = limiter.hit(KEY)
         if decision.allowed:
             self.memories[arrival.rank].admitted(arrival.now_ns)
-            return Charge(limiter, KEY, decision, told=False)
+            return Charge(limiter, KEY, decision, shown=False)
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:

@@ -91,8 +91,8 @@ class Layer(Protocol):
     Promises: it never waits, and is safe to be called from several threads.
     Does not promise: that it holds something for a request.
 
-    A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that an application
-    without a function for keys is told; a false one says that keys make no difference.
+    A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that a stack
+    without a function for keys reports that; a false one states that keys make no difference.
     """
 
     @property

@@ -63,12 +63,12 @@ class Charge:
     # A reservation would do, and costs ten times as much as a hit: it marks the charge, so that it can be corrected to
     # the last unit in whichever window it lies. What is given back here was charged microseconds ago.
 
-    __slots__ = ("_key", "decision", "limiter", "told")
+    __slots__ = ("_key", "decision", "limiter", "shown")
 
-    def __init__(self, limiter: RateLimiter, key: str, decision: Decision, *, told: bool = True) -> None:
+    def __init__(self, limiter: RateLimiter, key: str, decision: Decision, *, shown: bool = True) -> None:
         self.limiter = limiter
-        self.told = told
-        """Whether the response should say so: not of a quota that is not the caller's own."""
+        self.shown = shown
+        """Whether response fields show this limit: not if its quota is not the caller's own."""
         self._key = key
         self.decision = decision
         """The limit's decision."""

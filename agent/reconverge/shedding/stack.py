@@ -7,8 +7,8 @@
 # layers before it hold for the request is given back, last first, as if it had never come: a request that the worker
 # sheds uses up nothing of its sender's quota.
 #
-# A layer in shadow is asked as ever, and what it would have refused is counted and told, and goes on. A layer that is
-# off is not asked.
+# A layer in shadow is asked as ever, and requests that it would have refused are counted and reported, and go on. A
+# layer that is off is not asked.
 #
 # Deciding never waits and nothing in it can be cancelled, so there is no moment in which a cancelled request holds a
 # part of the layers. What is admitted is held until `finish`, which may be called from any thread, and any number of
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.agent.snapshots.load_snapshot import tell_of
+from reconverge.agent.snapshots.load_snapshot import observe
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.switches import OFF, ON, SHADOW, Switch, checked_switch
@@ -110,7 +110,7 @@ class Stack:
         self._apply()
         for layer_name, to in (switches or {}).items():
             self.switch(layer_name, to)
-        tell_of(self)
+        observe(self)
         register(self, sigterm=False)
 
     def _begin_counting(self) -> None:

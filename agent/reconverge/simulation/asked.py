@@ -156,13 +156,13 @@ class SimulatedLimit:
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
         """Decides as a guard does: at once where all admit, with a closer look else."""
         other, group = self._beside_asking.limit, beside.key_of(key)
-        told = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
-        if told is None:
+        decided = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
+        if decided is None:
             asked = [(limit, key), (other, group)]
             parts = [Part(each, its_key, each.costs_of(cost, None), DecidingRule.MEMORY) for each, its_key in asked]
             allowed = settle_jointly(parts).allowed
         else:
-            allowed = not isinstance(told, int)
+            allowed = not isinstance(decided, int)
         return self._seen_jointly(limit, key, beside, allowed=allowed)
 
     def _ask_jointly(

@@ -120,8 +120,8 @@ def judge_run(
     for charge in charges:
         admitted[charge.key, charge.epoch] += charge.cost
     ideal, _ = ideal_admissions(limit, decided, settle_after_ns=0, others=others)
-    told = [one for one in decided if first_epoch + warmup <= one.epoch < first_epoch + windows]
-    counted = list(dict.fromkeys((one.key, one.epoch) for one in told))
+    judged = [one for one in decided if first_epoch + warmup <= one.epoch < first_epoch + windows]
+    counted = list(dict.fromkeys((one.key, one.epoch) for one in judged))
     whole, quota = limit.capacity / PERCENT, limit.quota / PERCENT
     asked = Counter(one.key for one in decided)
     busiest = max(asked, key=asked.__getitem__, default="")
@@ -136,8 +136,8 @@ def judge_run(
         ideal=sum(ideal.get(place, 0) for place in counted),
         busiest=busiest,
         busiest_by_window=[admitted[busiest, first_epoch + number] for number in range(windows)],
-        requests=len(told),
-        waited_ns=[one.waited_ns for one in told if one.asked],
+        requests=len(judged),
+        waited_ns=[one.waited_ns for one in judged if one.asked],
     )
 
 

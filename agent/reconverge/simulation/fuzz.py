@@ -120,8 +120,8 @@ def agreement_ns(fleet: Fleet) -> int:
     return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
 
 
-def _told(mode: str, seed: int) -> str:
-    """The command that tries a seed again, and what it is about."""
+def _command(mode: str, seed: int) -> str:
+    """Returns the command that tries a seed again, and its subject."""
     if mode == SLOTS:
         return f"python -m reconverge.simulation.fuzz --mode {SLOTS} --start {seed} --seeds 1"
     case = draw_case(mode, seed)
@@ -134,7 +134,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
         if mode == SLOTS:
             return mode, seed, try_slots(seed)
         return mode, seed, try_case(draw_case(mode, seed))
-    except Exception as error:  # noqa: BLE001, whatever it is, the seed that finds it must be told
+    except Exception as error:  # noqa: BLE001, any error must be printed with the seed that finds it
         return mode, seed, [f"{type(error).__name__}: {error}"]
 
 
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for mode, seed, problems in mapped(_try_seed, tasks, processes=options.processes, chunk=8):
         if problems:
             failed += 1
-            print(f"{_told(mode, seed)}\n  " + "\n  ".join(problems[:5]), flush=True)
+            print(f"{_command(mode, seed)}\n  " + "\n  ".join(problems[:5]), flush=True)
     passed = len(tasks) - failed
     took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
     print(f"fuzz: {passed} passed, {failed} failed, in {took_s:.0f} s")

@@ -218,15 +218,15 @@ class Regions:
         answered = False
 
         def arrive(*, heard: bool) -> None:
-            told = call()
+            answer = call()
             if heard:
-                self._at(self.now_ns + self._delay_ns(), lambda: hear(told))
+                self._at(self.now_ns + self._delay_ns(), lambda: hear(answer))
 
-        def hear(told: object) -> None:
+        def hear(answer: object) -> None:
             nonlocal answered
             if not answered:
                 answered = True
-                self._go_on(span, rounds, told)
+                self._go_on(span, rounds, answer)
 
         lost = self.now_ns < self._silent_until_ns.get((side, span.region), 0)
         if lost:  # the call, or only its answer

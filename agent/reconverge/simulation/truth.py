@@ -82,7 +82,8 @@ class RunHistory:
     messages: list[int]
     """Batches sent, by window of the first quota."""
     hub_windows: dict[str, set[int]]
-    """The windows of the first that the hub has told of, by key; of interest where they begin with the first hit."""
+    """The windows of the first that the hub has answered with, by key; of interest where they begin with the first
+    hit."""
     waited_for_ns: dict[str, int]
     """When a request about a key began to wait first, by the hub's clock; it may have been cancelled since."""
     called_free: list[CalledFree]
@@ -175,7 +176,7 @@ def excess_by_place(
     """By how much the limit was exceeded at worst in each window of each key, in whole cost; only where it was.
 
     `settling` says whether what settling added counts as use, `born_ns` when each key was first asked about: long ago,
-    unless it is told.
+    unless it is given.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)

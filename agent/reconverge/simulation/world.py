@@ -109,9 +109,9 @@ class World:
         """Remember what was decided just now about a request."""
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
         for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
-            allowed, epoch, told_ns, known, slice_number = verdict
+            allowed, epoch, decided_ns, known, slice_number = verdict
             if not known and epoch >= 0 and limit.align == FIRST_HIT:
-                epoch += (hub_ns - told_ns) // MICROSECOND_NS  # told by a clock that no answer has corrected yet
+                epoch += (hub_ns - decided_ns) // MICROSECOND_NS  # by a clock that no answer has corrected yet
             place = hub_ns, number, key, epoch
             decided.append(
                 DecidedRequest(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)

@@ -1,7 +1,7 @@
-"""For tests: a clock that moves when told to, and what every hub has to keep its promises about.
+"""For tests: a clock that a test moves, and the claims that every hub has to keep.
 
 `HubClaims` is for authors of a hub, `SettingsStoreClaims` too if settings can be published there, and
-`ReaderClaims` if readers are told of keys, `ContractStoreClaims` if it keeps contracts, `BoardClaims` if nodes
+`ReaderClaims` if it answers readers of keys, `ContractStoreClaims` if it keeps contracts, `BoardClaims` if nodes
 leave snapshots there; `ManualClock` is for the tests of any application, see `reconverge.Agent`, and so is the plug-in
 of pytest in `reconverge.testing.fixtures`.
 """

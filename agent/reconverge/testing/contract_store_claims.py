@@ -80,7 +80,7 @@ class ContractStoreClaims:
         self._try(claim)
 
     def test_of_writers_at_once_one_is_in_time(self) -> None:
-        """Whichever that is; the others are told, and what is read is what that one has put."""
+        """Whichever that is; the others learn of it, and a reader gets what that one has put."""
 
         async def claim(hub: ContractHub) -> None:
             writers = [self.join_store(hub) for _ in range(WRITERS)]

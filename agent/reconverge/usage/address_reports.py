@@ -7,9 +7,9 @@
 # first, and proposes its own; where the hub has another, the node's book begins anew with that. What it met before,
 # until the first report of its process, is missing in the fleet's numbers.
 #
-# Only registers that have risen are told: most identities have one or two addresses, and nothing to tell most of the
-# time. What could not be told is told with the next report of the same hour; a hub that has lost its data, which the
-# node hears when it reports usage, is told the whole hour again.
+# Only registers that have risen are reported: most identities have one or two addresses, and nothing to report most of
+# the time. What could not be reported goes with the next report of the same hour; a hub that has lost its data, which
+# the node hears when it reports usage, gets the whole hour again.
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 # A set of addresses for each identity has no bound. A HyperLogLog has one: an address is hashed; the first bits choose
 # one of REGISTERS bytes, which keeps the most zeros that the rest of a hash began with. The number of distinct
 # addresses follows from these bytes with a standard error of 1.04 / sqrt(REGISTERS), which is 6.5 % for 256; numbers
-# below 2.5 * REGISTERS are counted by empty registers, which is more exact: 20 addresses are told to about one.
+# below 2.5 * REGISTERS are counted by empty registers, which is more exact: 20 addresses are counted to about one.
 #
 # Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007. Addresses are hashed with a secret, so that a client cannot
 # choose addresses that look like few. It begins as the process's own; a hub that merges the sketches of a fleet has all

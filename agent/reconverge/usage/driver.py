@@ -86,30 +86,30 @@ class UsageDriver:
         if self.ledger is None or not erased:
             self.addresses.turn_hour()
             return erased
-        told = [await self._tell(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
-        if all(told):
-            told.append(await self._tell_addresses())
+        reported = [await self._report(shard, load if shard == 0 else None) for shard in range(self.ledger.shards)]
+        if all(reported):
+            reported.append(await self._report_addresses())
         self.addresses.turn_hour()
-        if all(told) and self._complained:
+        if all(reported) and self._complained:
             self._complained = False
-            logger.warning("reconverge: the hub %s can be told usage again", self._hub_name)
-        return all(told)
+            logger.warning("reconverge: usage is reported to the hub %s again", self._hub_name)
+        return all(reported)
 
     async def leave(self) -> bool:
-        """Tell all, and that the account ends; returns whether that was answered."""
+        """Report all, and that the account ends; returns whether that was answered."""
         if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
             await self._say(self.reports.last_word(shard))
-            if self.reports.unreported and not await self._tell_last_words_again(shard):
+            if self.reports.unreported and not await self._report_last_words_again(shard):
                 return False
-        # All is told; a shard that has not heard the last word keeps the account's rows until their period goes.
+        # All is reported; a shard that has not heard the last word keeps the account's rows until their period goes.
         self.reports.start_over()
         return True
 
-    async def _tell_last_words_again(self, shard: int) -> bool:
+    async def _report_last_words_again(self, shard: int) -> bool:
         """Tell a shard again that has lost its data since the report, which the last word has brought to light."""
-        if not await self._tell(shard, None):
+        if not await self._report(shard, None):
             return False
         await self._say(self.reports.last_word(shard))
         return not self.reports.unreported
@@ -130,7 +130,7 @@ class UsageDriver:
         node = self._node or f"{socket.gethostname()}:{os.getpid()}"
         return NodeLoad(node, requests / elapsed_s, new.cost / elapsed_s, 0)
 
-    async def _tell_addresses(self) -> bool:
+    async def _report_addresses(self) -> bool:
         try:
             ask = partial(asyncio.wait_for, timeout=self._timeout_s)
             await self.addresses.tell(ask, losses=self.reports.losses)
@@ -139,7 +139,7 @@ class UsageDriver:
             return False
         return True
 
-    async def _tell(self, shard: int, load: NodeLoad | None) -> bool:
+    async def _report(self, shard: int, load: NodeLoad | None) -> bool:
         batch = self.reports.batch(shard, load=load, speak=True)
         for _ in range(ROUNDS_MAX):
             if batch is None:
@@ -187,7 +187,7 @@ class UsageDriver:
         if not self._complained:
             self._complained = True
             logger.warning(
-                "reconverge: the hub %s cannot be told usage (%s); this node keeps it and tells it later",
+                "reconverge: usage cannot be reported to the hub %s (%s); this node keeps it and reports it later",
                 self._hub_name,
                 problem.rstrip("."),
                 extra={"kind": kind},

@@ -1,7 +1,7 @@
 """Forgets what a node has counted of identities that are to be erased. See `hub/erasing.py`.
 
-Orders are read before each report, so that a node which was cut off tells nothing of an identity that was erased
-meanwhile. What it told just before, while the hub was searched, it takes back: only what is its own.
+Orders are read before each report, so that a node which was cut off reports nothing of an identity that was erased
+meanwhile. What it reported just before, while the hub was searched, it takes back: only its own counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UsageErasing:
     def begin(self) -> None:
         """Know nothing, as in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
-        self._told: dict[int, list[tuple[Period, UsageKey]]] = {}
+        self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows to be taken back, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
         """Tests of identities that are to be forgotten without an order."""
@@ -49,15 +49,15 @@ class UsageErasing:
             marks = await self._log.news(self._hub, self._clock.monotonic_ns())
             if marks:
                 self._erase(reports, lambda identity: self._mark(identity) in marks)
-        for shard, rows in list(self._told.items()):
+        for shard, rows in list(self._retractions.items()):
             while rows and isinstance(ledger, UsageEraser):
                 await ledger.retract(reports.account, shard, rows[:BATCH_ROWS_MAX])
                 del rows[:BATCH_ROWS_MAX]
-            del self._told[shard]
+            del self._retractions[shard]
 
     def _erase(self, reports: UsageReports, is_named: Callable[[str], bool]) -> None:
         for shard, rows in reports.erase(is_named).items():
-            self._told.setdefault(shard, []).extend(rows)
+            self._retractions.setdefault(shard, []).extend(rows)
 
     def _mark(self, identity: str) -> str:
         return erasure_mark(identity if self._hasher is None else self._hasher.hashed(identity), self._namespace)

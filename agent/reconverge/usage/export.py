@@ -16,8 +16,8 @@
 # differences.
 #
 # What is exported is done with the period's `finish`. Nodes hear of that with their next answer, and keep no longer
-# what they had told of it. A hub that has lost its data begins its numbers anew: what was exported before is exported
-# under the same ids again, which receivers drop, and never as more; see the decision record 0121.
+# what they had reported of it. A hub that has lost its data begins its numbers anew: what was exported before is
+# exported under the same ids again, which receivers drop, and never as more; see the decision record 0121.
 
 from __future__ import annotations
 

@@ -5,17 +5,18 @@
 # Usage has a thread and a connection of its own, beside the agent's. Exchanges decide about requests, and have to be
 # quick; usage may be ten seconds old, and its batches are long. What goes wrong with one must not hold up the other.
 #
-# The thread gathers what has come, tells each shard one batch after the other until nothing is unreported, and sleeps.
-# It speaks to every shard each time, also with nothing to say: one that has lost its data is told again at once. A
-# batch that fails is not repeated; its rows are told with the next round. The last word is said in two steps: first all
-# rows, then that the account ends. If the first fails, the account goes on, so that nothing is told twice.
+# The thread gathers what has come, sends each shard one batch after the other until nothing is unreported, and sleeps.
+# It speaks to every shard each time, also with nothing to say: one that has lost its data gets the reports again at
+# once. A batch that fails is not repeated; its rows are reported with the next round. The last word is said in two
+# steps: first all rows, then that the account ends. If the first fails, the account goes on, so that nothing is
+# reported twice.
 #
-# One thread tells at a time. `stop` does not wait for ever, so a thread may still be telling when `start` is called
-# again: with two of them, each would take the other's batches for those of a copy of the process, and tell again what
+# One thread reports at a time. `stop` does not wait for ever, so a thread may still be reporting when `start` is called
+# again: with two of them, each would take the other's batches for those of a copy of the process, and report again what
 # the hub had. So `start` has the thread that is there go on, and a thread ends only where no `start` can come in
 # between (`_is_over`).
 #
-# Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is told of again.
+# Before each report it looks whether an identity is to be erased (`erasing.py`), so that none is reported again.
 
 from __future__ import annotations
 
@@ -206,8 +207,10 @@ class UsageReporter:
         ended = telling.ended.wait(in_seconds(timeout))
         unreported = self._driver.reports.unreported
         if unreported or not ended:
-            beside = "" if ended else "; it is still being told"
-            logger.error("reconverge: the hub was not told usage of %d keys before the end%s", unreported, beside)
+            beside = "" if ended else "; it is still being reported"
+            logger.error(
+                "reconverge: usage of %d keys was not reported to the hub before the end%s", unreported, beside
+            )
 
     def __enter__(self) -> Self:
         self.start()

@@ -3,19 +3,19 @@
 # Theory of operation.
 #
 # The meter's minutes are added to the rows of four periods each: its minute, hour, day and month. A row is the
-# account's own count of a key in a period, and absolute. What the hub was told of it last stands beside it; where they
-# differ, the row is told with the next batch. So a batch that fails, or whose answer is lost, is not repeated: what has
-# not been answered is told again, as it is by then.
+# account's own count of a key in a period, and absolute. The counts that the hub got last stand beside it; where they
+# differ, the row is reported with the next batch. So a batch that fails, or whose answer is lost, is not repeated: what
+# has not been answered is reported again, as it is by then.
 #
-# A batch says what the account was answered to. A hub that knows less has lost what it was told, all of it or the last
+# A batch states what the account was answered to. A hub that knows less has lost reports, all of them or the last
 # moments, and refuses the batch. Then every row that is kept counts as unreported. A hub that knows more than the
 # account has said knows it from another process, a copy of this one: the account is left to that, and another begins
 # with nothing.
 #
 # Rows are kept until their period was exported and delivered (`done`), or for a few periods if nothing is exported;
-# those that are not told yet for as long as the hub would take them. How long that is, is measured by the clock that
-# does not jump, from the last count of a period on: by the numbers of periods, a wall clock that goes ahead and back
-# would have all that comes afterwards be too old. What comes later for a period that is gone, from a clock that is
+# those that are not reported yet for as long as the hub would take them. How long that is, is measured by the clock
+# that does not jump, from the last count of a period on: by the numbers of periods, a wall clock that goes ahead and
+# back would have all that comes afterwards be too old. What comes later for a period that is gone, from a clock that is
 # behind, is counted in the first one after it (`open_periods.py`).
 #
 # What the hub refuses for its date comes from a wall clock that is wrong: ahead, or further back than the hub keeps. It
@@ -60,7 +60,7 @@ from reconverge.usage.periods import period_at, period_name, periods_of_minute
 
 logger = logging.getLogger("reconverge")
 
-KEPT_TOLD: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
+KEPT_REPORTED: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
 """So many periods of a kind that is not exported are kept before the present one, after they were reported."""
 ROWS_KEPT_MAX: Final = 400_000
 """Rows that a node keeps, of all periods: about 150 MB if they are all used. Beyond that keys that are new to a period
@@ -68,13 +68,13 @@ are counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as
 
 
 class _Row:
-    """An account's own count of a key in a period, and the count that the hub was told."""
+    """An account's own count of a key in a period, and the count that the hub got last."""
 
-    __slots__ = ("counts", "merged", "told")
+    __slots__ = ("counts", "merged", "reported")
 
     def __init__(self) -> None:
         self.counts = NOTHING
-        self.told = NOTHING
+        self.reported = NOTHING
         self.merged = NOTHING
         """The highest counts that the hub has ever answered to have, even if it has lost them since."""
 
@@ -169,10 +169,10 @@ class UsageReports:
     def erase(self, is_named: Callable[[str], bool]) -> dict[int, list[tuple[Period, UsageKey]]]:
         """Forget the rows of the identities that are named; returns those that the hub may have, by shard.
 
-        The account has to take them back there before it tells of them again (`UsageEraser.retract`): from here on they
+        The account has to take them back there before it reports them again (`UsageEraser.retract`): from here on they
         are counted from zero.
         """
-        told: dict[int, list[tuple[Period, UsageKey]]] = {}
+        retracted: dict[int, list[tuple[Period, UsageKey]]] = {}
         with self.lock:
             self.meter.erase(is_named)
             for period, rows in self._rows.items():
@@ -182,11 +182,11 @@ class UsageReports:
                     shard = self._shard_of(key)
                     self._shards[shard].dirty.pop(key, None)
                     if not self._alone:
-                        told.setdefault(shard, []).append((period, key))
-        return told
+                        retracted.setdefault(shard, []).append((period, key))
+        return retracted
 
     def last_word(self, shard: int) -> UsageBatch:
-        """Tells a shard that the account ends; only when nothing is unreported at any shard."""
+        """Reports to a shard that the account ends; only when nothing is unreported at any shard."""
         with self.lock:
             state = self._shards[shard]
             state.sequence += 1
@@ -211,7 +211,7 @@ class UsageReports:
                 if place in answer.refused:
                     self._date_anew(row, answer.hub_us, now_ns)
                 else:
-                    self._note_told(state, row)
+                    self._note_reported(state, row)
             for kind, number in answer.done.items():
                 self._done[kind] = max(number, self._done.get(kind, number))
             self._note_folded(answer.folded)
@@ -234,7 +234,7 @@ class UsageReports:
         row.counts = _plus(row.counts, counts)
         self._counted_ns[period] = now_ns
         if self._alone:
-            row.told = row.counts
+            row.reported = row.counts
         else:
             self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
@@ -245,11 +245,11 @@ class UsageReports:
         kept = rows.get(key)
         if kept is None:
             return
-        self._shards[self._shard_of(key)].told(key, period)
+        self._shards[self._shard_of(key)].reported(key, period)
         new = _plus(kept.counts, kept.merged, -1)
-        if kept.told != kept.merged:
+        if kept.reported != kept.merged:
             self._note_dropped(period.kind, 1)  # the hub has lost that since, and does not take it any more
-        kept.counts = kept.told = kept.merged
+        kept.counts = kept.reported = kept.merged
         if kept.merged == NOTHING:
             del rows[key]
             self._count -= 1
@@ -269,9 +269,9 @@ class UsageReports:
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
             if age_ms <= length_ms:
                 continue  # it may be the present one
-            unreported = sum(row.counts != row.told for row in self._rows[period].values())
-            told_ms = (KEPT_TOLD[kind] + 1) * length_ms
-            over = number <= self._done[kind] if kind in self._done else age_ms > told_ms
+            unreported = sum(row.counts != row.reported for row in self._rows[period].values())
+            kept_ms = (KEPT_REPORTED[kind] + 1) * length_ms
+            over = number <= self._done[kind] if kind in self._done else age_ms > kept_ms
             if (over and not unreported) or age_ms > (int(getattr(self._kept, kind)) + 1) * length_ms:
                 self._drop(period, unreported)
 
@@ -283,7 +283,7 @@ class UsageReports:
             return
         for shard in self._shards:
             for key in [key for key, periods in shard.dirty.items() if period in periods]:
-                shard.told(key, period)
+                shard.reported(key, period)
         self._note_dropped(period.kind, unreported)
 
     def _report_again(self, shard: int) -> None:
@@ -293,14 +293,14 @@ class UsageReports:
         for period, rows in self._rows.items():
             for key, row in rows.items():
                 if self._shard_of(key) == shard and any(row.counts):
-                    row.told = NOTHING
+                    row.reported = NOTHING
                     state.dirty.setdefault(key, set()).add(period)
                     count += 1
         self.losses += 1
         self.reported_again += count
         logger.warning(
-            "reconverge: the hub has lost usage that it was told of; this node tells %d rows again. What nodes had told"
-            " that are gone, and what was not exported, is lost unless the hub's own data have come back",
+            "reconverge: the hub has lost usage that it had; this node reports %d rows again. What nodes had"
+            " reported that are gone, and what was not exported, is lost unless the hub's own data have come back",
             count,
         )
 
@@ -309,7 +309,7 @@ class UsageReports:
         self.account = self._new_name()
         for rows in self._rows.values():
             for row in rows.values():
-                row.counts, row.told, row.merged = _plus(row.counts, row.told, -1), NOTHING, NOTHING
+                row.counts, row.reported, row.merged = _plus(row.counts, row.reported, -1), NOTHING, NOTHING
         for shard in self._shards:
             shard.sequence = shard.answered = 0
         if self._logged.is_new("copy"):
@@ -318,21 +318,21 @@ class UsageReports:
                 " restored from an image of its memory; going on under a new account"
             )
 
-    def _note_told(self, state: _ShardReports, row: UsageRow) -> None:
+    def _note_reported(self, state: _ShardReports, row: UsageRow) -> None:
         kept = self._rows.get(row.period, {}).get(row.key)
         if kept is None:
             return
-        kept.told = kept.merged = row.counts
+        kept.reported = kept.merged = row.counts
         if kept.counts == row.counts:
-            state.told(row.key, row.period)
+            state.reported(row.key, row.period)
 
     def _note_dropped(self, kind: str, rows: int) -> None:
         self.dropped[kind] += rows
         if self._logged.is_new(("dropped", kind)):
             logger.error(
-                "reconverge: usage of %d rows was never told to the hub and is lost for the kind of period %r: the hub"
-                " has not answered for as long as it keeps them. Longer periods still have it. From now on that is only"
-                " counted, as `dropped`",
+                "reconverge: usage of %d rows was never reported to the hub and is lost for the kind of period %r:"
+                " the hub has not answered for as long as it keeps them. Longer periods still have it. From now on that"
+                " is only counted, as `dropped`",
                 rows,
                 kind,
             )
@@ -385,7 +385,7 @@ class _ShardReports:
         self.answered = 0
         """The sequence of the last batch that was merged."""
 
-    def told(self, key: UsageKey, period: Period) -> None:
+    def reported(self, key: UsageKey, period: Period) -> None:
         """Marks a row as reported."""
         periods = self.dirty.get(key, set())
         periods.discard(period)

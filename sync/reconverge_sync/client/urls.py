@@ -35,8 +35,8 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in names:
-            told = f"known: {', '.join(names)}" if names else "it has none"
-            raise refuse(f"{UNKNOWN_OPTION}: {ascii(name)[1:-1][:SHOWN_MAX]}; {told}")
+            known = f"known: {', '.join(names)}" if names else "it has none"
+            raise refuse(f"{UNKNOWN_OPTION}: {ascii(name)[1:-1][:SHOWN_MAX]}; {known}")
         if not value:
             raise refuse(f"has no value for {name}; write {name}=..., or leave it out")
         if name in options:

@@ -13,7 +13,7 @@
 #     MOVED                                       corrects the map for one slot; followed within the exchange
 #     ASK                                         followed for this one question, with ASKING before it
 #     CLUSTERDOWN, READONLY, a dead connection    a new map; if it names another owner, that one is asked
-#     TRYAGAIN, and all else                      told to the syncer, whose next exchange says everything again
+#     TRYAGAIN, and all else                      reported to the syncer, whose next exchange repeats everything
 #
 # A new map is asked for when an owner is unknown or did not answer. Not more often than every MAP_AGE_S, because all
 # shards of a dead owner ask at once; and of one server after the other without waiting long for any (HEDGE_SHARE),

@@ -31,7 +31,9 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
         generation=shard.generation,
         lost=shard.lost,
         begun_us=shard.born_us if waits else 0,
-        told_us=shard.born_us + max(2 * interval_us, interval_us + SPEAK_UP_US) + shard.grace_us if waits else 0,
+        reports_until_us=shard.born_us + max(2 * interval_us, interval_us + SPEAK_UP_US) + shard.grace_us
+        if waits
+        else 0,
         nodes=len(live),
         adopted=shard.adopted,
     )
@@ -45,9 +47,9 @@ def refusal(data: HubData, generation: str) -> str:
         return f"the data are called {data.generation}, not {generation}: look again at what was lost"
     if not data.waits and data.adopted == 0:
         return "the hub has lost nothing, and waits for nothing"
-    if data.hub_us < data.told_us:
-        left_s = (data.told_us - data.hub_us) / 1_000_000
-        return f"nodes may still be telling what they know; come back in {left_s:.1f} s"
+    if data.hub_us < data.reports_until_us:
+        left_s = (data.reports_until_us - data.hub_us) / 1_000_000
+        return f"nodes may still be reporting what they know; come back in {left_s:.1f} s"
     return ""
 
 

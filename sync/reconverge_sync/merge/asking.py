@@ -197,7 +197,7 @@ class HubAsk:
         entry.allowance = max(entry.allowance, ceil(used)) + self.granted
         entry.debt = 0
 
-    def told(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
+    def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
         """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         allowance = answer.allowance

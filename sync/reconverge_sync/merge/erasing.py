@@ -1,7 +1,7 @@
 """The rule by which keys and orders of erased identities go and stay; the definition of the scripts of a Redis.
 
-`reconverge/hub/erasing.py` has the theory. A key is dropped when no live node has told of it and not forgotten it: what
-is left in it then is what departed nodes have used, and is erased with it.
+`reconverge/hub/erasing.py` has the theory. A key is dropped when no live node has reported it and not forgotten it:
+what is left in it then is what departed nodes have used, and is erased with it.
 """
 
 from __future__ import annotations

@@ -569,7 +569,8 @@ class LedgerCell:
         """Makes the answer to the node whose entry this is.
 
         What nodes have brought along may be more than there is, and so may what they hold of a loan that is over. It
-        stays in the book until they no longer have it, but a node that asks is told of no more than there is room for.
+        stays in the book until they no longer have it, but a node that asks gets no more of them than there is room
+        for.
         """
         capacity, overdraft = self.capacity + lent, entry.overdraft
         if rule.overshoot_milli >= 0:

@@ -5,7 +5,7 @@
 # What a cell stores is as old as its last merge: nodes have left since, windows have ended, buckets have drained. The
 # merge rule sees to that whenever a node reports. A reader does the same to a copy: it brings the cell into the hub's
 # window and counts all entries anew, as a merge does, and throws the copy away. So a reading is what the next node
-# would be told, and there is no second rule of what counts.
+# would be answered, and there is no second rule of what counts.
 #
 # A hub that stores cells elsewhere makes a `LedgerShard` of what it has read and reads that, so this needs no twin in
 # Lua.

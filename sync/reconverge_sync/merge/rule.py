@@ -267,7 +267,7 @@ class LedgerShard:
         cell.keep(rule.lives_us(batch), hub_us)
         cell.go_to(rule, epoch)
         if rule.first_hit:
-            # From here on told as windows of one length are: the cell's, or the one before.
+            # From here on answered as windows of one length are: the cell's, or the one before.
             behind = not same_window(limit, report.epoch, cell.epoch)
             report = report._replace(epoch=cell.epoch - behind)
         report = follow_reset(cell, report, rule, hub_us)
@@ -331,7 +331,7 @@ class LedgerShard:
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if asked is not None:
-            answer = asked.told(answer, entry, rule)
+            answer = asked.with_ask(answer, entry, rule)
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
             cell.count(entry, -1)
             del cell.entries[batch.node]

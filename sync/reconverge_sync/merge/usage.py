@@ -9,7 +9,7 @@
 # and no more.
 #
 # A row is dated by its node's clock, within bounds by the hub's (`counted_us`): what lies ahead, or longer ago than is
-# kept, is refused, and the node counts it under the hub's date. A row of which the account has told before is taken in
+# kept, is refused, and the node counts it under the hub's date. A row that the account has reported before is taken in
 # any case: of one that is refused, the node has to know that the hub has nothing. Periods are forgotten by the hub's
 # clock as well, never by what nodes say, and not before they have been too old for FORGET_US: that clock may be wrong
 # for a moment, too. By the same clock a period is over before it is exported.

@@ -39,13 +39,13 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
     return hub_us // limit.window_us if rule.stepwise else uniform_epoch(limit, hub_us, report.epoch)
 
 
-def uniform_epoch(limit: LimitReport, hub_us: int, told: int) -> int:
+def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
     """Windows of one length, numbered from 1970 on; a node whose clock is slightly ahead is followed."""
     epoch = hub_us // limit.window_us
-    return told if told == epoch + 1 else epoch
+    return reported if reported == epoch + 1 else epoch
 
 
-def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None) -> int:
+def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | None) -> int:
     """The window of the calendar: the node's, or the next to it by the hub's clock.
 
     A message that is late never turns a cell back, and neither does a node whose clock is far ahead turn it on.
@@ -58,7 +58,7 @@ def calendar_epoch(limit: LimitReport, hub_us: int, told: int, known: int | None
         epoch = limit.window
     else:
         epoch = limit.window + 1 if known is None else max(limit.window + 1, known)
-    return told if told == epoch + 1 else epoch
+    return reported if reported == epoch + 1 else epoch
 
 
 def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bool:
@@ -68,7 +68,7 @@ def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bo
     return epoch > (calendar_epoch(limit, hub_us, -1, None) if limit.closes_us > 0 else hub_us // limit.window_us)
 
 
-def first_hit_epoch(limit: LimitReport, hub_us: int, told: int, known: int, *, asked: bool) -> int:
+def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
     """The moment at which the cell's window began; if none is open, minus the moment at which the next may begin.
 
     A window that is open stays; the next is the first that a node tells of, or begins now with the first request that
@@ -76,14 +76,14 @@ def first_hit_epoch(limit: LimitReport, hub_us: int, told: int, known: int, *, a
     each of them a window of its own, in which the allowances are dealt out once.
     """
     window_us = limit.window_us
-    open_at_node = told >= 0 and abs(hub_us - told) < window_us
-    if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and told >= known + window_us):
+    open_at_node = reported >= 0 and abs(hub_us - reported) < window_us
+    if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and reported >= known + window_us):
         return known
     free_us = known + window_us if known >= 0 else -known
     if free_us > hub_us + window_us:
         free_us = 1  # the hub's clock has gone back
     if open_at_node:
-        return max(min(told, hub_us), free_us)
+        return max(min(reported, hub_us), free_us)
     return max(hub_us, free_us) if asked else -free_us
 
 

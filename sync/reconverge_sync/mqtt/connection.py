@@ -28,7 +28,7 @@ from reconverge_sync.client.urls import FILE_TEXT_MAX, NO_NAME_TEXT, UNREACHED_T
 from reconverge_sync.mqtt.url import BrokerAddress
 
 _BY_CODE: Final = {
-    # How a broker refuses a connection; what MQTT 3.1.1 says is told in MQTT 5's words.
+    # How a broker refuses a connection; the codes of MQTT 3.1.1 are shown in MQTT 5's words.
     132: "protocol",
     133: "denied",
     134: "auth",

@@ -130,10 +130,10 @@ class LedgerReader:
 
     def _take_shard(self, rest: Item) -> None:
         _check(len(rest) == len(_META))
-        told = dict(zip(_META, rest, strict=True))
-        _check(is_text(told["generation"]) and type(told["lost"]) is bool)
-        _check(all(is_sum(told[name]) for name in ("born_us", "swept_us", "calm_us", "stirred_us")))
-        for name, value in told.items():
+        meta = dict(zip(_META, rest, strict=True))
+        _check(is_text(meta["generation"]) and type(meta["lost"]) is bool)
+        _check(all(is_sum(meta[name]) for name in ("born_us", "swept_us", "calm_us", "stirred_us")))
+        for name, value in meta.items():
             setattr(self._ledger, name, value)
 
     def _take_node(self, rest: Item) -> None:
@@ -157,11 +157,11 @@ class LedgerReader:
 
     def _take_cell(self, rest: Item) -> None:
         _check(len(rest) == 6)
-        limit, counted, window_us, key, told, entries = rest
+        limit, counted, window_us, key, fields, entries = rest
         _check(is_text(limit) and is_text(counted, 1, VARIANT_BYTES_MAX) and is_whole(window_us, 1))
-        _check(is_text(key, 0, KEY_BYTES_MAX) and len(_list(told)) == len(_CELL))
+        _check(is_text(key, 0, KEY_BYTES_MAX) and len(_list(fields)) == len(_CELL))
         _check((limit, counted, window_us, key) not in self._ledger.cells)
-        values = dict(zip(_CELL, told, strict=True))
+        values = dict(zip(_CELL, fields, strict=True))
         for name, value in values.items():
             if name == "first":
                 _check(is_text(value))

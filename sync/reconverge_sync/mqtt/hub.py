@@ -20,7 +20,7 @@ from reconverge.runtime.log_throttle import LogThrottle
 from reconverge.runtime.owner import Owned, let_go
 from reconverge_sync.merge.reading import check_questions
 from reconverge_sync.mqtt.calling.calling import SWAP
-from reconverge_sync.mqtt.calling.calls import Call, read_adoption, read_data, read_readings, told_questions
+from reconverge_sync.mqtt.calling.calls import Call, read_adoption, read_data, read_readings, sent_questions
 from reconverge_sync.mqtt.diagnose import MqttDiagnosis
 from reconverge_sync.mqtt.retained.contracts import swap_call
 from reconverge_sync.mqtt.retained.settings import PAYLOAD_BYTES_MAX
@@ -119,8 +119,8 @@ class MqttHub:
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         check_questions(questions)
-        reply = await self._ask(shard, ["read_keys", *told_questions(questions)])
-        return understood(reply, lambda told: read_readings(told, asked=len(questions)))
+        reply = await self._ask(shard, ["read_keys", *sent_questions(questions)])
+        return understood(reply, lambda sent: read_readings(sent, asked=len(questions)))
 
     async def data(self, shard: int) -> HubData:
         return understood(await self._ask(shard, ["data"]), read_data)

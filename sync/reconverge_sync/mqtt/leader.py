@@ -39,7 +39,7 @@ WAIT_NS: Final = 500 * MILLISECOND_NS
 all, while no other member can answer."""
 USAGE_ROWS_MAX: Final = 1 << 19
 """So many rows of usage, those of accounts included, are kept in one shard: about 200 MB. A node that brings more is
-told that there is no room, and keeps what it has counted."""
+answered that there is no room, and keeps what it has counted."""
 
 
 class LeaderState(NamedTuple):
@@ -144,7 +144,7 @@ class Candidate:
     def inherit(self, claim: LeaderClaim, ledger: LedgerShard, usage: UsageState | None = None) -> bool:
         """Go on with the ledger of a leader that has stopped to answer; returns whether this member will try.
 
-        Without its usage, as from a member of the version before, that begins anew and is told again.
+        Without its usage, as from a member of the version before, that begins anew and gets the reports again.
         """
         if not self.election.inherit(claim, self._clock.monotonic_ns()):
             return False

@@ -293,16 +293,16 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
     content = body(payload, MessageKind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)
-        told = msgpack.unpackb(content[_NUMBER.size :], strict_map_key=True)
+        totals = msgpack.unpackb(content[_NUMBER.size :], strict_map_key=True)
     except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
         raise MalformedMessage("totals") from None
-    if type(told) is not dict:
+    if type(totals) is not dict:
         raise MalformedMessage("totals")
-    for name, pair in told.items():
+    for name, pair in totals.items():
         # Sums of what many said, so they may be larger than what one may say.
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:
             raise MalformedMessage("totals")
-    return number, {name: Totals(*pair) for name, pair in told.items()}
+    return number, {name: Totals(*pair) for name, pair in totals.items()}
 
 
 def is_whole(value: object, least: int = 0) -> bool:

@@ -160,19 +160,19 @@ class ShardServer:
         leader = self.election.leader
         self._question += 1
         number = self._question
-        told: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
-        self._questions[number] = leader, told
+        totals: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
+        self._questions[number] = leader, totals
         try:
             if not self._post(leader, MessageKind.QUESTION, write_question(number)):
                 raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
-            return await within(told, timeout_s, "the leader does not answer")
+            return await within(totals, timeout_s, "the leader does not answer")
         finally:
             del self._questions[number]
 
     def fail(self, problem: HubUnavailable) -> None:
         """The connection is gone: no question will be answered any more."""
         futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
-        for future in [*futures, *(told for _, told in self._questions.values())]:
+        for future in [*futures, *(totals for _, totals in self._questions.values())]:
             if not future.done():
                 future.set_exception(HubUnavailable(problem.kind, "the connection is gone"))
         self._calls.fail(problem)

@@ -30,8 +30,8 @@ from reconverge_sync.mqtt.calling.calls import (
     read_marks,
     read_recorded,
     read_rows,
-    told_batch,
-    told_retracted,
+    sent_batch,
+    sent_retracted,
 )
 from reconverge_sync.mqtt.messages import MalformedMessage
 
@@ -62,10 +62,10 @@ class MqttUsage:
         keys: dict[UsageKey, list[int]] = {}
         for place, row in enumerate(batch.rows):
             keys.setdefault(row.key, []).append(place)
-        places = [place for together in keys.values() for place in together]  # as `told_batch` orders rows
-        reply = await self._ask(batch.shard, ["record", *told_batch(batch)], takes_part=True)
+        places = [place for together in keys.values() for place in together]  # as `sent_batch` orders rows
+        reply = await self._ask(batch.shard, ["record", *sent_batch(batch)], takes_part=True)
         recorded = understood(reply, read_recorded)
-        refused = understood(recorded.refused, lambda told: tuple(sorted(map(places.__getitem__, told))))
+        refused = understood(recorded.refused, lambda sent: tuple(sorted(map(places.__getitem__, sent))))
         return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
@@ -80,7 +80,7 @@ class MqttUsage:
 
     async def loads(self) -> Sequence[NodeLoad]:
         reply = await self._ask(0, ["loads"])
-        return understood(reply, lambda told: [read_load(each) for each in told])
+        return understood(reply, lambda sent: [read_load(each) for each in sent])
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         reply = await self._ask(0, ["lead_export", kind, exporter, round(keep_s * SECOND_US)])
@@ -94,19 +94,19 @@ class MqttUsage:
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
         reply = await self._ask(shard, ["issue", *period, page])
-        return understood(reply, lambda told: read_events(period, told))
+        return understood(reply, lambda sent: read_events(period, sent))
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
         if events:
-            told = [[*event.key, event.number] for event in events]
-            await self._ask(shard, ["confirm", *events[0].period, page, told])
+            sent = [[*event.key, event.number] for event in events]
+            await self._ask(shard, ["confirm", *events[0].period, page, sent])
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """Retracts rows: a node must not count from nothing what it forgets for an order of its own."""
-        await self._ask(shard, ["retract", *told_retracted(account, rows)], takes_part=True)
+        await self._ask(shard, ["retract", *sent_retracted(account, rows)], takes_part=True)
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:

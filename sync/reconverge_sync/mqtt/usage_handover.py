@@ -1,7 +1,7 @@
 """The usage of a shard in parts, as a leader hands it over: what it writes, and what its successor reads.
 
 The parts come before those of the ledger, and in messages of their own: a member of the version before knows none of
-them, takes over the ledger alone, and the nodes' usage is told again to the next leader that adds it up.
+them, takes over the ledger alone, and the nodes' usage is reported again to the next leader that adds it up.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class UsageReader:
         return (term, self._state) if last else None
 
     def _take_marks(self, marks: dict[str, int], rest: Item) -> None:
-        (told,) = _exactly(1, rest)
-        _check(type(told) is dict and all(kind in KINDS and is_whole(number) for kind, number in told.items()))
-        marks.update(told)
+        (done,) = _exactly(1, rest)
+        _check(type(done) is dict and all(kind in KINDS and is_whole(number) for kind, number in done.items()))
+        marks.update(done)
 
     def _take_late(self, rest: Item) -> None:
         period, mark = read_period(rest[:2]), _exactly(3, rest)[2]

@@ -226,7 +226,7 @@ end
 
 -- ------------------------------------------------------------------ merge/windows.py
 
-local function calendar_epoch(told, known)
+local function calendar_epoch(reported, known)
   local opens_us, closes_us = rule.opens_us, rule.closes_us
   if known and hub_us < opens_us - (closes_us - opens_us) then return known end
   local epoch
@@ -237,17 +237,17 @@ local function calendar_epoch(told, known)
   else
     epoch = known and max(rule.window + 1, known) or rule.window + 1
   end
-  return told == epoch + 1 and told or epoch
+  return reported == epoch + 1 and reported or epoch
 end
 
-local function first_hit_epoch(told, known, asked)
-  local open_at_node = told >= 0 and abs(hub_us - told) < window_us
-  if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and told >= known + window_us) then
+local function first_hit_epoch(reported, known, asked)
+  local open_at_node = reported >= 0 and abs(hub_us - reported) < window_us
+  if known >= 0 and abs(hub_us - known) < window_us and not (open_at_node and reported >= known + window_us) then
     return known
   end
   local free_us = known >= 0 and known + window_us or -known
   if free_us > hub_us + window_us then free_us = 1 end
-  if open_at_node then return max(min(told, hub_us), free_us) end
+  if open_at_node then return max(min(reported, hub_us), free_us) end
   return asked and max(hub_us, free_us) or -free_us
 end
 
@@ -858,9 +858,9 @@ local function stays_at_hub()
 end
 
 -- Learn what a request costs, from one that waits.
-local function note_cost(told)
+local function note_cost(reported)
   local UNIT_WEIGHT -- from merge/asking.py
-  local cost = min(report_ask, told)
+  local cost = min(report_ask, reported)
   if cost <= 0 then return end
   cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
 end
@@ -869,10 +869,10 @@ end
 local function hear_ask(key, used)
   at_hub, waiting, granted, float_held, held = false, 0, 0, nil, 0
   if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
-  local told = (report_asked - ASKS) % FLOATS
-  note_cost(told)
+  local reported = (report_asked - ASKS) % FLOATS
+  note_cost(reported)
   if batch.leaving or not stays_at_hub() then return used end
-  at_hub, waiting = true, told
+  at_hub, waiting = true, reported
   if not bucket then
     if not rule.slots then entry_ask = 0 end
     return used

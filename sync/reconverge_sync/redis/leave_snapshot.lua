@@ -4,8 +4,8 @@
 -- Returns for how many microseconds a console is open, and whether the snapshot was taken. Without one it only looks.
 local hub_us, call = now_us(ARGV[5]), redis.call
 local open_us = math.max(0, tonumber(call('HGET', KEYS[1], '#') or 0) - hub_us)
-local told = string.format('%.0f', open_us)
-if open_us == 0 or ARGV[1] == '' then return { told, 0 } end
+local open_for = string.format('%.0f', open_us)
+if open_us == 0 or ARGV[1] == '' then return { open_for, 0 } end
 if not call('HGET', KEYS[1], ARGV[1]) then
   local found, kept = call('HGETALL', KEYS[1]), 0
   for position = 1, #found, 2 do
@@ -18,9 +18,9 @@ if not call('HGET', KEYS[1], ARGV[1]) then
       end
     end
   end
-  if kept >= tonumber(ARGV[4]) then return { told, 0 } end
+  if kept >= tonumber(ARGV[4]) then return { open_for, 0 } end
 end
 call('HSET', KEYS[1], ARGV[1], string.format('%.0f', hub_us + tonumber(ARGV[3])))
 call('HSET', KEYS[2], ARGV[1], ARGV[2])
 call('PEXPIRE', KEYS[2], math.ceil((open_us + tonumber(ARGV[3])) / 1000) + 1000)
-return { told, 1 }
+return { open_for, 1 }

@@ -1,4 +1,4 @@
--- Lends to the cells of one shard, and tells what each holds of its loans. Follows now.lua. `Lending.lend` in
+-- Lends to the cells of one shard, and answers how much of its loans each holds. Follows now.lua. `Lending.lend` in
 -- merge/loans.py is the definition.
 -- KEYS 1 meta 2... cells  ARGV 1 lender 2 sequence 3 the time in microseconds (tests only) 4... amount, end of each
 local LENDERS_MAX -- from merge/loans.py
@@ -12,7 +12,7 @@ for number = 2, #KEYS do
   end
   found[number] = { fields[1], fields[2] and loans }
 end
-local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'generation') or '', stale and 1 or 0 }
+local reply = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'generation') or '', stale and 1 or 0 }
 for number = 2, #KEYS do
   local sums, loans, held = found[number][1] and { unpack_(found[number][1]) }, found[number][2], -1
   if sums and hub_us <= sums[4] then
@@ -37,6 +37,6 @@ for number = 2, #KEYS do
     own = own and own[2] or 0
     held = math.max(own, sums[6] + (sums[17] or 0) - sums[2] - others)
   end
-  told[#told + 1] = held
+  reply[#reply + 1] = held
 end
-return told
+return reply

@@ -38,8 +38,8 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 def read_wishes(reply: Any) -> Wishes:
     """Reads the reply of WISHES. Raises HubUnavailable for any other."""
     try:
-        hub_us, generation, lease_us, *told = reply
-        named = zip(told[::2], told[1::2], strict=True)
+        hub_us, generation, lease_us, *flat = reply
+        named = zip(flat[::2], flat[1::2], strict=True)
         wishes = tuple(_wish(str(name, "utf-8"), packed) for name, packed in named)
         return Wishes(int(hub_us), str(generation, "utf-8"), _whole(lease_us), wishes)
     except (ValueError, TypeError, msgpack.UnpackException) as error:

@@ -1,6 +1,6 @@
 """The settings of all nodes of a namespace, as a Redis keeps them: the payload, and a mark that changes with it.
 
-A reader says which mark it knows, and is told the payload only if that is not the one any more. The scripts use no
+A reader sends the mark that it knows, and gets the payload only if that is not the one any more. The scripts use no
 command that an agent needs no right for anyway.
 """
 

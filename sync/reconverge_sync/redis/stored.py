@@ -33,7 +33,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
     Raises HubUnavailable when it is not that, or was stored by a newer version.
     """
     try:
-        told_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
+        hub_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
         if int(schema) > SCHEMA_VERSION:
             raise ValueError(f"the data are of schema {int(schema)}, which is newer than {SCHEMA_VERSION}")
         shard = LedgerShard(str(generation, "utf-8"), int(born_us), lost == b"1", int(adopted))
@@ -45,7 +45,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
                 shard.cells[identity] = _cell(stored)
                 lending.credits[identity] = _loans(stored.get(LOANS))
         shard.lending = lending
-        return shard, int(told_us)
+        return shard, int(hub_us)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise HubUnavailable("protocol", f"what is stored cannot be read: {str(error)[:200]}") from error
 

@@ -131,9 +131,9 @@ class RedisUsage:
             places += [place for place, *_ in rows]
         keys += [name(f"o:{period}:{batch.account}") for period in batch.leaving or ()]
         leaving, load = int(batch.leaving is not None), batch.load or NodeLoad("", 0, 0, 0)
-        told = [round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI)]
+        rates = [round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI)]
         header = [batch.sequence, batch.answered, leaving, SEQUENCE_KEPT_MS, META_MS, self._rows_max, load.node]
-        header += [*told, LOAD_KEPT_US]
+        header += [*rates, LOAD_KEPT_US]
         reply = await self._run(RECORD, batch.shard, keys, _packed(header), _packed(groups), self._given_time())
         return _read(lambda found: _recorded(found, places), reply)
 
@@ -240,8 +240,8 @@ class RedisAddresses:
 
     async def note(self, report: AddressReport) -> int:
         # Identities as bytes: half of a pair of surrogates is no text to a server, and may stand in one.
-        told = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
-        packed = msgpack.packb(list(chain.from_iterable(told)), use_bin_type=False)
+        sent = [(name.encode("utf-8", "surrogatepass"), risen) for name, risen in report.risen.items()]
+        packed = msgpack.packb(list(chain.from_iterable(sent)), use_bin_type=False)
         key = self._key(report.hour, report.shard, report.secret)
         bounds = self._sketches_max, SKETCHES_KEPT_MS, RANK_MAX
         counted = counted_us(Period(HOUR, report.hour), SKETCHES_RETENTION)
@@ -257,7 +257,7 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"the hub's sketches of addresses cannot be read: {error}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """The secret is told apart by a hash: names of keys are seen by programs that watch a server's commands."""
+        """The secret is identified by a hash: names of keys are seen by programs that watch a server's commands."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 

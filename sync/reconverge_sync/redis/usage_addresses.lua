@@ -4,12 +4,12 @@
 --   5 from when and 6 until when the hour is counted, in microseconds 7 the time in microseconds (tests only)
 -- Fields of the hash: 'n' how many sketches there are, and 'i' before each identity.
 local REGISTERS -- from hub/usage.py
-local call, told, room_max = redis.call, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
+local call, reported, room_max = redis.call, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])
 local count, left_out, rank_max = tonumber(call('HGET', KEYS[1], 'n') or 0), 0, tonumber(ARGV[4])
 local hub_us = now_us(ARGV[7])
-if hub_us < tonumber(ARGV[5]) or hub_us >= tonumber(ARGV[6]) then return #told / 2 end
-for place = 1, #told, 2 do
-  local field, risen = 'i' .. told[place], told[place + 1]
+if hub_us < tonumber(ARGV[5]) or hub_us >= tonumber(ARGV[6]) then return #reported / 2 end
+for place = 1, #reported, 2 do
+  local field, risen = 'i' .. reported[place], reported[place + 1]
   local sketch = call('HGET', KEYS[1], field)
   if not sketch and count >= room_max then
     left_out = left_out + 1

@@ -1,4 +1,4 @@
--- Has an account have said nothing of some rows. `UsageShard.retract` in merge/usage.py is the definition.
+-- Takes back some rows of an account, as if it had never reported them. `UsageShard.retract` in merge/usage.py is the definition.
 -- KEYS for each group: totals, issued, pending, the account's own rows  ARGV for each group its fields, packed
 local call, pack, unpack_ = redis.call, cmsgpack.pack, cmsgpack.unpack
 for group, packed in ipairs(ARGV) do
@@ -12,8 +12,8 @@ for group, packed in ipairs(ARGV) do
       if sum[1] == 0 and sum[2] == 0 and sum[3] == 0 then
         call('HDEL', totals, field)
         call('HSET', totals, '#', string.format('%.0f', math.max(0, tonumber(call('HGET', totals, '#') or 0) - 1)))
-        local told = call('HGET', issued, field)
-        for number = 0, (told and unpack_(told) or 0) - 1 do
+        local count = call('HGET', issued, field)
+        for number = 0, (count and unpack_(count) or 0) - 1 do
           call('HDEL', pending, string.format('%.0f', number) .. ':' .. field)
         end
         call('HDEL', issued, field)

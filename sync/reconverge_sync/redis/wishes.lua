@@ -4,7 +4,7 @@
 local call, unpack_, hub_us, lease_us = redis.call, cmsgpack.unpack, now_us(ARGV[1]), 0
 local records = call('HGETALL', KEYS[2])
 for position = 2, #records, 2 do lease_us = math.max(lease_us, unpack_(records[position])[4]) end
-local told = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'generation') or '', lease_us }
+local reply = { string.format('%.0f', hub_us), call('HGET', KEYS[1], 'generation') or '', lease_us }
 local fields, listed = call('HGETALL', KEYS[1]), 0
 for position = 1, #fields, 2 do
   local name, packed = fields[position], fields[position + 1]
@@ -14,11 +14,11 @@ for position = 1, #fields, 2 do
     if hub_us - wish[11] > wish[10] + 2 * lease_us then
       call('HDEL', KEYS[1], name)
     else
-      told[#told + 1] = name
-      told[#told + 1] = packed
+      reply[#reply + 1] = name
+      reply[#reply + 1] = packed
     end
   end
 end
-local found = (#told - 3) / 2
+local found = (#reply - 3) / 2
 if found ~= listed then call('HSET', KEYS[1], 'listed', found) end
-return told
+return reply

@@ -24,7 +24,7 @@ class SentinelHub(RedisHub):
     """Nodes meet in one Redis (6.2 or later) that Sentinels watch, and that is replaced when it fails.
 
     What `RedisHub` promises, and: no replica is written to. What a new master lacks of what the old one had merged
-    is told again with the next report of each key: running counts are absolute.
+    comes again with the next report of each key: running counts are absolute.
 
     The user needs what `RedisHub` says, on the master and its replicas. A user of the Sentinels needs no more than:
 

@@ -344,23 +344,23 @@ def test_a_page_that_asks_often_is_read_once_in_two_seconds_and_few_are_read_at_
     async def run() -> None:
         page = CustomerPage(CustomerLinks(LINKS, clock), standing, clock)
         links = [page.opened([customer_token(LINKS, f"{number}", NOW_S + 60)]) for number in range(20)]
-        asked = [asyncio.create_task(page.told(link)) for link in links]
+        asked = [asyncio.create_task(page.standing(link)) for link in links]
         await asyncio.sleep(0)
         going_on.set()
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert READ_AT_ONCE_MAX == sum(isinstance(each, dict) for each in answers)
         assert {503} == {each.status for each in answers if isinstance(each, Problem)}
         for _ in range(5):
-            assert {"0", ""} == {(told := await page.told(links[0]))["identity"], told["sentence"]}
+            assert {"0", ""} == {(told := await page.standing(links[0]))["identity"], told["sentence"]}
         assert 1 == read.count("0")
         clock.advance(1.999)
-        await page.told(links[0])
+        await page.standing(links[0])
         assert 1 == read.count("0")
         clock.advance(0.001)
-        await page.told(links[0])
+        await page.standing(links[0])
         assert 2 == read.count("0")
         page.forget(lambda name: name == "0")
-        await page.told(links[0])
+        await page.standing(links[0])
         assert 3 == read.count("0")
 
     asyncio.run(run())

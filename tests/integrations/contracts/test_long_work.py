@@ -70,7 +70,7 @@ def answers_to(*requests_of: tuple[str, str, Any]) -> list[httpx.Response]:
         (("PUT", "/document", SAID), requests, "_read"),
         (("PUT", "/document", SAID), changing, "checked"),
         (("PUT", "/document", SAID), changing, "with_document"),
-        (("PUT", "/document", SAID), memory_book, "told_of"),
+        (("PUT", "/document", SAID), memory_book, "change_note"),
         (("POST", "/rollback", {"version": 1}), changing, "with_document"),
         (("PUT", "/contracts/c1", "b"), changing, "with_customer"),
         (("GET", "/plans", None), api, "table_of"),

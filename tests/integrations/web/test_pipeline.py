@@ -93,7 +93,9 @@ def test_a_refusal_says_what_holds_at_whichever_node_the_client_comes_again() ->
 
     class Telling(Guard):
         @staticmethod
-        def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        def decision_for_clients(
+            decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
+        ) -> Decision:
             return replace(decision, remaining=7, retry_after=1000.5)
 
     guard = Telling(Agent("memory://", clock=ManualClock(start=START_S)))

@@ -209,7 +209,7 @@ def test_a_decision_within_another_says_so(kind: str) -> None:
     world = World(kind, alone=True)
     limiter, told = world.limiter, list[tuple[str, bool]]()
     kernel, lock = limiter.control.table.kernel, limiter.control.table.lock
-    kernel.told_of_reentry = lambda name: told.append((name, lock.locked()))
+    kernel.on_reentry = lambda name: told.append((name, lock.locked()))
     asked = [
         lambda: limiter.hit("ada").reentered,
         lambda: limiter.test("ada").reentered,

@@ -241,7 +241,7 @@ class Herald:
 
     def stop_for_good(self, timeout_s: float) -> None:
         say("leaving")
-        eventually(lambda: reconverge.runtime.process._told_pid, "SIGTERM", timeout_s * 10)
+        eventually(lambda: reconverge.runtime.process._ending_pid, "SIGTERM", timeout_s * 10)
 
 
 def ends_by_itself_and_says_when_it_leaves(hub: str) -> None:

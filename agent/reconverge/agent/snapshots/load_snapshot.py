@@ -3,11 +3,11 @@
 # Theory of operation.
 #
 # A stack of layers (`reconverge.shedding`) belongs to a process and need not know of any agent. So it makes itself
-# known here when it is made, and each agent of the process tells of it, for as long as the program holds it. Of two
-# agents in one process both tell of the same stacks, under the same word for the process, by which a console counts
+# known here when it is made, and each agent of the process reports it, for as long as the program holds it. Of two
+# agents in one process both report the same stacks, under the same word for the process, by which a console counts
 # them once.
 #
-# What is told is another snapshot beside the node's own (`snapshot.py`), because the reader of that one takes a member
+# The load is another snapshot beside the node's own (`snapshot.py`), because the reader of that one takes a member
 # that it does not know for a forgery: a console of an earlier version goes on to read the node, and takes this one for
 # none. It is left by nodes that have something to say, and has a bound in bytes of its own.
 #
@@ -74,7 +74,7 @@ class StackReport(Protocol):
         ...
 
 
-class ToldStack(Protocol):
+class ObservedStack(Protocol):
     """A stack, as consoles see it."""
 
     @property
@@ -128,14 +128,14 @@ class LoadSnapshot:
     """By the name of a limit, how many requests wait for it on this node; those for which none waits are not there."""
 
 
-_stacks: WeakValueDictionary[int, ToldStack] = WeakValueDictionary()
+_stacks: WeakValueDictionary[int, ObservedStack] = WeakValueDictionary()
 """All that the program holds, in the order in which they were made."""
 _numbers = count()
 _words: dict[int, str] = {}
 """The word of this process, by its id; a forked child has that of its parent beside its own."""
 
 
-def tell_of(stack: ToldStack) -> None:
+def observe(stack: ObservedStack) -> None:
     """Reports a stack to consoles, for as long as the program holds it."""
     _stacks[next(_numbers)] = stack
 
@@ -146,21 +146,21 @@ def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot |
     waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
     if not known and not waiting:
         return None
-    told = [each for stack in known[:STACKS_MAX] if (each := _stack_of(stack)) is not None]
+    kept = [each for stack in known[:STACKS_MAX] if (each := _stack_of(stack)) is not None]
     pid = os.getpid()
     return LoadSnapshot(
         host[:TEXT_MAX],
         pid,
         at,
         _words.setdefault(pid, token_hex(8)),
-        tuple(told),
-        len(known) - len(told),
+        tuple(kept),
+        len(known) - len(kept),
         dict(sorted(waiting.items(), key=lambda each: (-each[1], each[0]))[:WAITING_MAX]),
     )
 
 
-def _stack_of(stack: ToldStack) -> StackLoad | None:
-    """Returns a stack's load; None if a layer of the application's own fails to tell it."""
+def _stack_of(stack: ObservedStack) -> StackLoad | None:
+    """Returns a stack's load; None if a layer of the application's own raises."""
     try:
         stats = stack.stats()
         classes = tuple(stats.admitted)
@@ -176,13 +176,13 @@ def _stack_of(stack: ToldStack) -> StackLoad | None:
         )
         names = tuple(each[:TEXT_MAX] for each in classes)
         return StackLoad(stack.name[:TEXT_MAX], names, tuple(stats.admitted.values()), layers)
-    except Exception:  # noqa: BLE001  # whatever it is: exchanges go on, and the stack is told of as left out
+    except Exception:  # noqa: BLE001  # exchanges go on, and the stack is counted as left out
         return None
 
 
 def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
-    told = {name[:TEXT_MAX]: float(value) for name, value in list(readings.items())[:READINGS_MAX]}
-    return {name: value for name, value in told.items() if isfinite(value) and abs(value) <= NUMBER_MAX}
+    kept = {name[:TEXT_MAX]: float(value) for name, value in list(readings.items())[:READINGS_MAX]}
+    return {name: value for name, value in kept.items() if isfinite(value) and abs(value) <= NUMBER_MAX}
 
 
 # ---------------------------------------------------------------- as bytes

@@ -3,7 +3,8 @@
 # Theory of operation.
 #
 # A snapshot is JSON of a bounded size. What makes it is a pure function of `Agent.stats()`, of the declared limits, of
-# the keys that use most of their limits, and of what hooks have told; so nothing here asks anything of a decision.
+# the keys that use most of their limits, and of the events that hooks received; so nothing here asks anything of a
+# decision.
 #
 # It travels through the hub, where each client could have written another one. So the reader takes nothing for granted:
 # each member has its type and its bound, one that does not fit makes all of it unreadable, and text is shown as text.
@@ -151,8 +152,8 @@ def snapshot_of(
     lease = min((shard.lease for shard in shards), default=float("inf"))
     most_asked = sorted(stats.limits.items(), key=lambda item: -(item[1].admitted + item[1].refused))
     hashed = place.hashed or str
-    told = [(tables[name], each) for name, each in most_asked if name in tables]
-    limits = tuple(_limit_of(table, each, newest) for table, each in told[:LIMITS_MAX])
+    known = [(tables[name], each) for name, each in most_asked if name in tables]
+    limits = tuple(_limit_of(table, each, newest) for table, each in known[:LIMITS_MAX])
     return NodeSnapshot(
         host=place.host[:TEXT_MAX],
         pid=place.pid,
@@ -171,7 +172,7 @@ def snapshot_of(
         switch=place.switch,
         hashed=place.hashed is not None,
         limits=limits,
-        left_out=len(told) - len(limits),
+        left_out=len(known) - len(limits),
         top=tuple(KeyUse(each.limit, hashed(each.key), each.used, each.capacity) for each in top)[:KEYS_MAX],
         denials=tuple(_with_hashes(each, hashed) for each in denials[-DENIALS_MAX:]),
     )

@@ -23,7 +23,10 @@ UNKNOWN_STATUS: Final = 1
 """Of a command that is about a customer that has no contract."""
 IdentityArgument: TypeAlias = Annotated[str, typer.Argument(help="The customer.", metavar="IDENTITY")]
 AuthorOption: TypeAlias = Annotated[
-    str, typer.Option("--author", help="Under which name the change is told.", metavar="NAME", show_default="your name")
+    str,
+    typer.Option(
+        "--author", help="The name of the author in the history of changes.", metavar="NAME", show_default="your name"
+    ),
 ]
 ExpectedOption: TypeAlias = Annotated[
     int | None,

@@ -14,7 +14,7 @@ from reconverge.agent.agent import Agent
 from reconverge.agent.assembly import hasher_of
 from reconverge.cli.contracts.at_hub import HubOption, IdentityArgument, JsonOption, NamespaceOption
 from reconverge.cli.contracts.files import read_file
-from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_told
+from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_reported
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.explaining import (
@@ -61,8 +61,8 @@ def explain(
 ) -> None:
     """Say why a customer is refused or not, by which limit, how much is used, and when it can go on.
 
-    The answer is for the whole fleet, as the nodes have told the hub; nothing is charged, and no node is needed. Its
-    first line can be pasted into an answer to the customer. The contracts are those at the hub, or those of --file.
+    The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
+    Its first line can be pasted into an answer to the customer. The contracts are those at the hub, or those of --file.
     """
     facts = _facts(fact or [])
 
@@ -99,7 +99,7 @@ def reset(
     """Forget what a customer has used, on all nodes, and say how it stands then.
 
     Of a limit that counts by further facts, the counts by those of --fact. A limit that counts customers together
-    is forgotten for all of them. Limits whose facts are not said stay as they are, which is told.
+    is forgotten for all of them. Limits whose facts are not given stay as they are, and are listed.
     """
     facts = _facts(fact or [])
 
@@ -114,7 +114,7 @@ def reset(
         agent.check(PATIENCE_S)
         before = agent.stats().exchanges
         Contracts(agent, document).reset(identity, **facts)
-        wait_until_told(agent, before)
+        wait_until_reported(agent, before)
     if as_json:
         typer.echo(json.dumps({"version": version, "customer": identity, "reset": forgotten, "left_alone": left}))
         return
@@ -173,8 +173,12 @@ def _refuse_unused(facts: Iterable[str], counted: Sequence[Sequence[str]]) -> No
     known = sorted({fact for by in counted for fact in by if fact != CUSTOMER})
     for name in facts:
         if name not in known:
-            told = f"its limits count by {', '.join(known)}" if known else "its limits count by the customer alone"
-            raise InvalidSetting("--fact", name, f"makes no difference to this customer: {told}{asked(name, known)}")
+            counted_by = (
+                f"its limits count by {', '.join(known)}" if known else "its limits count by the customer alone"
+            )
+            raise InvalidSetting(
+                "--fact", name, f"makes no difference to this customer: {counted_by}{asked(name, known)}"
+            )
 
 
 def _print_limits(limits: Sequence[LimitExplained]) -> None:

@@ -30,14 +30,14 @@ from reconverge.cli.contracts.plan_options import (
 )
 from reconverge.cli.contracts.recording import RecordingColumns, Span, requests_in, span_of
 from reconverge.cli.shared.options import JsonOption
-from reconverge.cli.shared.terminal import told
+from reconverge.cli.shared.terminal import progress_shown
 from reconverge.clock import SECOND_NS
 from reconverge.contracts.model import Document
 from reconverge.contracts.rehearsal import Rehearsal, RehearsalOutcome
 from reconverge.limit.limit import Limit
 
 TOO_MANY_STATUS: Final = 3
-UNREPORTED_END: Final = "a recording does not tell when requests ended, and these limit what is in progress"
+UNREPORTED_END: Final = "a recording does not show when requests ended, and these limit what is in progress"
 WIDTH: Final = 120
 """In characters, where there is no terminal: what is kept with a change does not depend on the machine."""
 WATCHED_EVERY: Final = 10_000
@@ -147,10 +147,10 @@ def plan(
 def _rehearsed(
     rehearsal: Rehearsal, trace: Path, columns: RecordingColumns, span: Span, began_s: float
 ) -> RehearsalOutcome:
-    with told(f"rehearsing {span.requests} requests") as tell:
+    with progress_shown(f"rehearsing {span.requests} requests") as show:
         for number, request in enumerate(requests_in(trace, columns, began_s)):
             if number % WATCHED_EVERY == 0:
-                tell(f"{number} requests", number, span.requests)
+                show(f"{number} requests", number, span.requests)
             rehearsal.see(request)
     return rehearsal.outcome()
 

@@ -33,7 +33,7 @@ class Shown:
     began_s: float
     """When the recording's time was 0, in seconds since 1970."""
     dated: bool
-    """Whether moments are those of a calendar; else they are told from the recording's beginning."""
+    """Whether moments are those of a calendar; else they count from the recording's beginning."""
     most: Fraction | None = None
     """How many requests may be newly refused, if that was said."""
 

@@ -83,8 +83,10 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
 
 def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """A sentence for each name of a limit that no node has reported to the hub, such as a misspelt one."""
-    told = sorted(known)
-    return [f"no node has reported a limit named {name}{asked(name, told)}" for name in names if name not in told]
+    reported = sorted(known)
+    return [
+        f"no node has reported a limit named {name}{asked(name, reported)}" for name in names if name not in reported
+    ]
 
 
 def _said(limits: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import typer
 
 from reconverge.cli.limits.declared import FileOption, KeyArgument, LimitsOption, OwnNamespaceOption, declared
-from reconverge.cli.shared.asking import PATIENCE_S, wait_until_told
+from reconverge.cli.shared.asking import PATIENCE_S, wait_until_reported
 from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
 from reconverge.errors import InvalidSetting
@@ -47,7 +47,7 @@ def reset(
                 forgotten.append(name)
             else:
                 left.append(name)
-        wait_until_told(agent, before)
+        wait_until_reported(agent, before)
     if as_json:
         typer.echo(
             json.dumps({"key": key, "namespace": own.namespace, "reset": forgotten, "left_alone": left}, indent=2)

@@ -33,7 +33,7 @@ from reconverge.cli.shared.options import (
     SlicesOption,
     asks_within_ns,
 )
-from reconverge.cli.shared.terminal import told
+from reconverge.cli.shared.terminal import progress_shown
 from reconverge.errors import InvalidSetting
 from reconverge.limit.limit import (
     CALENDAR,
@@ -220,11 +220,11 @@ def _check_positive(name: str, value: float, most: float) -> None:
 def _progress_bar(setup: Setup) -> Generator[Callable[[fleet.Progress], None]]:
     """Shows how far the fleet is."""
     what = f"replaying {len(setup.requests)} requests on {setup.nodes} processes takes about {setup.duration_s():.0f} s"
-    with told(what, TextColumn("{task.percentage:>3.0f} %")) as tell:
+    with progress_shown(what, TextColumn("{task.percentage:>3.0f} %")) as show:
 
         def watch(progress: fleet.Progress) -> None:
             cut = f", {len(progress.cut)} cut off" if progress.cut else ""
-            tell(f"{sum(progress.done)} requests{cut}", progress.elapsed_s, progress.duration_s)
+            show(f"{sum(progress.done)} requests{cut}", progress.elapsed_s, progress.duration_s)
 
         yield watch
 

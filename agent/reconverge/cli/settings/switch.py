@@ -63,7 +63,7 @@ def switch(
     limit: NamesOption = None,
     lifetime: LifetimeOption = None,
     author: AuthorOption = "",
-    force: Annotated[bool, typer.Option("--force", help="Also a limit of which no node has told the hub.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also a limit that no node has reported to the hub.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn limits on, into shadow (they count and refuse nothing) or off, on every node, within one sync interval.

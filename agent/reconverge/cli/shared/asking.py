@@ -61,7 +61,7 @@ def advised(error: HubUnavailable, name: str) -> HubUnavailable:
     return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 
 
-def wait_until_told(agent: Agent, before: Sequence[SyncerStats]) -> None:
+def wait_until_reported(agent: Agent, before: Sequence[SyncerStats]) -> None:
     """Wait until the hub has answered what the agent has had to say since `before`. Raises HubUnavailable.
 
     A shard that none of it belongs to has nothing to say, and may not exchange for many seconds.

@@ -56,7 +56,7 @@ Watch = Callable[[str, float, float], None]
 
 
 @contextmanager
-def told(what: str, *columns: ProgressColumn) -> Generator[Watch]:
+def progress_shown(what: str, *columns: ProgressColumn) -> Generator[Watch]:
     """Show the work when it begins, and then its progress; `columns` are shown between a bar and the time left."""
     console = Console(stderr=True)
     began = False

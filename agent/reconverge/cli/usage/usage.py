@@ -157,7 +157,7 @@ def export(
                 return await _export_once(exporter)
             while True:
                 try:
-                    typer.echo(_told(await exporter.run()), err=True)
+                    typer.echo(_sentence_of(await exporter.run()), err=True)
                 except HubUnavailable as error:
                     typer.echo(f"reconverge: {error}; trying again in {PAUSE_S:g} s", err=True)
                 await asyncio.sleep(PAUSE_S)
@@ -173,10 +173,10 @@ async def _export_once(exporter: Exporter) -> bool:
     """
     run = await exporter.run()
     if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
-        typer.echo(f"{_told(run)}; waiting for that", err=True)
+        typer.echo(f"{_sentence_of(run)}; waiting for that", err=True)
         await asyncio.sleep(left_s + OVER_S)
         run = await exporter.run()
-    typer.echo(_told(run) if run.leads else f"{_told(run)}: nothing was exported here", err=True)
+    typer.echo(_sentence_of(run) if run.leads else f"{_sentence_of(run)}: nothing was exported here", err=True)
     return run.leads
 
 
@@ -185,7 +185,7 @@ def _left_s(run: ExportRun) -> float:
     return 0.0 if run.lease is None else (run.lease.until_us - run.lease.hub_us) / 1_000_000
 
 
-def _told(run: ExportRun) -> str:
+def _sentence_of(run: ExportRun) -> str:
     """Reports one run, in a sentence."""
     if not run.leads and run.lease is not None:
         until = datetime.fromtimestamp(run.lease.until_us / 1_000_000, UTC)

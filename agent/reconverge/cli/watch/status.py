@@ -24,7 +24,7 @@ from reconverge.hub.registry import HubSettings, open_hub, redacted
 PROBLEM_STATUS: Final = 1
 PACE: Final = CheckupIntervals(sync_interval_s=0.1, timeout_s=1.0)
 """That of agents that say nothing else; `doctor` takes others."""
-TOLD: Final = ("memory", "durability", "keys", "round trip")
+ALWAYS_SHOWN: Final = ("memory", "durability", "keys", "round trip")
 """Checks whose good results are shown, too."""
 MostOption: TypeAlias = Annotated[int, typer.Option(help="How many limits to show.", min=1, max=MOST_MAX, metavar="N")]
 
@@ -114,7 +114,7 @@ def _show(found: FleetStatus, shown: str, namespace: str) -> None:
 
 def _worth_telling(findings: Any) -> list[Finding]:
     """Returns the findings that are not OK, and those about memory and persistence."""
-    return [each for each in findings if each.level is not Level.OK or each.check in TOLD]
+    return [each for each in findings if each.level is not Level.OK or each.check in ALWAYS_SHOWN]
 
 
 def _as_json(found: FleetStatus, shown: str, namespace: str) -> dict[str, Any]:

@@ -37,8 +37,8 @@ from reconverge.contracts.terms import still_apart, terms_of
 from reconverge.contracts.writing import table_of, table_of_customer
 from reconverge.errors import ReconvergeError, shown
 
-TOLD_MAX: Final = 20
-"""Of so many customers, and of so many plans, a change of the whole document tells what it was, and what it is."""
+LISTED_MAX: Final = 20
+"""The history entry of a replaced document lists so many customers and plans, as they were and as they are."""
 NO_CONTRACTS: Final = Document(plans={})
 """Before anything was said."""
 AUTHOR_LENGTH_MAX: Final = 200
@@ -82,7 +82,7 @@ def _is_plain(customer: Customer) -> bool:
     return customer == Customer(customer.plan)
 
 
-def told_of(before: Document, after: Document, identity: str | None) -> ChangeNote:
+def change_note(before: Document, after: Document, identity: str | None) -> ChangeNote:
     """Writes a change for the history: of one customer its entry, of a replaced document the differences."""
     if identity is not None:
         was, is_ = (
@@ -122,9 +122,9 @@ def touched(before: Document, after: Document) -> Iterable[str]:
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The names that do not mean the same in both, as many as are told."""
+    """Returns the names that do not mean the same in both, as many as a note lists."""
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return differing[:TOLD_MAX]
+    return differing[:LISTED_MAX]
 
 
 def formers_of(
@@ -172,7 +172,7 @@ def with_document(before: Document, after: Document, *, now_s: float) -> Documen
 
 
 def check_author(author: object) -> str:
-    """Return the name under which a change is told, if it is one. Raises InvalidContracts."""
+    """Returns an author's name as it is, for the history of changes. Raises InvalidContracts."""
     if not isinstance(author, str) or not 1 <= len(author) <= AUTHOR_LENGTH_MAX or not author.isprintable():
         raise InvalidContracts(
             f"{shown(author)} is no name of an author: 1 to {AUTHOR_LENGTH_MAX} characters that can be printed"
@@ -211,7 +211,7 @@ class ChangingBook:
         return await self._change(lambda before, now_s: with_document(before, former, now_s=now_s), author)
 
     async def history(self, *, most: int = 50, identity: str | None = None) -> Sequence[Change]:
-        changes = await self._changes_told()
+        changes = await self._recorded_changes()
         return [each for each in changes if identity is None or each.identity == identity][:most]
 
     @abstractmethod
@@ -219,7 +219,7 @@ class ChangingBook:
         """The contracts of a version. Raises UnknownVersion."""
 
     @abstractmethod
-    async def _changes_told(self) -> Sequence[Change]:
+    async def _recorded_changes(self) -> Sequence[Change]:
         """All changes that are known, the newest first."""
 
     @abstractmethod

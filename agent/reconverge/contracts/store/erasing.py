@@ -1,8 +1,8 @@
-"""Takes a customer out of contracts as if it had never been there: out of the document, and out of what is told of it.
+"""Takes a customer out of contracts as if it had never been there: out of the document, and out of its history.
 
-A change that ends a contract leaves it in every version before, to which one can go back, and in what was told of the
+A change that ends a contract leaves it in every version before, to which one can go back, and in the history of
 changes. Erasing takes it out of those too: each version is what it was, but for that customer. That there was a
-customer, when its contract changed and by which author stays told, under the name ERASED.
+customer, when its contract changed and by which author stays in the history, under the name ERASED.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconverge.contracts.model import Document
 from reconverge.contracts.store.book import Change
 
 ERASED: Final = "(erased)"
-"""In place of the identity in what is told of changes."""
+"""Stands in place of the identity in the history of changes."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ def without_customer(document: Document, identity: str) -> Document:
     return replace(document, customers={name: each for name, each in document.customers.items() if name != identity})
 
 
-def told_without(change: Change, identity: str) -> Change:
+def change_without(change: Change, identity: str) -> Change:
     """Returns the entry of a change without the customer; the same object if it does not name it."""
     if change.identity == identity:
         return replace(change, identity=ERASED, before=None, after=None)

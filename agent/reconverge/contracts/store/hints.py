@@ -10,7 +10,7 @@
 # costs a period, and after it the node looks in every interval until a hint is heard again:
 #
 #     listens, and hints come                         looks once in PERIOD intervals, or PERIOD_S
-#     a look finds what no hint has told              looks once in an interval, and connects anew
+#     a look finds what no hint announced              looks once in an interval, and connects anew
 #     the connection is lost, or was never there      looks at once, and then once in an interval
 #
 #     too many hints come in a second     looks at once, and then once in an interval; listens again after FLOODED_S
@@ -42,7 +42,7 @@ from reconverge.runtime.threads import Latch, start_thread
 logger = logging.getLogger("reconverge")
 
 PERIOD: Final = 10
-"""A node that is told of changes looks once in so many intervals."""
+"""A node that hints reach looks once in so many intervals."""
 PERIOD_S: Final = 10.0
 """But no less often than that, unless its interval is longer."""
 GAP_S: Final = 0.02
@@ -89,7 +89,7 @@ class HintListener:
         self._thread: _Listening | None = None
         self._trusted = True
         """Whether no hint was lost since the last one that came."""
-        self._told_ns: int | None = None
+        self._hinted_ns: int | None = None
         """When to look, because of a hint or because there are none any more."""
         self._listened_ns: int | None = None
         """Since when hints are listened for; None if they are not."""
@@ -125,10 +125,10 @@ class HintListener:
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
         """When to look next, if it would be at `next_ns` without hints."""
-        told_ns = self._told_ns
-        if told_ns is None:
+        hinted_ns = self._hinted_ns
+        if hinted_ns is None:
             return next_ns
-        return min(next_ns, max(told_ns, looked_ns + round(GAP_S * SECOND_NS)))
+        return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
         """How long until the next look, unless a hint comes."""
@@ -137,14 +137,14 @@ class HintListener:
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
 
     def take(self) -> bool:
-        """Whether something said to look; it is answered by the look that begins now."""
-        told, self._told_ns = self._told_ns is not None, None
-        return told
+        """Whether a hint asked for a look; the look that begins now answers it."""
+        hinted, self._hinted_ns = self._hinted_ns is not None, None
+        return hinted
 
-    def found(self, *, new: bool, told: bool, looked_ns: int) -> None:
+    def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
         """Notes the find of the look that began after `take`; `looked_ns` is when the one before it was."""
         since_ns = self._listened_ns
-        if not new or told or self._told_ns is not None or since_ns is None or since_ns >= looked_ns:
+        if not new or hinted or self._hinted_ns is not None or since_ns is None or since_ns >= looked_ns:
             return
         self.lost += 1
         self._trusted = False
@@ -184,7 +184,7 @@ class HintListener:
         now_ns = self._clock.monotonic_ns()
         self._logged.forget("away")
         if first:
-            self._listened_ns = self._told_ns = now_ns
+            self._listened_ns = self._hinted_ns = now_ns
             self._wake()
             return True
         self.heard += 1
@@ -193,8 +193,8 @@ class HintListener:
         if self._is_flooded(now_ns):
             self._flooded(now_ns)
             return False
-        if self._told_ns is None:
-            self._told_ns = now_ns + round(self._random.uniform(0.0, SPREAD) * self._interval_ns())
+        if self._hinted_ns is None:
+            self._hinted_ns = now_ns + round(self._random.uniform(0.0, SPREAD) * self._interval_ns())
             self._wake()
         return True
 
@@ -216,7 +216,7 @@ class HintListener:
                 HEARD_MAX,
                 FLOODED_S,
             )
-        self._flooded_ns = self._told_ns = now_ns
+        self._flooded_ns = self._hinted_ns = now_ns
         self._listened_ns = self._second_ns = None
         self._wake()
 
@@ -235,7 +235,7 @@ class HintListener:
                 why,
             )
         if was_listening:
-            self._told_ns = self._clock.monotonic_ns()
+            self._hinted_ns = self._clock.monotonic_ns()
             self._wake()
 
 

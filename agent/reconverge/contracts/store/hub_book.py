@@ -31,10 +31,10 @@ from reconverge.contracts.store.changing import (
     ChangingBook,
     Make,
     UnknownVersion,
+    change_note,
     check_author,
-    told_of,
 )
-from reconverge.contracts.store.erasing import ERASED, Rewritten, told_without, without_customer
+from reconverge.contracts.store.erasing import ERASED, Rewritten, change_without, without_customer
 from reconverge.contracts.store.fetching import MissingPage, Pages, fetched_page, put_pages
 from reconverge.contracts.store.index import (
     HISTORY_MAX,
@@ -76,7 +76,7 @@ class HubBook(ChangingBook):
         namespace: the namespace whose contracts these are.
         secrets: the first one signs; what is there has to be signed with any of them.
         clock: for tests.
-        minimum: the lowest number that a version may have, as nodes are told by RECONVERGE_CONTRACTS_MIN_VERSION.
+        minimum: the lowest number that a version may have, as nodes have it from RECONVERGE_CONTRACTS_MIN_VERSION.
         force: replace also what cannot be read; `replace` begins with nothing then, and forgets former limits.
     """
 
@@ -99,8 +99,8 @@ class HubBook(ChangingBook):
         self._minimum = minimum
         self._force = force
         self._pages = Pages()
-        self._told: dict[str, dict[str, Any]] = {}
-        """The pages that tell of changes, as far as they were read, by digest."""
+        self._entries: dict[str, dict[str, Any]] = {}
+        """The entries of the history, as far as they were read, by digest."""
 
     async def read(self) -> tuple[int, Document]:
         """Reads as `Book.read` does. Raises UnverifiedDocument, too."""
@@ -111,16 +111,16 @@ class HubBook(ChangingBook):
 
     async def _former(self, version: int) -> Document:
         _, index = await self._index()
-        told = [] if index is None else await self._history(index)
-        outline = next((_outline_in(each) for each in told if each["version"] == version), None)
+        entries = [] if index is None else await self._history(index)
+        outline = next((_outline_in(each) for each in entries if each["version"] == version), None)
         if outline is None:
-            raise UnknownVersion(version, [each["version"] for each in told])
+            raise UnknownVersion(version, [each["version"] for each in entries])
         try:
             return await Pages().document(self._store, outline)
         except MissingPage:
-            raise UnknownVersion(version, [each["version"] for each in told if each["version"] != version]) from None
+            raise UnknownVersion(version, [each["version"] for each in entries if each["version"] != version]) from None
 
-    async def _changes_told(self) -> Sequence[Change]:
+    async def _recorded_changes(self) -> Sequence[Change]:
         _, index = await self._index()
         return [] if index is None else [_change_in(each) for each in await self._history(index)]
 
@@ -146,7 +146,7 @@ class HubBook(ChangingBook):
             now_s = self._clock.wall_ns() / SECOND_NS
             change = Change(max(found, self._minimum - 1) + 1, author, now_s, ERASED, None, None)
             if await self._swap(payload, index, after, change, rewritten=rewritten):
-                self._pages, self._told = Pages(), {}
+                self._pages, self._entries = Pages(), {}
                 return change.version
         _, index = await self._index()
         raise VersionConflict(found, 0 if index is None else index.version)
@@ -165,9 +165,9 @@ class HubBook(ChangingBook):
                 customers = [*outline.customers]
                 customers[number] = digest_of(payload)
                 outline = outline._replace(customers=tuple(customers))
-            told = _told_page(told_without(_change_in(said), identity), outline)
-            done.pages[digest_of(told)] = told
-            done.history.append(digest_of(told))
+            entry = _entry_page(change_without(_change_in(said), identity), outline)
+            done.pages[digest_of(entry)] = entry
+            done.history.append(digest_of(entry))
         return done
 
     async def _customers_page(self, digest: str) -> dict[str, Any] | None:
@@ -189,9 +189,9 @@ class HubBook(ChangingBook):
             before = await self._before(index)
             now_s = self._clock.wall_ns() / SECOND_NS
             after = await asyncio.to_thread(make, before, now_s)
-            told = await asyncio.to_thread(told_of, before, after, identity)
+            note = await asyncio.to_thread(change_note, before, after, identity)
             version = max(found, self._minimum - 1) + 1
-            change = Change(version, author, now_s, told.identity, told.before, told.after)
+            change = Change(version, author, now_s, note.identity, note.before, note.after)
             if await self._swap(payload, index, after, change):
                 return version
         _, index = await self._index()
@@ -211,8 +211,8 @@ class HubBook(ChangingBook):
         With a history that was `rewritten`, what only the former one was made of is deleted at once.
         """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
-        told = _told_page(change, parts.outline)
-        pages = {**parts.pages, digest_of(told): told}
+        entry = _entry_page(change, parts.outline)
+        pages = {**parts.pages, digest_of(entry): entry}
         former: Sequence[str] = () if before is None else before.history
         if rewritten is not None:
             former = rewritten.history
@@ -226,7 +226,7 @@ class HubBook(ChangingBook):
             issued=issued,
             expires=issued + LIFETIME_MAX_S,
             outline=parts.outline,
-            history=(digest_of(told), *kept),
+            history=(digest_of(entry), *kept),
         )
         swapped = await self._store.swap_index(
             seal_index(index, self._secrets), over=payload, bytes_max=INDEX_BYTES_MAX, keep_s=LIFETIME_MAX_S
@@ -252,8 +252,8 @@ class HubBook(ChangingBook):
             kept.update(_outline_in(each).digests)
         gone = set(dropped)
         for digest in dropped:
-            told = await self._told_page(digest)
-            gone.update(() if told is None else _outline_in(told).digests)
+            entry = await self._entry(digest)
+            gone.update(() if entry is None else _outline_in(entry).digests)
         await self._store.keep_pages(sorted(gone - kept), keep_s=RETIRED_S)
 
     async def _index(self) -> tuple[bytes | None, Index | None]:
@@ -288,27 +288,27 @@ class HubBook(ChangingBook):
 
     async def _history(self, index: Index) -> list[dict[str, Any]]:
         """Returns the entries of the last changes, as far as there are pages of them."""
-        told = []
+        entries = []
         for digest in index.history:
-            page = await self._told_page(digest)
-            if page is None:
+            entry = await self._entry(digest)
+            if entry is None:
                 break
-            told.append(page)
-        self._told = {digest: page for digest, page in self._told.items() if digest in index.history}
-        return told
+            entries.append(entry)
+        self._entries = {digest: page for digest, page in self._entries.items() if digest in index.history}
+        return entries
 
-    async def _told_page(self, digest: str) -> dict[str, Any] | None:
+    async def _entry(self, digest: str) -> dict[str, Any] | None:
         """Returns the entry of one change; None if it is not there, or is damaged."""
-        if digest not in self._told:
+        if digest not in self._entries:
             try:
-                self._told[digest] = table_in(await fetched_page(self._store, digest), digest)
+                self._entries[digest] = table_in(await fetched_page(self._store, digest), digest)
             except (MissingPage, DamagedPage):
                 return None
-        return self._told[digest]
+        return self._entries[digest]
 
 
-def _told_page(change: Change, outline: Outline) -> bytes:
-    """The page that tells of a change; of one that is too long to be told, that it was made."""
+def _entry_page(change: Change, outline: Outline) -> bytes:
+    """Returns a change as a page of the history; of one that is too long, only that it was made."""
     said = {
         "version": change.version,
         "author": change.author,
@@ -325,9 +325,9 @@ def _told_page(change: Change, outline: Outline) -> bytes:
     return payload
 
 
-def _outline_in(told: dict[str, Any]) -> Outline:
-    return Outline(told["plans"], tuple(told["customers"]))
+def _outline_in(entry: dict[str, Any]) -> Outline:
+    return Outline(entry["plans"], tuple(entry["customers"]))
 
 
-def _change_in(told: dict[str, Any]) -> Change:
-    return Change(told["version"], told["author"], told["when"], told["identity"], told["before"], told["after"])
+def _change_in(entry: dict[str, Any]) -> Change:
+    return Change(entry["version"], entry["author"], entry["when"], entry["identity"], entry["before"], entry["after"])

@@ -15,10 +15,10 @@ from reconverge.contracts.store.changing import (
     ChangingBook,
     Make,
     UnknownVersion,
+    change_note,
     check_author,
-    told_of,
 )
-from reconverge.contracts.store.erasing import ERASED, told_without, without_customer
+from reconverge.contracts.store.erasing import ERASED, change_without, without_customer
 from reconverge.contracts.store.index import HISTORY_MAX
 from reconverge.runtime.locks import new_lock
 
@@ -26,7 +26,7 @@ from reconverge.runtime.locks import new_lock
 class MemoryBook(ChangingBook):
     """A book in memory; its contracts end with the process.
 
-    `told` is called with the version and the contracts after each change, by the thread that makes it.
+    `changed` is called with the version and the contracts after each change, by the thread that makes it.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class MemoryBook(ChangingBook):
         document: Document = NO_CONTRACTS,
         *,
         clock: Clock | None = None,
-        told: Callable[[int, Document], None] = lambda _version, _document: None,
+        changed: Callable[[int, Document], None] = lambda _version, _document: None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._told = told
+        self._changed = changed
         self._changing = new_lock()
         """Held while a change is made, by a thread that may take seconds for it."""
         self._lock = new_lock(whole=True)
@@ -59,7 +59,7 @@ class MemoryBook(ChangingBook):
             raise UnknownVersion(version, kept)
         return kept[version]
 
-    async def _changes_told(self) -> Sequence[Change]:
+    async def _recorded_changes(self) -> Sequence[Change]:
         with self._lock:
             return list(self._changes)
 
@@ -75,16 +75,16 @@ class MemoryBook(ChangingBook):
     def _forget(self, identity: str, author: str) -> int | None:
         with self._changing:
             documents = {each: without_customer(document, identity) for each, document in self._documents.items()}
-            changes = [told_without(each, identity) for each in self._changes]
-            told = all(one is other for one, other in zip(changes, self._changes, strict=True))
-            if told and all(documents[each] is document for each, document in self._documents.items()):
+            changes = [change_without(each, identity) for each in self._changes]
+            unchanged = all(one is other for one, other in zip(changes, self._changes, strict=True))
+            if unchanged and all(documents[each] is document for each, document in self._documents.items()):
                 return None
             document = without_customer(self._document, identity)
             with self._lock:
                 self._documents = documents
                 self._changes = deque(changes, maxlen=HISTORY_MAX)
                 version = self._become(document, Change(0, author, self._now_s(), ERASED, None, None))
-        self._told(version, document)
+        self._changed(version, document)
         return version
 
     def _become(self, document: Document, change: Change) -> int:
@@ -105,8 +105,8 @@ class MemoryBook(ChangingBook):
             before = self._document
             now_s = self._now_s()
             after = make(before, now_s)
-            told = told_of(before, after, identity)
+            note = change_note(before, after, identity)
             with self._lock:
-                version = self._become(after, Change(0, author, now_s, identity, told.before, told.after))
-        self._told(version, after)
+                version = self._become(after, Change(0, author, now_s, identity, note.before, note.after))
+        self._changed(version, after)
         return version

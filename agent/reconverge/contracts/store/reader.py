@@ -196,9 +196,9 @@ class ContractsReader(Reader[Index, ContractStore]):
             return await store.read_index(bytes_max=INDEX_BYTES_MAX)
         now_ns, before_ns = self._clock.monotonic_ns(), self._looked_ns
         self._looked_ns = now_ns
-        told = hints.take()
+        hinted = hints.take()
         payload = await store.read_index(bytes_max=INDEX_BYTES_MAX)
-        hints.found(new=payload not in (self._seen, self._known), told=told, looked_ns=before_ns)
+        hints.found(new=payload not in (self._seen, self._known), hinted=hinted, looked_ns=before_ns)
         self._look_ns = now_ns + hints.period_ns(self._interval_ns())
         return payload
 

@@ -192,16 +192,16 @@ class Bridge:
         if lender is None or lender.under_way is None or answer.status is Status.STALE:
             self.failed(batch)
             return
-        told, lender.under_way = lender.under_way, None
+        sent, lender.under_way = lender.under_way, None
         if answer.status is Status.LAPSED:
             lender.name_number += 1
             for holding in lender.holdings.values():
-                holding.granted, holding.answer, holding.acked_ns, holding.told = 0, None, None, 0
+                holding.granted, holding.answer, holding.acked_ns, holding.reported = 0, None, None, 0
             return
         lender.generation = answer.generation
         lender.left = batch.leaving
-        for holding, report, cell in zip(told, batch.cells, answer.cells, strict=False):
-            holding.granted, holding.answer, holding.acked_ns, holding.told = (
+        for holding, report, cell in zip(sent, batch.cells, answer.cells, strict=False):
+            holding.granted, holding.answer, holding.acked_ns, holding.reported = (
                 cell.allowance,
                 cell,
                 sent_ns,
@@ -238,7 +238,7 @@ class Bridge:
     def free(self) -> bool:
         """Whether the wide hub has heard that nothing is lent any more."""
         return not any(
-            holding.granted or holding.told or holding.maybe or holding.peak or holding.peak_before
+            holding.granted or holding.reported or holding.maybe or holding.peak or holding.peak_before
             for holding in self._holdings()
         )
 

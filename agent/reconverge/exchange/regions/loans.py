@@ -17,7 +17,8 @@
 #     amount     what the region's hub was last asked to lend its nodes
 #     most()     the most that nodes of the region may hold, or have held so lately that it may still count
 #
-# They rise in that order and fall in the opposite one. The wide hub is told `most`, never what was asked for:
+# They rise in that order and fall in the opposite one. The bridge reports `most` to the wide hub, never what was asked
+# for:
 #
 #     more    the wide hub grants  ->  the region's hub lends  ->  nodes hold it
 #     less    nodes hold less  ->  the region's hub confirms it  ->  the wide hub hears of a lower allowance
@@ -96,7 +97,7 @@ class Holding:
     peak: int = 0
     peak_before: int = 0
     rotated_ns: int = 0
-    told: int = 0
+    reported: int = 0
     """The allowance of which the wide hub has heard last."""
 
     def most(self, now_ns: int) -> int:
@@ -117,7 +118,7 @@ class Holding:
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """The part of the grant that the region keeps, by the others' needs as the wide hub told them."""
+        """The part of the grant that the region keeps, by the others' needs as the wide hub answered them."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)

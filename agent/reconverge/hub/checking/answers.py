@@ -202,8 +202,8 @@ def _cell(answer: Answer, place: int) -> str:
     fields = tuple(answer.cells)[place]
     if not isinstance(fields, tuple) or len(fields) != len(CellAnswer._fields):
         return shown(fields)
-    told = dict(zip(CellAnswer._fields, fields, strict=True))
-    return ", ".join(f"{name} {shown(value)}" for name, value in told.items() if value != 0)
+    values = dict(zip(CellAnswer._fields, fields, strict=True))
+    return ", ".join(f"{name} {shown(value)}" for name, value in values.items() if value != 0)
 
 
 def _refuse(what: str, value: object) -> NoReturn:

@@ -4,10 +4,10 @@ What they tell is not the same in all their releases. What is not found is the e
 share: that counts too much together, and never makes a key of what a client has thought of.
 """
 
-# An application that is mounted at `/shops/{tenant}` is told by Starlette that it is mounted at `/shops/acme`. With
+# An application that is mounted at `/shops/{tenant}` hears from Starlette that it is mounted at `/shops/acme`. With
 # that as a part of the route, a client that makes up a tenant for each request has a count of its own each time. So
 # where parameters of the path are none of the route's own, their names stand for the whole prefix:
-# `/{tenant}/items/{number}`. The values cannot be told in the prefix, because a converter has changed them. Two mounts
+# `/{tenant}/items/{number}`. The values cannot be found in the prefix, because a converter has changed them. Two mounts
 # with parameters of the same names around one route count together.
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def root_of(router: Any) -> str:
 
 
 def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[Route] | None:
-    """All routes of an application, `/*` below what shows no routes; None if nothing can be told.
+    """All routes of an application, `/*` below what shows no routes; None if that cannot be known.
 
     Or only those for which `wanted` is true, of what shows its routes.
     """

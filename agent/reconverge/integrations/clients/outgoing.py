@@ -166,8 +166,8 @@ class Outgoing:
         """For how long a call asks before it waits for its turn; one that memory refuses waits there anyway."""
         left_s = self._left_s(began_ns)
         ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
-        told = self.limiter.test(key, cost, kind) if ask_s else None
-        return ask_s if told is not None and told.allowed and not told.certain else 0.0
+        tested = self.limiter.test(key, cost, kind) if ask_s else None
+        return ask_s if tested is not None and tested.allowed and not tested.certain else 0.0
 
     def _hold(self, key: str, hold_s: float) -> None:
         until_ns = self._now_ns() + round(hold_s * SECOND_NS)

@@ -255,7 +255,7 @@ class _Console:
             raise
         if path == PAGE:
             return Response(self._files["my_limits.html"], media_type="text/html")
-        return _told(await customers.told(link))
+        return _json_response(await customers.standing(link))
 
     # ------------------------------------------------------------ signing in
 
@@ -279,7 +279,7 @@ class _Console:
     async def session(self, request: Request, visitor: Visitor) -> Response:
         """GET /session: what this visitor may do."""
         query_of(request, ())
-        return _told(
+        return _json_response(
             {
                 "name": visitor.name,
                 "namespace": self._agent.namespace,
@@ -293,7 +293,7 @@ class _Console:
     async def state(self, request: Request, _visitor: Visitor) -> Response:
         """GET /state: the fleet as it is."""
         query_of(request, ())
-        return _told(await self._live.view())
+        return _json_response(await self._live.view())
 
     async def stream(self, request: Request, _visitor: Visitor) -> Response:
         """GET /stream: the fleet as it is, and again once in a second."""
@@ -311,7 +311,7 @@ class _Console:
         if not limits:
             raise Problem(404, f"no node has a limit {named[:100]!r}", parameter="limit")
         try:
-            return _told(await key_standing(self._agent, limits, named, query["key"]))
+            return _json_response(await key_standing(self._agent, limits, named, query["key"]))
         except InvalidKey as error:
             raise Problem(422, str(error), parameter="key") from None
 
@@ -319,13 +319,13 @@ class _Console:
         """GET /usage?period=...&limit=...&identity=...: usage over time."""
         query = query_of(request, ("period", "limit", "identity"))
         identity, limit = query.get("identity", ""), query.get("limit", "")
-        return _told(await self._usage.chart(query.get("period", HOUR), identity=identity, limit=limit))
+        return _json_response(await self._usage.chart(query.get("period", HOUR), identity=identity, limit=limit))
 
     async def read_switches(self, request: Request, _visitor: Visitor) -> Response:
         """GET /switches: the published switches."""
         query_of(request, ())
         assert self._switches is not None  # the place is not served without
-        return _told(await self._switches.read())
+        return _json_response(await self._switches.read())
 
     # ------------------------------------------------------------ changing
 
@@ -342,10 +342,10 @@ class _Console:
             raise wrong_field(422, "must be the name of a limit, or null for all of them", ("limit",))
         try:
             limit = None if limit is None else limit_of_quota(limit)
-            told = (
+            reported = (
                 [] if limit is None else [each.name for node in await self._live.nodes() for each in node.newest.limits]
             )
-            table = await self._switches.turn(to, limit, author=visitor.name, told=told)
+            table = await self._switches.turn(to, limit, author=visitor.name, reported=reported)
         except UnknownSwitch as error:
             raise wrong_field(422, str(error), ("limit",)) from None
         except UnverifiedDocument as error:
@@ -358,10 +358,10 @@ class _Console:
             "all limits" if limit is None else limit,
             to or "what each node says",
         )
-        return _told(table)
+        return _json_response(table)
 
 
-def _told(said: dict[str, Any]) -> Response:
+def _json_response(said: dict[str, Any]) -> Response:
     return Response(json.dumps(said).encode("ascii"), media_type="application/json")
 
 

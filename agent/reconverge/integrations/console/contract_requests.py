@@ -39,7 +39,7 @@ class ContractRequests:
     async def overview(self, request: Request, _visitor: Visitor) -> Response:
         """GET /contracts?find=...: plans, and customers with that in their names."""
         find = query_of(request, ("find",)).get("find", "")
-        return _told(await _tried(self._pages.overview(find[:FIND_MAX])))
+        return _json_response(await _tried(self._pages.overview(find[:FIND_MAX])))
 
     async def customer(self, request: Request, _visitor: Visitor) -> Response:
         """GET /customer?identity=...: how a customer stands with its contract."""
@@ -48,21 +48,21 @@ class ContractRequests:
             check_identity(identity)
         except InvalidContracts as error:
             raise Problem(422, error.problem, parameter="identity") from None
-        return _told(await _tried(self._pages.customer(identity)))
+        return _json_response(await _tried(self._pages.customer(identity)))
 
     async def plan(self, request: Request, _visitor: Visitor) -> Response:
         """GET /plan?name=...: a plan."""
-        return _told(await _tried(self._pages.plan(_named(request, "name"))))
+        return _json_response(await _tried(self._pages.plan(_named(request, "name"))))
 
     async def history(self, request: Request, _visitor: Visitor) -> Response:
         """GET /history: the last changes."""
         query_of(request, ())
-        return _told({"changes": await _tried(self._pages.history())})
+        return _json_response({"changes": await _tried(self._pages.history())})
 
     async def predict(self, request: Request, _visitor: Visitor) -> Response:
         """POST /predict: what a change would do. It changes nothing, so visitors may ask that may only read."""
         asked = await _asked(request)
-        return _told(await _tried(self._pages.predict(asked), asked))
+        return _json_response(await _tried(self._pages.predict(asked), asked))
 
     async def change(self, request: Request, visitor: Visitor) -> Response:
         """POST /change: make a change for the version that was looked at."""
@@ -70,7 +70,7 @@ class ContractRequests:
         version = await _tried(self._pages.change(asked, author=visitor.name), asked)
         about = "a contract" if asked.plan is None else f"the plan {asked.plan!r}"
         logger.warning("reconverge: %s has changed %s by the console; version %d", visitor.name, about, version)
-        return _told({"version": version})
+        return _json_response({"version": version})
 
 
 async def _tried(work: Awaitable[T], asked: ProposedChange | None = None) -> T:
@@ -105,5 +105,5 @@ async def _asked(request: Request) -> ProposedChange:
     return ProposedChange(names["customer"], names["plan"], said.get("said"), version)
 
 
-def _told(said: dict[str, Any]) -> Response:
+def _json_response(said: dict[str, Any]) -> Response:
     return Response(json.dumps(said, allow_nan=False).encode("ascii"), media_type="application/json")

@@ -135,8 +135,8 @@ class ContractPages:
             )
             return table_of_explanation(await explainer.explain(identity))
 
-        told = await self._agent.ask_hub(ask)
-        return {**told, "left_out": len(others) - len(told["limits"])}
+        answer = await self._agent.ask_hub(ask)
+        return {**answer, "left_out": len(others) - len(answer["limits"])}
 
     async def plan(self, name: str) -> dict[str, Any]:
         """Describes a plan and counts its customers. Raises Problem (404) for an unknown name."""

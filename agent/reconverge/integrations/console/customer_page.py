@@ -3,12 +3,12 @@
 # Theory of operation.
 #
 # What is shown is what the contract of this one customer says and what all nodes have used of it: no plan, no node, no
-# key, no switch, and no word about why something cannot be told, as that may name what belongs to the operator. A limit
-# that counts by more than the customer has a use for each user, or one that all customers share: of these only the
-# number is told.
+# key, no switch, and no word about why something cannot be shown, as that may name what belongs to the operator. A
+# limit that counts by more than the customer has a use for each user, or one that all customers share: of these only
+# the number is shown.
 #
 # The page is public as far as links go, so what it costs has bounds: how one customer stands is read at the hub once
-# in `KEPT_NS` however often its page asks, and so many customers are read at once; a further one is told to come again.
+# in `KEPT_NS` however often its page asks, and so many customers are read at once; a further one gets a Retry-After.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINK: Final = "link"
 """The parameter that carries the link."""
 NO_LINK: Final = "This link opens nothing. It may be over, or was not copied whole; ask for a new one where you got it."
 """The answer to every link that is none, for whatever reason."""
-NOT_NOW: Final = "How your limits stand cannot be told at this moment."
+NOT_NOW: Final = "How your limits stand cannot be shown at this moment."
 KEPT_NS: Final = 2 * SECOND_NS
 KEPT_MAX: Final = 1000
 READ_AT_ONCE_MAX: Final = 8
@@ -62,14 +62,14 @@ class CustomerPage:
             raise Problem(403, NO_LINK)
         return link
 
-    async def told(self, link: CustomerLink) -> dict[str, Any]:
-        """How the customer stands. Raises Problem (503), without the reason."""
+    async def standing(self, link: CustomerLink) -> dict[str, Any]:
+        """Returns how the customer stands. Raises Problem (503), without the reason."""
         now_ns = self._clock.monotonic_ns()
         while self._kept and next(iter(self._kept.values()))[1] <= now_ns:
             self._kept.popitem(last=False)
         known = self._kept.get(link.identity)
-        told = known[0] if known is not None else await self._read(link.identity)
-        return {"identity": link.identity, "expires": link.expires, **told}
+        standing = known[0] if known is not None else await self._read(link.identity)
+        return {"identity": link.identity, "expires": link.expires, **standing}
 
     async def _read(self, identity: str) -> dict[str, Any]:
         if self._reading >= READ_AT_ONCE_MAX:
@@ -83,15 +83,15 @@ class CustomerPage:
         finally:
             self._reading -= 1
         limits = [{name: each[name] for name in SHOWN} for each in found["limits"] if each["switch"] != "off"]
-        told = {
+        standing = {
             "sentence": found["sentence"]
             if limits
             else "",  # without limits it names the plan, or the parts that are off
             "limits": limits,
             "left_out": found["left_out"],
         }
-        self._kept[identity] = told, self._clock.monotonic_ns() + KEPT_NS
+        self._kept[identity] = standing, self._clock.monotonic_ns() + KEPT_NS
         self._kept.move_to_end(identity)
         if len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
-        return told
+        return standing

@@ -124,14 +124,14 @@ def _tables_of_limits(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     for node in nodes:
         for each in node.newest.limits:
             by_name.setdefault(each.name, []).append((each, node))
-    tables = [_table_of_limit(name, told) for name, told in sorted(by_name.items())]
+    tables = [_table_of_limit(name, declared_at) for name, declared_at in sorted(by_name.items())]
     return sorted(tables, key=lambda table: (-table["refused_per_s"], -table["admitted_per_s"], table["name"]))
 
 
-def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Node]]) -> dict[str, Any]:
-    limits = [each for each, _ in told]
-    live, bound = exposure([(each, not node.silent_s) for each, node in told])
-    rates = [_rates(node, name) for _, node in told]
+def _table_of_limit(name: str, declared_at: Sequence[tuple[LimitSnapshot, Node]]) -> dict[str, Any]:
+    limits = [each for each, _ in declared_at]
+    live, bound = exposure([(each, not node.silent_s) for each, node in declared_at])
+    rates = [_rates(node, name) for _, node in declared_at]
     return {
         "name": name,
         "limit": limit_of_quota(name),
@@ -146,7 +146,7 @@ def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Node]]) -> di
         "refused": sum(each.refused for each in limits),
         "would_refuse": sum(each.would_refuse for each in limits),
         "overadmitted": max(each.overadmitted for each in limits),
-        "in_use": _in_use(told),
+        "in_use": _in_use(declared_at),
         "admitted_per_s": sum(admitted for admitted, _ in rates),
         "refused_per_s": sum(refused for _, refused in rates),
         "exposure": live,
@@ -154,9 +154,9 @@ def _table_of_limit(name: str, told: Sequence[tuple[LimitSnapshot, Node]]) -> di
     }
 
 
-def _in_use(told: Sequence[tuple[LimitSnapshot, Node]]) -> int | None:
+def _in_use(declared_at: Sequence[tuple[LimitSnapshot, Node]]) -> int | None:
     """How much is in progress on all nodes that are heard of; None of a limit on a rate."""
-    slots = [each.in_use for each, node in told if each.in_use is not None and not node.silent_s]
+    slots = [each.in_use for each, node in declared_at if each.in_use is not None and not node.silent_s]
     return sum(slots) if slots else None
 
 
@@ -189,7 +189,7 @@ def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
-    """The quotas of a limit, by name, as most nodes declare them; none if no node has told of it.
+    """The quotas of a limit, by name, as most nodes declare them; none if no node has reported it.
 
     A declaration that makes no limit is left out: it comes from a snapshot, which each client of the hub can write.
     """
@@ -199,9 +199,9 @@ def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:
             if limit_of_quota(each.name) == name:
                 declared.setdefault(each.name, []).append(each)
     made: dict[str, Limit] = {}
-    for quota, told in sorted(declared.items()):
-        said = _most_common(each.said for each in told)
-        fields = next(each.declared for each in told if each.said == said)
+    for quota, declared_at in sorted(declared.items()):
+        said = _most_common(each.said for each in declared_at)
+        fields = next(each.declared for each in declared_at if each.said == said)
         try:
             made[quota] = Limit(**fields)
         except (InvalidLimit, TypeError, ValueError):

@@ -27,7 +27,7 @@ PROCESS: Final = "process"
 
 
 class Live:
-    """The fleet of one agent, as far as its nodes have told."""
+    """The fleet of one agent, as far as its nodes have reported."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -49,8 +49,8 @@ class Live:
             now_ns = self._clock.monotonic_ns()
             if self._looked_ns is None or now_ns - self._looked_ns >= LOOK_NS:
                 # In a thread: to read 200 snapshots takes a tenth of a second, and the loop has requests to answer.
-                told, loads = await asyncio.to_thread(self._decoded, await self._read(now_ns))
-                self._nodes.take(told, now_ns)
+                snapshots, loads = await asyncio.to_thread(self._decoded, await self._read(now_ns))
+                self._nodes.take(snapshots, now_ns)
                 self._loads.take(loads, now_ns)
                 self._looked_ns = self._clock.monotonic_ns()
             return self._nodes.all()
@@ -94,16 +94,16 @@ class Live:
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
         """Returns the snapshots that can be read, by node: its limits, and its load."""
-        told: dict[str, NodeSnapshot] = {}
+        snapshots: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:
             if payload is None:
-                told[name], load = self._agent.snapshot(), self._agent.load_snapshot()
+                snapshots[name], load = self._agent.snapshot(), self._agent.load_snapshot()
             else:
                 load = decoded_load(payload)
                 snapshot = decoded(payload) if load is None else None
                 if snapshot is not None:
-                    told[name] = snapshot
+                    snapshots[name] = snapshot
             if load is not None:
                 loads[name] = load
-        return told, loads
+        return snapshots, loads

@@ -3,11 +3,11 @@
 # Theory of operation.
 #
 # Stacks of one name and one shape (the same classes, the same layers) are one part of the page, however many processes
-# have one: an operator asks what the fleet sheds, and then which process. What is told per second is by what has
+# have one: an operator asks what the fleet sheds, and then which process. Numbers per second are by what has
 # changed between two snapshots of a process, as with limits. A process that is silent counts for nothing: it may have
 # ended.
 #
-# Readings of layers have names of their own. Those that this package's layers have are told apart for the table of
+# Readings of layers have names of their own. Those that this package's layers have get columns in the table of
 # processes (`limit` and `in_flight` of a limit on what is in progress; `pressure` and `rejected_fraction` of a worker);
 # those of other layers are shown as they are.
 
@@ -52,7 +52,7 @@ class _Rates:
 
 def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
     """Returns the data of the page about shedding, as JSON."""
-    processes = sorted(_told_once(processes), key=lambda each: (each.newest.host, each.newest.pid, each.name))
+    processes = sorted(_without_copies(processes), key=lambda each: (each.newest.host, each.newest.pid, each.name))
     by_shape: dict[Any, list[tuple[Process, int]]] = {}
     for process in processes:
         for number, stack in enumerate(process.newest.stacks):
@@ -71,8 +71,8 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
     }
 
 
-def _told_once(processes: Sequence[Process]) -> list[Process]:
-    """Each process once, though each of its agents tells of it; what waits for their limits is added up."""
+def _without_copies(processes: Sequence[Process]) -> list[Process]:
+    """Returns each process once, though each of its agents reports it; adds up what waits for their limits."""
     by_word: dict[str, Process] = {}
     for each in sorted(processes, key=lambda process: (process.silent_s, process.name)):
         known = by_word.setdefault(each.newest.process, each)
@@ -136,20 +136,20 @@ def _table_of_stack(found: Sequence[tuple[Process, int]]) -> dict[str, Any]:
 def _table_of_layer(
     place: int, found: Sequence[tuple[Process, int]], rates: _Rates, refused: Counter[tuple[str, str]]
 ) -> dict[str, Any]:
-    told = [process.newest.stacks[number].layers[place] for process, number in found]
+    layers = [process.newest.stacks[number].layers[place] for process, number in found]
     stack = found[0][0].newest.stacks[found[0][1]]
-    name = told[0].name
+    name = layers[0].name
     return {
         "name": name,
-        "switches": sorted({layer.switch for layer in told}),
+        "switches": sorted({layer.switch for layer in layers}),
         "refused": sum(refused[name, each] for each in stack.classes),
         "refused_per_s": sum(rates.refused[name, each] for each in stack.classes),
         "would_refuse_per_s": sum(rates.would_refuse[name, each] for each in stack.classes),
         "by_class": {each: rates.refused[name, each] for each in stack.classes},
         "readings": {
             reading: [min(values), max(values)]
-            for reading in told[0].readings
-            if (values := [layer.readings[reading] for layer in told if reading in layer.readings])
+            for reading in layers[0].readings
+            if (values := [layer.readings[reading] for layer in layers if reading in layer.readings])
         },
     }
 

@@ -37,7 +37,7 @@ class Seen(Generic[T]):
 
     @property
     def passed_s(self) -> float:
-        """The seconds between the two snapshots, by which rates are told; 0 if there is no rate of this moment."""
+        """The seconds between the two snapshots, by which rates are computed; 0 if there is no rate of this moment."""
         if self.before is None or self.silent_s:
             return 0.0
         return max(0.0, self.newest.at - self.before.at)

@@ -52,16 +52,16 @@ class FleetSwitches:
         payload, log = await self._agent.ask_hub(read)
         found = None if payload is None else SETTINGS.opened(payload, self._secrets, self._agent.namespace)
         if isinstance(found, Rejection):
-            return self._told(None, log, f"what is published {found.problem}")
+            return self._answer(None, log, f"what is published {found.problem}")
         valid = found is not None and found.expires > self._now_s()
-        return self._told(found if valid else None, log)
+        return self._answer(found if valid else None, log)
 
     async def turn(
-        self, to: Word | None, limit: str | None, *, author: str, told: Iterable[str] = ()
+        self, to: Word | None, limit: str | None, *, author: str, reported: Iterable[str] = ()
     ) -> dict[str, Any]:
         """Publish a switch for all limits, or for one; None leaves it to each node again.
 
-        `told` are the names of quotas of which nodes have told, beside those of which they have told the hub.
+        `reported` are the names of quotas that snapshots of nodes carry, beside those that nodes reported to the hub.
 
         Raises UnknownLimit, HubUnavailable, UnverifiedDocument, InvalidSetting and InvalidDocument.
         """
@@ -72,14 +72,14 @@ class FleetSwitches:
             if limit is not None and to is not None:
                 overridden = () if before is None else before.limits
                 own = [name for each in list(self._agent.limiters.values()) for name in each.control.addresses]
-                if unknown_limits([limit], [*told, *own, *overridden, *await hub.totals()]):
+                if unknown_limits([limit], [*reported, *own, *overridden, *await hub.totals()]):
                     raise UnknownSwitch(limit)
             changed = self._changed(before, to, limit)
             posted = await publish(store, changed, self._secrets, raise_version=True, author=author)
             self._turned.extendleft(turned_between(before, posted, author))
             return posted, await self._log(hub)
 
-        return self._told(*await self._agent.ask_hub(turn))
+        return self._answer(*await self._agent.ask_hub(turn))
 
     async def _log(self, hub: Hub) -> list[Turned] | None:
         """The log that the hub keeps; None if it cannot be read, which keeps no switch from being shown or turned."""
@@ -88,10 +88,10 @@ class FleetSwitches:
         except HubUnavailable:
             return None
 
-    def _told(self, settings: FleetSettings | None, log: list[Turned] | None, problem: str = "") -> dict[str, Any]:
+    def _answer(self, settings: FleetSettings | None, log: list[Turned] | None, problem: str = "") -> dict[str, Any]:
         lines = sorted(dict.fromkeys((*(log or ()), *self._turned)), key=lambda each: each.when, reverse=True)
-        told = [each._asdict() for each in lines[:TURNED_MAX]]
-        return {"problem": problem, **_table(settings), "turned": told, "turned_by_all": log is not None}
+        listed = [each._asdict() for each in lines[:TURNED_MAX]]
+        return {"problem": problem, **_table(settings), "turned": listed, "turned_by_all": log is not None}
 
     def _changed(self, before: FleetSettings | None, to: Word | None, limit: str | None) -> FleetSettings:
         now_ns = self._clock.wall_ns()

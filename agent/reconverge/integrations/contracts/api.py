@@ -13,8 +13,8 @@ app = contracts_api(book, tokens=["console: ..., write"], contracts=contracts)
 # leniently is done before: no body is read for a client without a token, none further than it may be long, and none is
 # checked on the event loop, which belongs to the application as well (`door.py`).
 #
-# No request ends in an error of the server. What is wrong with a request is told with its place, what is wrong with the
-# hub as 503, and a bug as 500 without a word of the inside, while the server logs it.
+# No request ends in an error of the server. A mistake in a request is answered with its place, a fault of the hub
+# with 503, and a bug with 500 without a word of the inside, while the server logs it.
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from reconverge.integrations.contracts.problems import Problem, wrong_field
 from reconverge.integrations.contracts.reading import Conditions
 from reconverge.integrations.contracts.tokens import Tokens, TokenTable
 from reconverge.integrations.contracts.writing import (
+    bytes_response,
     changed,
+    json_response,
     no_contract,
     table_of_change,
-    told,
-    told_bytes,
     unchanged,
 )
 from reconverge.integrations.contracts.writing import written as in_json
@@ -220,7 +220,7 @@ class _Api:
         page = order[start : start + most]
         said = [{"identity": each, "contract": table_of_customer(document.customers[each])} for each in page]
         following = page[-1] if page and start + most < len(order) else None
-        return told({"version": version, "contracts": said, "next": following}, version)
+        return json_response({"version": version, "contracts": said, "next": following}, version)
 
     async def read_contract(self, identity: InPath, conditions: OnCondition) -> Response:
         """The contract of one customer."""
@@ -229,7 +229,7 @@ class _Api:
             raise no_contract(identity)
         if conditions.is_known(version):
             return unchanged(version)
-        return told(table_of_customer(document.customers[identity]), version)
+        return json_response(table_of_customer(document.customers[identity]), version)
 
     async def list_plans(self, conditions: OnCondition) -> Response:
         """All plans."""
@@ -241,7 +241,7 @@ class _Api:
             plans = table_of(Document(document.plans, unknown=document.unknown))["plans"]
             return in_json({"version": version, "unknown": document.unknown, "plans": plans})
 
-        return told_bytes(await self._door.work.written("plans", version, write), version)
+        return bytes_response(await self._door.work.written("plans", version, write), version)
 
     async def read_document(self, conditions: OnCondition) -> Response:
         """The whole document."""
@@ -249,19 +249,19 @@ class _Api:
         if conditions.is_known(version):
             return unchanged(version)
         work = self._door.work
-        return told_bytes(await work.written("document", version, lambda: in_json(table_of(document))), version)
+        return bytes_response(await work.written("document", version, lambda: in_json(table_of(document))), version)
 
     async def read_history(
         self, most: Annotated[int, Query(ge=1, le=CHANGES_MAX)] = CHANGES, identity: InQuery = None
     ) -> Response:
         """The last changes, the newest first; of one customer, or of all."""
         changes = await self._book.history(most=most, identity=identity)
-        return await self._door.work.do(lambda: told({"changes": [table_of_change(each) for each in changes]}))
+        return await self._door.work.do(lambda: json_response({"changes": [table_of_change(each) for each in changes]}))
 
     async def read_openapi(self, request: Request) -> Response:
         """This document."""
         server = request.scope.get("root_path") or "/"
-        return told(openapi_of(self._app, server=server, is_open=self._is_open))
+        return json_response(openapi_of(self._app, server=server, is_open=self._is_open))
 
     async def _read(
         self, conditions: Conditions, identity: str | None = None, *, reads: bool = True
@@ -332,7 +332,7 @@ class _Api:
                 explanation = await contracts.explain_fleet(identity, **facts)
             else:
                 explanation = contracts.explain(identity, **facts)
-            return told(table_of_explanation(explanation))
+            return json_response(table_of_explanation(explanation))
         except MissingFact as error:
             advice = f"which the request does not name; add ?{error.fact}=..."
             raise Problem(400, str(MissingFact(error.limit, error.fact, advice)), parameter=error.fact) from None
@@ -370,14 +370,14 @@ class _Api:
                 done = await contracts.forget(identity)
             except InvalidKey as error:
                 raise Problem(422, str(error)) from None
-        return told({"version": version, "complete": done.complete, **asdict(done)}, version)
+        return json_response({"version": version, "complete": done.complete, **asdict(done)}, version)
 
     async def read_status(self) -> Response:
         """Which contracts this node obeys, and what it has refused to obey."""
         contracts = self._contracts
         reader = contracts.reader if isinstance(contracts, Contracts) else None
         stats = ContractsStats() if reader is None else reader.stats()
-        return told(
+        return json_response(
             {
                 "version": contracts.version if isinstance(contracts, Contracts) else None,
                 "follows": reader is not None,

@@ -39,7 +39,7 @@ class ApiFailures:
         self._app = app
         self._clock = clock
         self._log = LogThrottle(1, within_ns=QUIET_NS)
-        told: dict[Any, Callable[[Request, Any], Awaitable[Problem]]] = {
+        handlers: dict[Any, Callable[[Request, Any], Awaitable[Problem]]] = {
             Problem: _as_it_is,
             RequestValidationError: _wrong_request,
             HTTPException: self._nothing_there,
@@ -49,7 +49,7 @@ class ApiFailures:
             ClientDisconnect: _gone,
             Exception: _bug,
         }
-        for kind, problem_with in told.items():
+        for kind, problem_with in handlers.items():
             app.add_exception_handler(kind, _answering(problem_with))
 
     async def _nothing_there(self, request: Request, error: HTTPException) -> Problem:

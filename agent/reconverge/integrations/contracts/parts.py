@@ -149,7 +149,9 @@ class Status(Part):
     rejected: dict[str, Count] = Field(description="How often something new was not, by reason: forged, old, ...")
     failures: dict[str, Count] = Field(description="How often nothing could be read or written, by kind.")
     expires_in_s: float | None = Field(description="Until nodes that start reject them; or null.")
-    restored: Count = Field(description="How often this node has told a hub again that had lost them.")
+    restored: Count = Field(
+        description="How often this node has brought these contracts back to a hub that had lost them."
+    )
 
 
 class WrongField(Part):

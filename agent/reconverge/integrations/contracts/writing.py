@@ -22,9 +22,9 @@ def no_contract(identity: str) -> Problem:
     return Problem(404, f"there is no contract of {identity!r}; without one, the plan for unknown customers holds")
 
 
-def told(said: Any, version: int | None = None, status: int = 200) -> Response:
+def json_response(said: Any, version: int | None = None, status: int = 200) -> Response:
     """A response of JSON in ASCII, which any text survives; with the version that it is about."""
-    return told_bytes(written(said), version, status)
+    return bytes_response(written(said), version, status)
 
 
 def written(said: Any) -> bytes:
@@ -32,14 +32,14 @@ def written(said: Any) -> bytes:
     return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def told_bytes(body: bytes, version: int | None = None, status: int = 200) -> Response:
-    """Does as `told` with a body that is written already."""
+def bytes_response(body: bytes, version: int | None = None, status: int = 200) -> Response:
+    """Does as `json_response` with a body that is written already."""
     return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
 
 
 def changed(version: int, status: int = 200) -> Response:
     """The response to a change, with the version since."""
-    return told({"version": version}, version, status)
+    return json_response({"version": version}, version, status)
 
 
 def unchanged(version: int) -> Response:

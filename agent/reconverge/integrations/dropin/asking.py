@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # A storage is asked by `limiter.ask`, as guards are, and so the hub keeps the scarce keys of its fixed and sliding
-# windows. It does not keep those of a moving window: by what is told of dates it cannot know how much of a node's use
+# windows. It does not keep those of a moving window: by the dates in reports it cannot know how much of a node's use
 # still counts, so such limits go by lines. Of a quota of five, four nodes would hold a request each, and one would lie
 # nowhere. So of a small quota of a moving window the nodes leave at the hub what they have not been asked for
 # (`Table.leave_spare_at_hub`). What another node was granted and did not use comes back a little later than the hub's

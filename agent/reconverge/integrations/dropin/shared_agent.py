@@ -73,7 +73,7 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
         InvalidSetting: a setting is unknown, is no number, or is said twice; or the URI is none.
     """
     known = SETTINGS | own
-    hub, settings = _told_by(uri, known - NOT_IN_URIS)
+    hub, settings = _parsed(uri, known - NOT_IN_URIS)
     for said, value in options.items():
         name = "namespace" if said == "key_prefix" else said
         if name in CLIENT_OPTIONS:
@@ -116,8 +116,8 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
         raise InvalidSetting("hub", error.value, problem) from None
 
 
-def _told_by(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """The hub's URL, and those of the settings that stand in its query."""
+def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
+    """Returns the hub's URL, and the settings that stand in its query."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # which tells what is wrong with something that is no URL

@@ -78,17 +78,17 @@ class SharedCounts(Unbreakable):
             return False
         limiter = known.limiter
         new = limiter.usage(key).total == 0
-        told = limiter.hit(key, value) if new and value > 0 else None
-        charged = told is not None and told.allowed
+        decision = limiter.hit(key, value) if new and value > 0 else None
+        charged = decision is not None and decision.allowed
         if value and not charged:
             new = False  # it was counted before, or cannot be counted in the middle of another decision
         known = known._replace(new=new)
         begun = self._known.setdefault(key, known)
         if begun is known:
             return new
-        if told is None or not charged:
+        if decision is None or not charged:
             return False
-        if begun.new or COUNT_MAX - told.remaining > value:  # it was counted before this charge
+        if begun.new or COUNT_MAX - decision.remaining > value:  # it was counted before this charge
             limiter.refund(key, value)
             return False
         return True  # the other one has found what was charged here, or could not charge anything

@@ -60,8 +60,8 @@ SLICES: Final = 100
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
 NEAR_S: Final = 0.002
-"""RESETS. Flask-Limiter cuts a reset time to whole seconds, twice, before it says when to come again: a client that is
-told of a moment within a second may come up to a second before it. So reset times are told as whole seconds, rounded up
+"""RESETS. Flask-Limiter cuts a reset time to whole seconds, twice, before it announces when to come again: a client
+that gets a moment within a second may come up to a second before it. So reset times are whole seconds, rounded up
 and a moment more; what ends within so much of a whole second ends with it, as windows of the clock do."""
 CHECK_S_MAX: Final = 1.0
 """How long `check` waits for a hub that was not asked before."""

@@ -311,7 +311,7 @@ class _DependencyAsk:
         """The dependency of the routes."""
 
     def _routes(self, app: object) -> list[Route] | None:
-        """The routes of an application that depend on this; None if they cannot be told apart from the others."""
+        """The routes of an application that depend on this; None if they cannot be distinguished from the others."""
         routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
@@ -347,9 +347,9 @@ class _DependencyAsk:
             if not isinstance(outcome, Outcome):
                 outcome = await self._guard.check_further(request, self._rules, outcome)
         scope[OUTCOME] = outcome
-        return self._told(outcome, scope, response)
+        return self._entered(outcome, scope, response)
 
-    def _told(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
+    def _entered(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
         """Adds an outcome to the response, or refuses the request. Raises as `check` does."""
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:

@@ -20,7 +20,7 @@ app = LoadSheddingMiddleware(app)
 # or the news of a long poll, looks alike from here, so it counts as work unless the application declares a wait. A
 # `receive` after the whole body counts as work, too: it waits for the end of the connection while others work.
 #
-# With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application is told
+# With the last of its body a request asks for its slot again, and may be refused: 503 is sent, the application learns
 # that the client has gone, and what it sends then is dropped. So a thousand uploads that are complete at one moment do
 # not run at one moment. Any other wait ends in going on, counted beyond the limit if need be: half a response is worth
 # nothing.
@@ -139,7 +139,7 @@ class LoadSheddingMiddleware:
             raise
         except Exception:
             admission.finish(IGNORED)
-            if not exchange.refused:  # else it was told that its client has gone, and the client has an answer
+            if not exchange.refused:  # else it learned that its client has gone, and the client has an answer
                 raise
         except BaseException:  # a cancelled task as well
             admission.finish(IGNORED)

@@ -108,7 +108,7 @@ class FieldWriter:
                 policy, opening = _concurrent(holder.name, limit)
                 item = f"{opening}{limit - ticket.in_flight if limit > ticket.in_flight else 0}"
             elif type(ticket) is Charge:
-                if not ticket.told:
+                if not ticket.shown:
                     continue
                 policy, item = self._of_charge(ticket)
             else:

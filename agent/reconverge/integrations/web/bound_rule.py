@@ -252,7 +252,7 @@ class Declared:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Whether the rule is about such requests; if that cannot be told, it is. Raises what `mend` raises."""
+        """Whether the rule is about such requests; true if that cannot be found out. Raises what `mend` raises."""
         try:
             return self.is_about(request)
         except Exception as error:  # noqa: BLE001  # of a router that was asked

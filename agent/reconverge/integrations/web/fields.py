@@ -10,7 +10,7 @@
 # that has admitted would have a `t` of hours beside the Retry-After of a second that another limit means. So in a
 # refusal only what refused has a `t`, and Retry-After is the longest of these. Windows and waits are rounded up to
 # whole seconds, so that a client that keeps to them is not refused by them. For a window of less than a second, quota
-# over window is therefore told as less than it is.
+# over window is therefore stated as less than it is.
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIALECTS: Final = (IETF_11, DRAFT_06, X_RATELIMIT)
 INTEGER_MAX: Final = 999_999_999_999_999
 """The largest integer of structured fields."""
 FAR_S: Final = 10**9
-"""Thirty years; a later moment is not told."""
+"""Thirty years; a later moment is not stated."""
 FAR_OFF_S: Final = float(FAR_S)
 """To be compared with a float, which takes half as long as an integer."""
 RETRY_AFTER: Final = "Retry-After"
@@ -70,31 +70,35 @@ def checked_dialects(dialects: object) -> tuple[str, ...]:
 
 
 def fields_of(
-    told: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
+    decided_on: Sequence[QuotaDecisions], dialects: Sequence[str], *, wall_s: float, refused: bool = False
 ) -> Fields:
     """The fields of decisions; none without a decision.
 
     The quota that binds comes first: of those that refused the one to wait for longest, else the one that has the least
     left. `wall_s` is the time in seconds since 1970; `refused` if another limit has refused already.
     """
-    if not told:
+    if not decided_on:
         return []
-    told = told if len(told) == 1 else sorted(told, key=lambda each: _binding_first((None, each.decision)))
+    decided_on = (
+        decided_on
+        if len(decided_on) == 1
+        else sorted(decided_on, key=lambda each: _binding_first((None, each.decision)))
+    )
     fields: Fields = []
     for dialect in dialects:
         if dialect == IETF_11:
-            decided = [(binding_of(decision.binding, *quotas.items()), decision) for decision, quotas in told]
+            decided = [(binding_of(decision.binding, *quotas.items()), decision) for decision, quotas in decided_on]
             fields += fields_11(decided, refused=refused)
         elif dialect == DRAFT_06:
-            fields += _draft_06(told)
+            fields += _draft_06(decided_on)
         else:
-            fields += _x_ratelimit(told, wall_s)
+            fields += _x_ratelimit(decided_on, wall_s)
     return fields
 
 
-def retry_after_of(told: Sequence[QuotaDecisions]) -> int | None:
+def retry_after_of(decided_on: Sequence[QuotaDecisions]) -> int | None:
     """Whole seconds, at least one, after which no refusal stands any more; None if that time is unknown."""
-    waits = [decision.retry_after for decision, _ in told if not decision.allowed]
+    waits = [decision.retry_after for decision, _ in decided_on if not decision.allowed]
     return _waited_s(max(waits, default=0.0))
 
 
@@ -198,7 +202,7 @@ def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> 
 def service_11(name: str, decision: Decision, *, refused: bool = False, slots: bool = False) -> str:
     """Writes `ietf-11`'s item for a decision; `name` is its quota's, a String of structured fields already.
 
-    `refused` if the request is, by whatever limit. Of `slots` no moment is told: nothing knows when work ends.
+    `refused` if the request is, by whatever limit. Of `slots` no moment is stated: nothing knows when work ends.
     """
     remaining, after_s = decision.remaining, decision.reset_after
     if 0.0 < after_s < FAR_OFF_S and decision.allowed and not (refused or slots) and 0 <= remaining <= INTEGER_MAX:
@@ -219,20 +223,20 @@ def service_11(name: str, decision: Decision, *, refused: bool = False, slots: b
     return f"{name};r={remaining};t={ceil(after_s) if after_s > least_s else least_s}"
 
 
-def _draft_06(told: Sequence[QuotaDecisions]) -> Fields:
-    decision = told[0].decision
+def _draft_06(decided_on: Sequence[QuotaDecisions]) -> Fields:
+    decision = decided_on[0].decision
     fields = [("RateLimit-Limit", str(_integer(decision.limit)))]
     fields.append(("RateLimit-Remaining", str(_integer(decision.remaining))))
     after_s = _after_s(decision)
     if after_s is not None:
         fields.append(("RateLimit-Reset", str(after_s)))
-    policies = {name: limit for _, quotas in told for name, limit in quotas.items()}
+    policies = {name: limit for _, quotas in decided_on for name, limit in quotas.items()}
     fields.append(("RateLimit-Policy", ", ".join(_policy_06(limit) for limit in policies.values())))
     return fields
 
 
-def _x_ratelimit(told: Sequence[QuotaDecisions], wall_s: float) -> Fields:
-    decision = told[0].decision
+def _x_ratelimit(decided_on: Sequence[QuotaDecisions], wall_s: float) -> Fields:
+    decision = decided_on[0].decision
     fields = [("X-RateLimit-Limit", str(_integer(decision.limit)))]
     fields.append(("X-RateLimit-Remaining", str(_integer(decision.remaining))))
     after_s = _after_s(decision)
@@ -257,9 +261,9 @@ def _policy_06(limit: Limit) -> str:
 
 
 def _window_s(limit: Limit) -> int:
-    """How long the quota that is told lasts, in whole seconds, rounded up: a client that keeps to it is not refused.
+    """Returns how long the stated quota lasts, in whole seconds, rounded up: a client that keeps to it is not refused.
 
-    The burst of a bucket is told, so its window is the time that the bucket takes to drain.
+    The burst of a bucket is stated as its quota, so its window is the time that the bucket takes to drain.
     """
     share = limit.nominal / limit.quota
     return max(1, _whole(limit.window * share))
@@ -271,7 +275,7 @@ def _binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
 
 
 def _after_s(decision: Decision) -> int | None:
-    """When there is something to be had again, or all of it; None when that is too far away to be told."""
+    """When there is something to be had again, or all of it; None when that is too far away to be stated."""
     after = decision.reset_after if decision.allowed else decision.retry_after
     if not after < FAR_S:
         return None

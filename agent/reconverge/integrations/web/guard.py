@@ -108,7 +108,7 @@ class Guard:
             memory.
         status: of refusals, 429 or 503.
         in_doubt: what becomes of a request that memory cannot settle, see `Rule.in_doubt`; by default what the agent
-            says, which is "ask:25ms" unless it is told otherwise.
+            says, "ask:25ms" unless its settings differ.
         on_breach: see `Rule.on_breach`, for rules without.
         passes: exceptions of key functions and the like that are meant for the framework, and not failures.
         meter: counts what each identity is charged, by limit and route, with all that is given back or settled later;
@@ -254,7 +254,7 @@ class Guard:
 
     @staticmethod
     def _about(request: Request, rules: Sequence[Declared]) -> tuple[Declared, ...]:
-        """The rules that are about the request; none where that cannot be told."""
+        """Returns the rules that are about the request; none where that cannot be found out."""
         try:
             return tuple([rule for rule in rules if rule.is_about_all or rule.is_about(request)])
         except Exception:  # of a router that was asked; `_steps` finds out what becomes of it
@@ -319,7 +319,7 @@ class Guard:
             except (NoKey, NoTier) as error:
                 if not declared.rule.shadow:
                     return (yield from self._refuse(Outcome(self), declared if isinstance(error, NoKey) else None))
-            except _Told:
+            except _ReportedFailure:
                 return (yield from self._refuse(Outcome(self), None))
             except Exception as error:
                 self._let_pass(error, declared.name)
@@ -393,8 +393,8 @@ class Guard:
                 decision = limiter.control.bans.decision(key)
                 if decision is not None:
                     ruling.give_back()
-                    told = self.told_to_clients(decision, limiter, key, ruling.cost, ruling.kind)
-                    rulings[at] = replace(ruling, decision=told, reservation=None, charged=False)
+                    announced = self.decision_for_clients(decision, limiter, key, ruling.cost, ruling.kind)
+                    rulings[at] = replace(ruling, decision=announced, reservation=None, charged=False)
                     return ruling.declared
             except Exception as error:
                 self._let_pass(error, limiter.name)
@@ -430,8 +430,8 @@ class Guard:
                 members.append(member_of(claim.limiter, claim.key, claim.cost, claim.kind, within_ns, marks=marks))
                 asked.append(claim)
             except CostExceedsQuota:  # so nothing is charged, and each is asked what it would say
-                told = yield from self._looked_at(claims)
-                return told, next(ruling.declared for ruling in told if not ruling.decision.allowed), False
+                rulings = yield from self._looked_at(claims)
+                return rulings, next(ruling.declared for ruling in rulings if not ruling.decision.allowed), False
             except Exception as error:
                 self._let_pass(error, claim.declared.name)
                 if self._fails_closed:
@@ -516,15 +516,15 @@ class Guard:
     def _ruled(
         cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
     ) -> Ruling:
-        """Makes a ruling of a limit's decision, as the client will be told."""
+        """Makes a ruling of a limit's decision, as the client will get it."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
-            decision = cls.told_to_clients(decision, limiter, key, cost, kind)
+            decision = cls.decision_for_clients(decision, limiter, key, cost, kind)
         return Ruling(claim.declared, limiter, key, cost, decision, reservation, kind, charged)
 
     @staticmethod
-    def told_to_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal as it is told to a client that may meet any node next."""
+    def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+        """Returns a refusal as it is sent to a client that may meet any node next."""
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
@@ -609,22 +609,22 @@ class Guard:
         return outcome
 
     def _refusal(self, rulings: Sequence[Ruling], declared: Declared | None, fields: Fields | None = None) -> Refusal:
-        told = [ruling.told for ruling in rulings]
+        quota_decisions = [ruling.quota_decisions for ruling in rulings]
         if fields is None:
             fields = self.fields(rulings)
         try:
-            return refusal_of(told, declared, fields)
+            return refusal_of(quota_decisions, declared, fields)
         except Exception as error:  # of a message that the application makes up
             self._let_pass(error, "error_message", REFUSED)
-            return refusal_of(told, declared, fields, silent=True)
+            return refusal_of(quota_decisions, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """Returns the response fields of rulings; `refused` if others have refused the request."""
         if not self.headers_enabled or not rulings:
             return []
         try:
-            told = [ruling.told for ruling in rulings]
-            return fields_of(told, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
+            quota_decisions = [ruling.quota_decisions for ruling in rulings]
+            return fields_of(quota_decisions, self.dialects, wall_s=self._clock.wall_ns() / SECOND_NS, refused=refused)
         except Exception as error:
             self.failed(error, "fields")
             return []
@@ -648,7 +648,7 @@ class Guard:
         """
         if self._fails_closed and not declared.rule.shadow:
             self._let_pass(error, declared.blamed(becomes))
-            raise _Told from error
+            raise _ReportedFailure from error
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
@@ -684,5 +684,5 @@ class _RequestPatience:
 _HURRIED: Final = _RequestPatience(blocking=True, waits=False)
 
 
-class _Told(Exception):
+class _ReportedFailure(Exception):
     """Raised for a request that is to be refused because of a failure, which was counted and logged."""

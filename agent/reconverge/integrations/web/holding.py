@@ -9,7 +9,7 @@
 # request is cancelled. So a slot stands in the place of a reservation, as what is left to settle:
 #
 #     the response has ended      `__exit__`: given back
-#     another limit refuses       `settle(0)`: given back, and a meter is told that nothing was charged
+#     another limit refuses       `settle(0)`: given back, and a meter learns that nothing was charged
 #     neither, ever               the last reference goes, and the slot gives itself back (`limiter/slots.py`)
 #
 # A slot has nothing else to settle: what the application says that the response has cost would have no meaning here,

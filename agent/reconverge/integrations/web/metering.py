@@ -7,9 +7,10 @@
 # not counted: a limit that is off, one in shadow that would have refused, a request that is exempt.
 #
 # What is charged may be corrected until long after the response: a reservation is settled or spent, the request is
-# taken back because another limit refuses it. Each correction is told to the meter where it happens: the reservation
-# itself tells of its own (`Reservation.on_correction`), also if the application settles it, so the meter follows what
-# the limiter counts without working it out again. A correction is counted in the period in which it happens.
+# taken back because another limit refuses it. Each correction is reported to the meter where it happens: the
+# reservation itself reports its own (`Reservation.on_correction`), also if the application settles it, so the meter
+# follows what the limiter counts without working it out again. A correction is counted in the period in which it
+# happens.
 #
 # The route is a pattern of the framework's, or else of the rule, and never a path: of paths there are as many as
 # clients think of. All that leads nowhere has the empty route.

@@ -52,7 +52,7 @@ class Ruling:
         return self.limiter.quotas
 
     @property
-    def told(self) -> QuotaDecisions:
+    def quota_decisions(self) -> QuotaDecisions:
         """Returns the decision and its quotas, which response fields are made of."""
         return QuotaDecisions(self.decision, self.limiter.control.quotas_in(self.decision))
 

@@ -201,7 +201,9 @@ class Answering(Judge, Protocol):
         """
         ...
 
-    def told_to_clients(self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
+    def decision_for_clients(
+        self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
+    ) -> Decision:
         """The decision for a client that may meet another node when it comes again."""
         ...
 
@@ -426,9 +428,9 @@ class Pipeline:
         outcome = RefusedByOne()
         outcome.response = None
         outcome.pipeline = self
-        outcome.decisions = (guard.told_to_clients(decision, rule.limiter, key, rule.cost, None),)
+        outcome.decisions = (guard.decision_for_clients(decision, rule.limiter, key, rule.cost, None),)
         outcome.keys = (key,)
-        if self._says or not self.is_prepared:  # a message that is made up, or fields that tell the time: now
+        if self._says or not self.is_prepared:  # a message that is made up, or fields that state the time: now
             outcome.refusal = self.refusal(outcome.rulings[0])
         return outcome
 

@@ -96,15 +96,15 @@ NO_KEY: Final = "This request does not identify its sender."
 
 
 def refusal_of(
-    told: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
+    decisions: Sequence[QuotaDecisions], declared: Declared | None, fields: Fields, *, silent: bool = False
 ) -> Refusal:
     """The refusal by a rule, or because one could not be decided about (None).
 
-    `told` is what all limits said, none if it was not for a quota; `fields` go into it. When `silent`, the rule's own
-    message is left out.
+    `decisions` are those of all limits, none if the refusal is not for a quota; `fields` go into it. When `silent`, the
+    rule's own message is left out.
     """
-    refused = [decision for decision, _ in told if not decision.allowed]
-    retry_after = retry_after_of(told) if refused else None
+    refused = [decision for decision, _ in decisions if not decision.allowed]
+    retry_after = retry_after_of(decisions) if refused else None
     detail = None
     if declared is None:
         detail = BROKEN

@@ -78,8 +78,8 @@ class UnmatchedRules:
     ) -> None:
         """Compare the rules with all routes; None if these cannot be listed.
 
-        `roots` are what the application is mounted at. `mounted` says that it may be mounted elsewhere, too, which is
-        only told by a request; `nested` that its patterns may have a prefix that the paths do not have. Then this is
+        `roots` are what the application is mounted at. `mounted` says that it may be mounted elsewhere, too, which
+        only a request shows; `nested` that its patterns may have a prefix that the paths do not have. Then this is
         called once more with the first request.
         """
         # Without a lock, which a request that a signal handler makes up would wait for. Two looks at once do no harm.

@@ -185,8 +185,8 @@ class Bucket(CellMeter):
             cell.level = merged + (cell.charged - report.current) * self._window_ns
 
     def _move(self, cell: Cell, report: CellReport) -> None:
-        told = report.previous * self._window_ns // 1000
-        drained = max(0, cell.level - told) if report.floats else 0
+        reported = report.previous * self._window_ns // 1000
+        drained = max(0, cell.level - reported) if report.floats else 0
         since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
         cell.level = drained + since
         cell.stored = cell.stored if cell.at_hub else 0

@@ -149,7 +149,7 @@ class Dated(CellMeter):
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """Note that all that is in use is being reported, and for how many microseconds it will be, at most.
 
-        Of a debt that is two windows: a hub believes no more, and is told again before that.
+        Of a debt that is two windows: a hub believes no more, and the node reports again before that.
         """
         history_of(cell).reported = cell.used
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)

@@ -14,11 +14,11 @@
 #     a node that vanishes   has nothing in progress as soon as its lease is over, and the hub grants its slots to
 #                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
 #     a node that is cut off starts nothing after its lease, which it counts from when it sent the batch that was
-#                            answered. What it has in progress by then goes on, and is told again, without an allowance,
-#   when                          the hub answers: the hub then grants that much less until it ends   a reset
-#   is impossible: what is in progress does not end by being forgotten   the need               is not the rate of
-#   requests. Short work takes and gives back one slot a hundred times in an                          interval. What a
-#   node needs is what it had in progress at most lately
+#                            answered. What it has in progress by then goes on, and is reported again when the hub
+#                            answers, without an allowance: the hub then grants that much less until it ends
+#     a reset                is impossible: what is in progress does not end by being forgotten
+#     the need               is not the rate of requests. Short work takes and gives back one slot a hundred times in an
+#                            interval. What a node needs is what it had in progress at most lately
 #
 #     in use  <=  allowance        on each node, while its lease lasts
 #     allowances   <=  limit       of all nodes that the hub knows

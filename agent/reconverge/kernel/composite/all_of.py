@@ -14,7 +14,7 @@
 # `2/minute` and five attempts an hour, the minute refused, and the hour counted two. So an attempt that any quota
 # refuses is counted by every quota that counts attempts, but only if a refusing quota is used up as far as the node
 # knows: where the allowances are is no fault of the client. The answer is worked out after that: the attempt may have
-# used up the quota that counts it, and the client must be told the longer wait. A request that waits in a queue and is
+# used up the quota that counts it, and the client must get the longer wait. A request that waits in a queue and is
 # turned away has not been refused while it waited, and is counted no more than before.
 
 from __future__ import annotations

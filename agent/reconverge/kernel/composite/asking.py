@@ -138,21 +138,21 @@ class AskGate:
         for group in groups:
             settled = group.decide(key, costs, rule, now_ns, refuse=False, counted=counted, units=units)
             if settled is not None:
-                return self._told(settled, group)
+                return self._with_borrowed(settled, group)
         if not refuse:
             return None
         answers: list[Decision] = []
         for group in groups:
             settled = group.decide(key, costs, rule, now_ns, refuse=True, counted=counted, units=units)
             if settled is not None and settled.decision.allowed:
-                return self._told(settled, group)  # another thread has made room since, and this is charged
+                return self._with_borrowed(settled, group)  # another thread has made room since, and this is charged
             if settled is not None:
                 answers.append(settled.decision)
         certain = all(answer.certain for answer in answers)
         return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
 
-    def _told(self, settled: Settled, group: Together) -> Settled:
-        """An admission by a group, which tells whether it was the parent's pool."""
+    def _with_borrowed(self, settled: Settled, group: Together) -> Settled:
+        """Returns an admission by a group, marked as borrowed if the group stands for the parent's pool."""
         borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
         return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 

@@ -1,4 +1,4 @@
-/* What a store has to know of a limit to decide about it: told by `kernel/table/native.py`. */
+/* The terms of a limit by which a store decides about it; `kernel/table/native.py` sets them. */
 #include "native.h"
 
 /* Take a member out of keyword arguments that say how a limit decides; -1 with an error if it is not there. */

@@ -9,7 +9,7 @@
  * do: on a free-threaded Python the module asks for it (Py_MOD_GIL_USED).
  *
  * By the machine's own clock the moment is the coarse clock's, which costs a quarter, unless the window ends within a
- * second. What is told of times is therefore right, or too long by a tick, never too short. A refusal, whose
+ * second. A time in a decision is therefore right, or too long by a tick, never too short. A refusal, whose
  * `retry_after` a caller may wait for, reads the exact clock. With a clock that was handed in both twins say the same
  * to the last bit.
  *
@@ -498,7 +498,7 @@ store_allow(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject 
         Py_XDECREF(asked.cost_object);
         return NULL;
     }
-    if (store->clock != NULL && charged_at_once(store, &asked, TOLD, &now_ns, false) != NULL) {
+    if (store->clock != NULL && charged_at_once(store, &asked, CALLERS_CLOCK, &now_ns, false) != NULL) {
         Py_RETURN_TRUE;
     }
     bool allowed = false;
@@ -524,7 +524,7 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         Py_XDECREF(asked.cost_object);
         return NULL;
     }
-    if (store->clock != NULL && (place = charged_at_once(store, &asked, TOLD, &now_ns, true)) != NULL) {
+    if (store->clock != NULL && (place = charged_at_once(store, &asked, CALLERS_CLOCK, &now_ns, true)) != NULL) {
         return explain_at_once(store, place, now_ns);
     }
     PyObject *decision = NULL;

@@ -29,7 +29,7 @@ PyObject *no_limit_error(void); /* NULL, with an error */
 /* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
 int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
 
-enum { OWN_CLOCK, TOLD };
+enum { OWN_CLOCK, CALLERS_CLOCK };
 
 static inline i64
 clock_ns(clockid_t clock)
@@ -47,12 +47,12 @@ typedef struct {
 } Tick;
 extern Tick last_tick;
 
-/* Whether it is surely before `until_ns`, by the machine's own clock or by what was told. The last tick says so, unless it
- * is almost that late; `now_ns` is the moment by which it was judged. */
+/* Whether it is surely before `until_ns`, by the machine's own clock or by the caller's. The last tick shows it, unless
+ * that is almost as late; `now_ns` is the moment by which it was judged. */
 static inline bool
 is_before(int clock, i64 *now_ns, i64 until_ns)
 {
-    if (clock == TOLD) {
+    if (clock == CALLERS_CLOCK) {
         return *now_ns < until_ns;
     }
 #ifdef __linux__

@@ -65,10 +65,10 @@ Decision_repr(PyObject *object)
     PyObject *name = PyType_GetQualName(Py_TYPE(object));
     PyObject *form = PyUnicode_FromString("(allowed=%r, limit=%r, remaining=%r, retry_after=%r, reset_after=%r, "
                                           "staleness=%r, binding=%r, over_quota=%r, borrowed=%r, certain=%r)");
-    PyObject *told = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
-    PyObject *text = name == NULL || told == NULL ? NULL : PyUnicode_Concat(name, told);
+    PyObject *fields = all == NULL || form == NULL ? NULL : PyUnicode_Format(form, all);
+    PyObject *text = name == NULL || fields == NULL ? NULL : PyUnicode_Concat(name, fields);
     Py_XDECREF(name);
-    Py_XDECREF(told);
+    Py_XDECREF(fields);
     Py_XDECREF(form);
     Py_XDECREF(all);
     return text;

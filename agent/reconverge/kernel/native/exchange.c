@@ -276,9 +276,9 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
 {
     bool counted = report->reset_us >= answer->reset_us;
     if (terms->kind == BUCKET) {
-        bool told = report->asked >= ASKS + FLOATS;
-        if (told || cell->at_hub) { /* what was reported is in the hub's own bucket */
-            i128 left = told ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
+        bool complete = report->asked >= ASKS + FLOATS;
+        if (complete || cell->at_hub) { /* what was reported is in the hub's own bucket */
+            i128 left = complete ? cell->level - floor_div((i128)report->previous * terms->window_ns, 1000) : 0;
             i64 since = cell->at_hub ? 0 : at_least(cell->charged - report->current, 0);
             cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
             cell->stored = cell->at_hub ? cell->stored : 0;
@@ -449,12 +449,12 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
     if (answered->reset_us > cell->reset_us) {
         forget(store, cell, answered->reset_us, now_ns);
     }
-    Answer told = *answered;
-    const Answer *answer = &told;
-    lower_answer(terms, cell, &told);
+    Answer lowered = *answered;
+    const Answer *answer = &lowered;
+    lower_answer(terms, cell, &lowered);
     cell->at_hub = report->asked >= ASKS && answer->nodes >= AT_HUB;
     if (cell->at_hub) {
-        told.nodes -= AT_HUB;
+        lowered.nodes -= AT_HUB;
     }
     bool floating = floats(terms, cell), same_epoch = answer->epoch == cell->epoch;
     i64 raised = answer->allowance - (floating ? report->current : report->allowance);

@@ -9,7 +9,7 @@
  *     hash      8 bits: segment | 24 bits | 32 bits: tag, and where in the segment
  *     entry     number of the place and one | tag            0 if it is empty
  *
- * A key is told from others by the 64 bits of Python's hash and by the width of its characters, and its string is not
+ * A key is identified by the 64 bits of Python's hash and by the width of its characters, and its string is not
  * looked at. Of a million keys none is in the processor's caches, and a decision needs the entry, the place and, to
  * compare strings, the string: three accesses to memory, one after the other. The third is as dear as the rest
  * together: 820 ns with it and 370 without, where an increment in a dictionary takes 840.

@@ -64,7 +64,7 @@ decide_some(Store *store, PyObject *const *keys, const i64 *costs, Py_ssize_t co
         asked.key = keys[at];
         asked.cost = costs == NULL ? 1 : costs[at];
         bool allowed = true;
-        if (charged_at_once(store, &asked, TOLD, &now_ns, false) == NULL &&
+        if (charged_at_once(store, &asked, CALLERS_CLOCK, &now_ns, false) == NULL &&
             decide_under_lock(store, &asked, now_ns, &allowed, NULL) < 0) {
             return -1;
         }

@@ -125,7 +125,7 @@ typedef struct {
     int joined, size, first, live;
     int shard;        /* its number */
     i64 reported_ns;  /* when the last one of them was */
-    uint8_t *pattern; /* by which quiet cells are told, see compressed.c */
+    uint8_t *pattern; /* by which quiet cells are written, see compressed.c */
 } Group;
 
 /* Groups, the next one first. */
@@ -273,7 +273,7 @@ enum { WHOLE, LONE, QUIET };
 #define FORMS 3
 
 typedef struct {
-    Py_hash_t hash; /* all of it, by which a key is told from the others */
+    Py_hash_t hash; /* all of it, by which a key is distinguished from the others */
     uintptr_t key; /* the string, owned, and the form in its lowest bits; 0 when the place is empty */
     union {
         Cell *cell; /* WHOLE; owned */

@@ -22,13 +22,13 @@ is_plausible(const Answer *answer, const Bounds *bounds)
 {
     /* None is negative if the sign of none is set, and none is too large if no bit above the largest is. */
     i64 nodes = nodes_reported(answer->nodes, answer->allowance | answer->base | answer->overdraft | answer->free);
-    i64 amounts = answer->free | answer->reserved | answer->silent | answer->needs_milli | answer->demand_milli | nodes |
+    i64 sent = answer->free | answer->reserved | answer->silent | answer->needs_milli | answer->demand_milli | nodes |
                   answer->last_demand | answer->window_demand | answer->reset_us;
     i64 allowances = answer->allowance | answer->base | answer->overdraft | answer->capacity;
-    if ((amounts | allowances) < 0) {
+    if ((sent | allowances) < 0) {
         return false;
     }
-    if (amounts >= WHOLE_MAX) { /* two numbers in range have no larger bits than each of them, but for the largest */
+    if (sent >= WHOLE_MAX) { /* two numbers in range have no larger bits than each of them, but for the largest */
         if (answer->reserved > WHOLE_MAX || answer->silent > WHOLE_MAX || answer->needs_milli > WHOLE_MAX ||
             answer->demand_milli > WHOLE_MAX || answer->nodes > WHOLE_MAX || answer->last_demand > WHOLE_MAX ||
             answer->window_demand > WHOLE_MAX || answer->reset_us > WHOLE_MAX) {
@@ -44,7 +44,7 @@ is_plausible(const Answer *answer, const Bounds *bounds)
            answer->overdraft <= bounds->overdraft;
 }
 
-/* A narrow row as it travels: the epoch, fourteen amounts, and the moment of the reset. None of the amounts is too large. */
+/* A narrow row as it travels: the epoch, fourteen sent, and the moment of the reset. None of the sent is too large. */
 typedef struct {
     int32_t allowance, base, overdraft, capacity, free, reserved, current, previous, silent, needs_milli, demand_milli, nodes,
         last_demand, window_demand;
@@ -54,16 +54,16 @@ static bool
 is_narrow_plausible(const char *row, const Bounds *bounds)
 {
     i64 epoch, reset_us;
-    Amounts told;
+    Amounts sent;
     memcpy(&epoch, row, 8);
-    memcpy(&told, row + 8, sizeof(told));
-    memcpy(&reset_us, row + 8 + sizeof(told), 8);
-    int32_t nodes = (int32_t)nodes_reported(told.nodes, told.allowance | told.base | told.overdraft | told.free);
-    int32_t signs = told.allowance | told.base | told.overdraft | told.free | told.reserved | told.silent | told.needs_milli |
-                    told.demand_milli | nodes | told.last_demand | told.window_demand;
+    memcpy(&sent, row + 8, sizeof(sent));
+    memcpy(&reset_us, row + 8 + sizeof(sent), 8);
+    int32_t nodes = (int32_t)nodes_reported(sent.nodes, sent.allowance | sent.base | sent.overdraft | sent.free);
+    int32_t signs = sent.allowance | sent.base | sent.overdraft | sent.free | sent.reserved | sent.silent | sent.needs_milli |
+                    sent.demand_milli | nodes | sent.last_demand | sent.window_demand;
     return signs >= 0 && epoch <= WHOLE_MAX && epoch >= -WHOLE_MAX && reset_us >= 0 && reset_us <= WHOLE_MAX &&
-           told.allowance <= told.capacity && told.base <= told.capacity && told.free <= told.capacity &&
-           told.capacity <= bounds->capacity && told.base <= bounds->base && told.overdraft <= bounds->overdraft;
+           sent.allowance <= sent.capacity && sent.base <= sent.capacity && sent.free <= sent.capacity &&
+           sent.capacity <= bounds->capacity && sent.base <= bounds->base && sent.overdraft <= bounds->overdraft;
 }
 
 /* The numbers of a CellAnswer; 0 if it has other fields than whole numbers, or larger ones. */

@@ -595,7 +595,7 @@ answer_at(const Answers *answers, Py_ssize_t at, Answer *answer)
     return 0;
 }
 
-/* Whether a waiter has to be told; or -1 with an error. Python has the lock in its own hands. */
+/* Whether a waiter has to be woken; or -1 with an error. Python has the lock in its own hands. */
 static int
 hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 heard_ns, i64 now_ns)
 {
@@ -603,11 +603,11 @@ hear_in_python(const Reports *reports, Py_ssize_t at, PyObject *answers, i64 hea
     PyObject *done = answer == NULL ? NULL
                                     : PyObject_CallFunction(python.apply_answer, "OOOLL", reports->cells[at], report, answer,
                                                             (long long)heard_ns, (long long)now_ns);
-    int told = done == NULL ? -1 : PyObject_IsTrue(done);
+    int wakes = done == NULL ? -1 : PyObject_IsTrue(done);
     Py_XDECREF(report);
     Py_XDECREF(answer);
     Py_XDECREF(done);
-    return told;
+    return wakes;
 }
 
 /* The same here, with the lock held. */
@@ -625,7 +625,7 @@ hear_here(const Reports *reports, Py_ssize_t at, const Answers *answers, i64 hea
 }
 
 /* apply_answers(reports, answers, heard_ns, now_ns): take in what was answered to each report; returns the cells whose
- * waiters have to be told. */
+ * waiters have to be woken. */
 PyObject *
 apply_answers(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -649,13 +649,13 @@ apply_answers(PyObject *Py_UNUSED(module), PyObject *args)
         if (at + AHEAD < reports->count) {
             fetch_cell(reports->cells[at + AHEAD]);
         }
-        int told = -1;
+        int wakes = -1;
         if (known_here(cell)) {
-            told = hold(&held, cell) < 0 ? -1 : hear_here(reports, at, &answers, heard_ns, now_ns);
+            wakes = hold(&held, cell) < 0 ? -1 : hear_here(reports, at, &answers, heard_ns, now_ns);
         } else if (let_go(&held) == 0) {
-            told = hear_in_python(reports, at, given, heard_ns, now_ns);
+            wakes = hear_in_python(reports, at, given, heard_ns, now_ns);
         }
-        if (told < 0 || (told && PyList_Append(news, (PyObject *)cell) < 0)) {
+        if (wakes < 0 || (wakes && PyList_Append(news, (PyObject *)cell) < 0)) {
             Py_CLEAR(news);
             break;
         }

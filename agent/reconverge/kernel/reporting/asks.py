@@ -12,9 +12,9 @@
 # failed, asks to that shard are in vain until it has answered again.
 #
 # A runner may be late: a loop that something else holds up, or cores with too much to do. It notes its turns while a
-# batch is under way, so that a process that stands still is told apart from a hub that is silent, or far away.
+# batch is under way, so that a process that stands still is not taken for a hub that is silent, or far away.
 #
-# All that ask are told of each answer and of each failure, and see for themselves what it means to them: what they
+# Each answer and each failure wakes all that ask, and they see for themselves what it means to them: what they
 # asked about may have been in the batch before. The next batch waits for them, for a moment (`driver.LOOKS_S`): of a
 # key that is kept at the hub it gives back all that is not in use, also what has just been granted to them.
 
@@ -78,7 +78,7 @@ class AskState:
         """When the next batch is to leave for the sake of requests that ask, as soon as none is under way."""
         self.askers: dict[Asker, None] = {}
         """The requests that wait for an answer; changed in single steps, so that they need no lock."""
-        self.told: dict[Asker, None] = {}
+        self.unread: dict[Asker, None] = {}
         """The requests that have an answer, and have not looked at it yet."""
         self.turned_ns = NEVER_NS
         """When the runner had its last turn, with a batch under way; never, while it notes none."""
@@ -139,17 +139,17 @@ class AskState:
     def wake_askers(self) -> None:
         """Wakes all that ask, so that they look again."""
         for asker in list(self.askers):
-            self.told[asker] = None
+            self.unread[asker] = None
             if asker in self.askers:
                 asker.wake()
             else:  # it has left meanwhile, on another thread
-                self.told.pop(asker, None)
+                self.unread.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:
         """Notes that an asker has looked at its answer."""
-        self.told.pop(asker, None)
+        self.unread.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:
         """It waits for no answer any more."""
         self.askers.pop(asker, None)
-        self.told.pop(asker, None)
+        self.unread.pop(asker, None)

@@ -309,7 +309,7 @@ def _goes_back(cell: Cell, report: CellReport) -> bool:
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
     """The hub has no room for this key and knows nothing of it: it stays as well known as it was, and asks again later.
 
-    So a key of which the hub has never told goes by the cold rule of its policy.
+    So a key about which the hub has never answered goes by the cold rule of its policy.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -376,7 +376,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
             returned = min(cell.used, 1 if cell.at_hub else ceil(_surplus_min(cell)))
             due_ns = min(due_ns, now_ns + max(interval_ns, table.meter.wait_ns(cell, cell.used, returned, now_ns)))
     if table.meter.slots and cell.used > 0 and not (tight and not alone):
-        # What lasts has to be told of before the hub forgets it, and no more often than once in a lease.
+        # What lasts has to be reported before the hub forgets it, and no more often than once in a lease.
         due_ns = now_ns + max(interval_ns, min(now_ns - cell.touched_ns, table.meter.idle_ns))
     if cell.base > 0 and _asks(cell):
         # The allowance with which the next window begins goes back if nothing has come, as others ask for it.
@@ -389,7 +389,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
     """When a cell that is to hold nothing spare should say what it does not need any more.
 
     A right that was granted beyond what was asked for goes back at once, and what was asked for counts as used as soon
-    as it is; what has faded since is told of when it amounts to a whole request.
+    as it is; what has faded since is reported when it amounts to a whole request.
     """
     table = cell.table
     if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:

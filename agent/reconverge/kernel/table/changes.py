@@ -4,7 +4,7 @@
 #
 # Allowances may be lowered by their node at any moment, and are: in the proportion in which the capacity falls, so that
 # those of all nodes sum to the new one at most as soon as every node has changed. They are raised by the hub alone,
-# once the last node has told it of the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
+# once the last node has reported the larger capacity. Until then the smallest capacity of all nodes counts, as ever.
 #
 # An answer may be under way meanwhile, to a report from before: it says what the hub granted by the larger capacity. It
 # is lowered likewise when it comes (`cell_reports.as_lowered`), or the allowance would be as long again until the next

@@ -136,7 +136,7 @@ class Dropped:
             table.cells.wide = False
         beside.remove(table)
         # Under the same hold of the lock, which all tables of one limit share: a later one might be refused, and then
-        # this part of the account would be told by no table.
+        # this part of the account would be reported by no table.
         for own, its in zip(table.tallies, beside[0].tallies, strict=True):
             its.absorb(own)
         self._held[table.name] = table

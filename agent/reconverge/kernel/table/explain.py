@@ -58,7 +58,7 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
     """How long there is certainly no room for a request, by what all nodes have said; zero if there may be some.
 
     A hub that has lost its data may know less than it did, so nothing is certain until that is over. Nor is it while
-    the hub goes by a smaller capacity than this node: the last node may have told the larger one by now.
+    the hub goes by a smaller capacity than this node: the last node may have reported the larger one by now.
     """
     if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0

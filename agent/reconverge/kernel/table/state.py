@@ -24,8 +24,8 @@ OVERFLOW_KEY = "\x00overflow"
 """The key of the cell for the keys beyond the cap, at the hub; a caller's key never starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
-"""Needs of a paced limit are told apart up to so much, beyond its capacity, so that allowances settle in proportion to
-them; thousandths of those of many nodes have to sum up exactly in Lua."""
+"""Needs of a paced limit differ in reports up to so much, beyond its capacity, so that allowances settle in proportion
+to them; thousandths of those of many nodes have to sum up exactly in Lua."""
 PACED_GIVE_BACK_MIN = 0.1
 """Allowances of a paced limit follow demand in steps of at least a tenth of them: what is given back is of no use until
 it is granted."""
@@ -163,7 +163,7 @@ class LimitState:
         """Calls that came in the middle of a decision, on its thread."""
         self.cells.left_early = 0
         self.deferred = 0
-        """New keys that had to wait for a later exchange than the next one before the hub was told of them."""
+        """New keys that had to wait for a later exchange than the next one before they were reported."""
         self.tallies = [Tally() for _ in self.kernel.shards]
         """The charges and refunds, by shard."""
 
@@ -223,7 +223,7 @@ class LimitState:
 
     @property
     def own_part(self) -> int:
-        """The capacity that the hub of this node's region goes by, once all nodes have told of it."""
+        """The capacity that the hub of this node's region goes by, once all nodes have reported it."""
         return self.capacity * self.kernel.region_ppm // MILLION
 
     @property

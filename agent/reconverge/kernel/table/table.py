@@ -240,7 +240,7 @@ class Table(LimitState):
 
     def _reset_now(self, key: str) -> None:
         self.reset(key)
-        self.tell(key)  # it was told too early
+        self.tell(key)  # the report was too early
 
     def warm(self, keys: Iterable[str]) -> None:
         """Asks the hub about `keys`, as far as it never was asked, and for an allowance on each."""

@@ -13,17 +13,17 @@
 # decision about a key that is where it is asked about costs what it costs without plans.
 #
 # A cell that moves keeps the rules of a limit that changes (`changes.py`): its allowances shrink with the capacity at
-# once, and grow by the hub's word alone, once all nodes have told the larger one; so the allowances of all nodes never
-# sum to more than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however long
-# that of the other table is. An answer that is under way tells the capacity that the hub has granted by, and is lowered
-# likewise.
+# once, and grow by the hub's word alone, once all nodes have reported the larger one; so the allowances of all nodes
+# never sum to more than the largest capacity that any of them has. What a lapsed lease has ended stays ended, however
+# long that of the other table is. An answer that is under way carries the capacity that the hub has granted by, and is
+# lowered likewise.
 #
 # There may be thousands of them, where customers have quotas of their own, with a key each. So it is listed in one
 # place which table has a key. Of a table with many keys they are not listed, as each would take more memory there than
 # in the table; it is looked through, and of such tables there are few.
 #
 # The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. What is charged is
-# summed over them in what the hub is told, as it keeps one account for the name.
+# summed over them in reports, as the hub keeps one account for the name.
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProg
 
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
 RETRY_AFTER_S: Final = 1.0
-"""A slot is free after a round trip; no client is told to come back sooner than in a second."""
+"""A slot is free after a round trip; no refusal asks a client to come back sooner than in a second."""
 
 
 class AdaptiveConcurrency:

@@ -27,7 +27,7 @@ QUIET_NS: Final = 10_000 * MILLISECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One window, as an algorithm is told of it.
+    """The figures of one window, by which an algorithm adapts its limit.
 
     `round_trip_ns` is the mean of served requests, 0 if nothing was; `in_flight` is the most that ran at once.
     `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left

@@ -70,8 +70,8 @@ def _waiting_at(descriptor: int) -> int | None:
     assert _TCP_INFO is not None
     try:
         with _borrowed(descriptor) as found:
-            told = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, STATE_AND_WAITING.size)
-            state, waiting = STATE_AND_WAITING.unpack(told)
+            info = found.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, STATE_AND_WAITING.size)
+            state, waiting = STATE_AND_WAITING.unpack(info)
     except (OSError, struct.error):  # it is closed, or its number is another thing's by now
         return None
     return waiting if state == LISTENING else None

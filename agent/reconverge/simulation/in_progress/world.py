@@ -49,7 +49,7 @@ WAITS_MAX: Final = 3
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """Something in progress; also what `Table.release` is told of it."""
+    """Something in progress; also the argument of `Table.release`."""
 
     node: SlotNode
     key: str

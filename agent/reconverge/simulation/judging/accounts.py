@@ -5,7 +5,8 @@
 # Lifetime numbers go by account. Their sum at the hub is compared to what the nodes have charged, which their tallies
 # say. Two things come between them:
 #
-# - A killed node takes with it what it had not told, and does not know whether its last report has arrived. So the hub
+# - A killed node takes with it what it had not reported, and does not know whether its last report has arrived. So the
+# hub
 #   counts anything between what was confirmed and what was charged.
 # - A node that has heard nothing of the hub for half a day opens a new account (`exchange/syncer.py`), and its tallies
 #   begin anew, with what was not confirmed. That may have arrived under the old account all the same, and counts twice

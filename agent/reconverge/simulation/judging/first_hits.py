@@ -24,10 +24,10 @@ def fleet_windows(
 ) -> dict[OpenedWindow, int]:
     """When the fleet's window began of which each node's is a part.
 
-    `of_hub` are those that the hub has told of; unless they are known, all that more than one node was in. A node's own
-    window is a part of the hub's that it began in, or else of the one that the hub opened during it: unless the node
-    has begun another in that one, and never heard of it. What is left are windows that the hub never knew, which count
-    together if they begin within one window's length.
+    `of_hub` are those that the hub has answered with; unless they are known, all that more than one node was in. A
+    node's own window is a part of the hub's that it began in, or else of the one that the hub opened during it: unless
+    the node has begun another in that one, and never heard of it. What is left are windows that the hub never knew,
+    which count together if they begin within one window's length.
     """
     known = sorted(set(opened), key=lambda one: (one.began_us, one.node))
     hubs = sorted(_shared(known) if of_hub is None else of_hub)

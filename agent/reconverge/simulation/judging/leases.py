@@ -5,7 +5,7 @@
 # A process that was killed, and a node that goes by another name since its lease ended, leave a name behind. The hub
 # goes on with what it heard last under that name until the lease of the name ends, and then all that may have been used
 # under it begins to count (`Entry.depart` of the merge rule). That is news: the nodes that exchange after it know of
-# it, and those that exchanged right before it do not. Whether nodes agree can be told only after that, or before it.
+# it, and those that exchanged right before it do not. Whether nodes agree can be judged only after that, or before it.
 #
 # The hub counts a lease from when it merges a batch, and not from when the batch was sent. So a lease does not end one
 # length after the process was killed: a batch that is slow, or is repeated by the network, arrives when its process has

@@ -41,7 +41,7 @@ class Chapter:
     goals: tuple[Goal, ...]
     seeds: int = 2
     in_doubt: bool = False
-    """Told by what was refused falsely over the whole run, and by what asked."""
+    """Judged by what was refused falsely over the whole run, and by what asked."""
     apart: bool = False
     """Its situations differ in kind, so each has a row of its own, also in a summary."""
 

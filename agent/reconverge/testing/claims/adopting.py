@@ -22,7 +22,7 @@ from reconverge.testing.claims.scenes.trial import Trial, claim
 
 MONTH = limit("monthly", overshoot_milli=0, window_us=124 * WINDOW_US)
 """So many windows of six hours are 31 days."""
-TOLD_S = 2 * INTERVAL_S
+REPORTING_S = 2 * INTERVAL_S
 
 
 def operator(trial: Trial, scene: Scene) -> Adoptable:
@@ -37,12 +37,12 @@ class AdoptingClaims(Trial):
     """Claims about the end of a wait by an operator's order."""
 
     @property
-    def told_s(self) -> float:
-        """How long nodes may be telling what they know after a loss."""
-        return TOLD_S + self.grace_s
+    def reporting_s(self) -> float:
+        """How long nodes may be reporting what they know after a loss."""
+        return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
-        """Two nodes, of which one holds 40 of `ada` and has used 30, after a loss of which the hub was told."""
+        """Two nodes, of which one holds 40 of `ada` and has used 30, after a loss of which the hub has heard."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=MONTH)
         await bob.says_hello()
@@ -59,7 +59,7 @@ class AdoptingClaims(Trial):
         """The nodes' reports are kept, and all else of a strict limit per month is granted again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
         assert [0, 0] == [(await bob.reports(key, of=MONTH, need=3)).allowance for key in ("ada", "eve")]
 
         adoption = await hub.adopt(0, bob.generation)
@@ -73,10 +73,10 @@ class AdoptingClaims(Trial):
         """To the last microsecond."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        told_us = (await hub.data(0)).told_us
-        assert scene.hub_us() + self.told_s * SECOND_US == told_us
-        scene.pass_time((told_us - scene.hub_us() - 1) / SECOND_US)
-        assert "still be telling" in (await hub.adopt(0, bob.generation)).problem
+        until_us = (await hub.data(0)).reports_until_us
+        assert scene.hub_us() + self.reporting_s * SECOND_US == until_us
+        scene.pass_time((until_us - scene.hub_us() - 1) / SECOND_US)
+        assert "still be reporting" in (await hub.adopt(0, bob.generation)).problem
 
         scene.pass_time(1 / SECOND_US)
 
@@ -87,7 +87,7 @@ class AdoptingClaims(Trial):
         """An operator that has looked at other data decides about those."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
 
         adoption = await hub.adopt(0, "another")
 
@@ -99,11 +99,11 @@ class AdoptingClaims(Trial):
         """The order was about the data that were lost then."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
         await hub.adopt(0, bob.generation)
         await self.lose_data(scene.hub)
         await bob.says_hello()
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
 
         data = await hub.data(0)
 
@@ -116,14 +116,14 @@ class AdoptingClaims(Trial):
         hub = operator(self, scene)
         old, (_, bob) = scene.voice(), await self._lose(scene)
         old.generation = "long gone"
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
         await hub.adopt(0, bob.generation)
 
         assert 20 == (await old.reports("eve", of=MONTH, current=20, allowance=20)).allowance
 
         assert (await bob.reports("mia", of=MONTH, need=3)).allowance >= 3
         assert 0 == (await bob.reports("eve", of=MONTH, need=3)).allowance
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
         assert (await bob.reports("eve", of=MONTH, need=3)).allowance >= 3
 
     @claim
@@ -131,7 +131,7 @@ class AdoptingClaims(Trial):
         """Each order that was carried out."""
         hub = operator(self, scene)
         _, bob = await self._lose(scene)
-        scene.pass_time(self.told_s)
+        scene.pass_time(self.reporting_s)
         for _ in range(2):
             await hub.adopt(0, bob.generation)
         await hub.adopt(0, "another")

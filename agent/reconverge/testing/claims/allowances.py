@@ -194,7 +194,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_strict_limits_have_no_overdraft(self, scene: Scene) -> None:
-        """Where nothing may be exceeded, no node is told that it might."""
+        """Where nothing may be exceeded, no answer states that it might."""
         strict = limit(overshoot_milli=0)
         answers = [await scene.voice().reports(of=strict, need=10) for _ in range(3)]
 

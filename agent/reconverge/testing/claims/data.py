@@ -20,7 +20,7 @@ class DataClaims(Trial):
         assert 1 == len({answer.generation for answer in answers})
 
     @claim
-    async def test_refused_batches_are_told_the_generation_too(self, scene: Scene) -> None:
+    async def test_refused_batches_are_answered_with_the_generation_too(self, scene: Scene) -> None:
         """A node that is behind learns as much as the others about what it is behind of."""
         ada = scene.voice()
         hello = ada.batch()
@@ -76,7 +76,7 @@ class DataClaims(Trial):
 
     @claim
     async def test_what_a_node_may_still_hold_stays_in_the_book(self, scene: Scene) -> None:
-        """A node that was told to hold less may not have heard it."""
+        """A node that was ordered to hold less may not have heard it."""
         ada, bob, eve = scene.voice(), scene.voice(), scene.voice()
         await ada.reports(allowance=70)
         lost = await bob.reports(allowance=70)

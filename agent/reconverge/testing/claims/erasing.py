@@ -196,12 +196,12 @@ class ErasingClaims(Trial):
         moments = [await hub.order_erasure([mark]) for mark in (*marks, marks[0])]
         assert sorted({*moments}) == moments
 
-        told = await operator(self, scene).erasures(0)
+        read = await operator(self, scene).erasures(0)
 
-        assert [(moments[1], marks[1]), (moments[2], marks[0])] == list(told.orders)
+        assert [(moments[1], marks[1]), (moments[2], marks[0])] == list(read.orders)
         assert [(moments[2], marks[0])] == list((await hub.erasures(moments[1])).orders)
         assert [] == list((await hub.erasures(moments[2])).orders)
-        assert abs(scene.hub_us() - told.hub_us) < 60 * SECOND_US
+        assert abs(scene.hub_us() - read.hub_us) < 60 * SECOND_US
 
     @claim
     async def test_an_order_ends(self, scene: Scene) -> None:
@@ -266,7 +266,7 @@ class ErasingClaims(Trial):
             assert ["adam"] == list(await usage.address_sketches(hour, shard, SECRET))
 
     @claim
-    async def test_an_account_takes_back_what_it_has_told(self, scene: Scene) -> None:
+    async def test_an_account_takes_back_what_it_has_reported(self, scene: Scene) -> None:
         """The counts of other accounts in a row stay; a row that no account has reported is gone."""
         (hub, eraser), day = ledger(scene), today(scene)
         shard = shard_of("ada", hub.shards)

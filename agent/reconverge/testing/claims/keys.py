@@ -85,7 +85,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_a_key_keeps_its_use_when_its_quota_changes(self, scene: Scene) -> None:
-        """The larger quota holds once each node has told of it; all that was used counts on."""
+        """The larger quota holds once each node has reported it; all that was used counts on."""
         small, large = (limit(quota=quota) for quota in (10, 1000))
         ada, bob = scene.voice(), scene.voice()
         for voice in (ada, bob):

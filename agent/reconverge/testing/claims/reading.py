@@ -46,7 +46,7 @@ async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, sh
 
 
 class ReadingClaims(Trial):
-    """Claims about what a reader is told."""
+    """Claims about the answers that readers get."""
 
     @claim
     async def test_a_reader_sees_what_all_nodes_have_used(self, scene: Scene) -> None:
@@ -60,7 +60,7 @@ class ReadingClaims(Trial):
         assert (42, 8, QUOTA - 50, QUOTA, 2) == reading[:5]
 
     @claim
-    async def test_a_reader_is_told_what_lies_on_allowances(self, scene: Scene) -> None:
+    async def test_a_reader_learns_what_lies_on_allowances(self, scene: Scene) -> None:
         """An allowance that a node may use alone is neither used nor free."""
         hub, ada = reader(scene), scene.voice()
         allowance = (await ada.reports(need=10)).allowance
@@ -80,7 +80,7 @@ class ReadingClaims(Trial):
         assert (0, 0, QUOTA, QUOTA, 0) == reading[:5]
 
     @claim
-    async def test_a_hub_that_was_told_nothing_can_be_read(self, scene: Scene) -> None:
+    async def test_a_hub_without_reports_can_be_read(self, scene: Scene) -> None:
         """All is free, and reading begins nothing: the next reader finds the same."""
         hub = reader(scene)
 
@@ -117,7 +117,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_window_that_is_over_does_not_count_for_readers(self, scene: Scene) -> None:
-        """Though no node has told of the next one yet."""
+        """Though no node has reported the next one yet."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=QUOTA, allowance=QUOTA)
         assert QUOTA == (await reads(hub)).used
@@ -150,7 +150,7 @@ class ReadingClaims(Trial):
         assert (0, 0) == ((await reads(hub, of=BUCKET)).used, (await reads(hub, of=SLIDING)).used)
 
     @claim
-    async def test_a_reader_is_told_when_there_is_room_again(self, scene: Scene) -> None:
+    async def test_a_reader_learns_when_there_is_room_again(self, scene: Scene) -> None:
         """At that moment one fits; a microsecond before, none does."""
         hub, ada = reader(scene), scene.voice(lease_us=8 * WINDOW_US)
         full = (BUCKET, SLIDING, LOG, LIMIT)
@@ -188,7 +188,7 @@ class ReadingClaims(Trial):
         assert (allowance, 0, QUOTA - allowance, 0) == (reading.used, reading.allowances, reading.free, reading.nodes)
 
     @claim
-    async def test_a_reader_is_told_that_the_hub_learns(self, scene: Scene) -> None:
+    async def test_a_reader_learns_that_the_hub_learns(self, scene: Scene) -> None:
         """A reading during that time shows less than there may have been."""
         hub, strict = reader(scene), limit(overshoot_milli=0)
         ada = scene.voice()
@@ -222,7 +222,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_readers_of_a_shard_see_that_shard(self, scene: Scene) -> None:
-        """A key that was told to another shard is unknown there."""
+        """A key that was reported to another shard is unknown there."""
         hub = reader(scene)
         last = hub.shards - 1
         await scene.voice(shard=last).reports(current=30)
@@ -232,7 +232,7 @@ class ReadingClaims(Trial):
         assert [0] * last + [30] == used
 
     def test_what_cannot_be_read_is_unavailable(self) -> None:
-        """A reader is told of an outage as an agent is, and in no other way."""
+        """A reader gets the same error in an outage as an agent does."""
         hub = self.make_unreachable()
 
         async def read(_: Scene) -> None:

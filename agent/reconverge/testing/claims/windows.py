@@ -165,7 +165,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_a_vanished_node_may_have_used_to_the_last_counts_for_a_window(self, scene: Scene) -> None:
-        """From the end of its lease on, whatever dates it has told of before."""
+        """From the end of its lease on, whichever dates it has reported before."""
         ada, bob = scene.voice(lease_us=DATED.window_us), scene.voice()
         await ada.reports(of=DATED, need=QUOTA)
         held = await ada.reports(of=DATED, current=QUOTA, previous=1, need=QUOTA)
@@ -190,11 +190,11 @@ class WindowClaims(Trial):
         assert (await bob.reports(of=BUCKET)).previous > 1000 * (held.allowance + held.overdraft) - 100
 
     @claim
-    async def test_what_was_asked_in_the_last_window_is_told_in_the_next(self, scene: Scene) -> None:
+    async def test_the_demand_of_the_last_window_is_answered_in_the_next(self, scene: Scene) -> None:
         """So that nodes can tell whether a key is calm."""
         for demand in (10, 20):
-            told = (await scene.voice().reports(demand=demand)).window_demand
-        assert 30 == told
+            demanded = (await scene.voice().reports(demand=demand)).window_demand
+        assert 30 == demanded
         scene.pass_time(WINDOW_S)
 
         assert 30 == (await scene.voice().reports()).last_demand

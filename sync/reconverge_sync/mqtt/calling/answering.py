@@ -22,11 +22,11 @@ from reconverge_sync.mqtt.calling.calls import (
     read_retracted,
     read_usage_batch,
     reported_load,
-    told_events,
-    told_marks,
-    told_readings,
-    told_recorded,
-    told_rows,
+    sent_events,
+    sent_marks,
+    sent_readings,
+    sent_recorded,
+    sent_rows,
 )
 from reconverge_sync.mqtt.leader import LeaderState
 from reconverge_sync.mqtt.messages import MalformedMessage, is_text, is_whole
@@ -46,13 +46,13 @@ def answer(kept: LeaderState, call: Call) -> Any:
 
 def _record(kept: LeaderState, arguments: Call) -> Any:
     batch = read_usage_batch(arguments, shard=kept.shard)
-    return told_recorded(kept.usage.record(batch, hub_us=kept.hub_us))
+    return sent_recorded(kept.usage.record(batch, hub_us=kept.hub_us))
 
 
 def _totals(kept: LeaderState, arguments: Call) -> Any:
     period, page, (offset,) = read_page_of(arguments, 1)
     _check(is_whole(offset))
-    return told_rows(kept.usage.totals(period, page), offset)
+    return sent_rows(kept.usage.totals(period, page), offset)
 
 
 def _loads(kept: LeaderState, arguments: Call) -> Any:
@@ -69,7 +69,7 @@ def _lead_export(kept: LeaderState, arguments: Call) -> Any:
 
 def _marks(kept: LeaderState, arguments: Call) -> Any:
     _check(len(arguments) == 1 and arguments[0] in KINDS)
-    return told_marks(kept.usage.marks(arguments[0]))
+    return sent_marks(kept.usage.marks(arguments[0]))
 
 
 def _close_period(kept: LeaderState, arguments: Call) -> Any:
@@ -78,12 +78,12 @@ def _close_period(kept: LeaderState, arguments: Call) -> Any:
 
 def _issue(kept: LeaderState, arguments: Call) -> Any:
     period, page, _ = read_page_of(arguments)
-    return told_events(kept.usage.issue(period, page))
+    return sent_events(kept.usage.issue(period, page))
 
 
 def _confirm(kept: LeaderState, arguments: Call) -> Any:
-    period, page, (told,) = read_page_of(arguments, 1)
-    kept.usage.confirm(read_confirmed(period, told), page)
+    period, page, (confirmed,) = read_page_of(arguments, 1)
+    kept.usage.confirm(read_confirmed(period, confirmed), page)
     return True
 
 
@@ -99,7 +99,7 @@ def _finish(kept: LeaderState, arguments: Call) -> Any:
 
 
 def _read_keys(kept: LeaderState, arguments: Call) -> Any:
-    return told_readings(read_keys(kept.ledger, read_questions(arguments), kept.hub_us))
+    return sent_readings(read_keys(kept.ledger, read_questions(arguments), kept.hub_us))
 
 
 def _data(kept: LeaderState, arguments: Call) -> Any:

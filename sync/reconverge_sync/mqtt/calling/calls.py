@@ -78,14 +78,14 @@ def read_call(payload: bytes) -> tuple[int, Call]:
 
 def write_reply(number: int, value: Any) -> bytes:
     """The reply to a call. Raises HubUnavailable if it cannot travel."""
-    told = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
-    return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(told))
+    outcome = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
+    return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(outcome))
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
     """The number of the answered call, and the reply, perhaps `RefusedReply`. Raises MalformedMessage."""
-    number, told = _read(payload, MessageKind.REPLY)
-    match told:
+    number, outcome = _read(payload, MessageKind.REPLY)
+    match outcome:
         case [True, value]:
             return number, value
         case [False, str(kind), str(problem)] if is_text(kind, 1) and len(problem) <= PROBLEM_MAX:
@@ -114,19 +114,19 @@ def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
 # ---------------------------------------------------------------- usage
 
 
-def told_batch(batch: UsageBatch) -> Call:
+def sent_batch(batch: UsageBatch) -> Call:
     """The arguments of `record`."""
     by_key: dict[UsageKey, list[Any]] = {}
     for period, key, counts in batch.rows:
         by_key.setdefault(key, []).append([*period, *counts])
-    rows = [[*key, told] for key, told in by_key.items()]
+    rows = [[*key, counted] for key, counted in by_key.items()]
     leaving = None if batch.leaving is None else [list(period) for period in batch.leaving]
     load = None if batch.load is None else reported_load(batch.load)
     return [batch.account, batch.sequence, batch.answered, rows, list(batch.kept), leaving, load]
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """Reads the batch that `told_batch` has written. Raises MalformedMessage."""
+    """Reads the batch that `sent_batch` has written. Raises MalformedMessage."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -134,37 +134,37 @@ def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
     periods = None if leaving is None else [read_period(each) for each in _list(leaving)]
     read = tuple(_rows(rows))
     _check(len(read) <= ROWS_MAX)
-    told = None if load is None else read_load(load)
-    return UsageBatch(account, shard, sequence, answered, read, Retention(*kept), periods, told)
+    node_load = None if load is None else read_load(load)
+    return UsageBatch(account, shard, sequence, answered, read, Retention(*kept), periods, node_load)
 
 
 def _rows(rows: Any) -> Iterable[UsageRow]:
     for row in _list(rows):
         _check(len(_list(row)) == 4)
         key = read_key(row[:3])
-        for told in _list(row[3]):
-            _check(len(_list(told)) == 5)
-            yield UsageRow(read_period(told[:2]), key, read_counts(told[2:]))
+        for sent in _list(row[3]):
+            _check(len(_list(sent)) == 5)
+            yield UsageRow(read_period(sent[:2]), key, read_counts(sent[2:]))
 
 
-def read_period(told: Any) -> Period:
+def read_period(sent: Any) -> Period:
     """A period as it travels: its kind and number. Raises MalformedMessage."""
-    _check(len(_list(told)) == 2 and told[0] in KINDS and is_whole(told[1]))
-    return Period(*told)
+    _check(len(_list(sent)) == 2 and sent[0] in KINDS and is_whole(sent[1]))
+    return Period(*sent)
 
 
-def read_key(told: Any) -> UsageKey:
+def read_key(sent: Any) -> UsageKey:
     """A key as it travels: identity, limit and route. Raises MalformedMessage."""
-    _check(len(_list(told)) == 3)
-    _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in told))
-    return UsageKey(*told)
+    _check(len(_list(sent)) == 3)
+    _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
+    return UsageKey(*sent)
 
 
-def read_counts(told: Any) -> Counts:
+def read_counts(sent: Any) -> Counts:
     """Counts as they travel. Raises MalformedMessage."""
-    _check(len(_list(told)) == len(Counts._fields))
-    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told))
-    return Counts(*told)
+    _check(len(_list(sent)) == len(Counts._fields))
+    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent))
+    return Counts(*sent)
 
 
 def reported_load(load: NodeLoad) -> Call:
@@ -172,113 +172,113 @@ def reported_load(load: NodeLoad) -> Call:
     return [load.node, round(load.requests_per_s * MILLI), round(load.cost_per_s * MILLI), load.at_us]
 
 
-def read_load(told: Any) -> NodeLoad:
+def read_load(sent: Any) -> NodeLoad:
     """Reads the load that `reported_load` has written. Raises MalformedMessage."""
-    _check(len(_list(told)) == 4 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[3]))
-    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in told[1:3]))
-    return NodeLoad(told[0], told[1] / MILLI, told[2] / MILLI, told[3])
+    _check(len(_list(sent)) == 4 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[3]))
+    _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent[1:3]))
+    return NodeLoad(sent[0], sent[1] / MILLI, sent[2] / MILLI, sent[3])
 
 
-def told_recorded(recorded: Recorded) -> Call:
+def sent_recorded(recorded: Recorded) -> Call:
     """The answer to `record`."""
     done, refused = dict(recorded.done), list(recorded.refused)
     return [recorded.known, recorded.merged, recorded.folded, done, recorded.hub_us, refused]
 
 
-def read_recorded(told: Any) -> Recorded:
-    """Reads the reply that `told_recorded` has written. Raises MalformedMessage."""
-    _check(len(_list(told)) == 6)
-    known, merged, folded, done, hub_us, refused = told
+def read_recorded(sent: Any) -> Recorded:
+    """Reads the reply that `sent_recorded` has written. Raises MalformedMessage."""
+    _check(len(_list(sent)) == 6)
+    known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
     _check(len(_list(refused)) <= ROWS_MAX and all(is_whole(each) for each in refused))
     return Recorded(known, merged, folded, _by_kind(done), hub_us, tuple(refused))
 
 
-def read_lease(told: Any) -> ExportLease:
+def read_lease(sent: Any) -> ExportLease:
     """A lease as it travels. Raises MalformedMessage."""
-    _check(len(_list(told)) == 4)
-    leads, exporter, until_us, hub_us = told
+    _check(len(_list(sent)) == 4)
+    leads, exporter, until_us, hub_us = sent
     _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
-    return ExportLease(*told)
+    return ExportLease(*sent)
 
 
-def told_marks(marks: ExportMarks) -> Call:
+def sent_marks(marks: ExportMarks) -> Call:
     """The answer to `marks`."""
     return [marks.first, marks.closed, marks.done, dict(marks.late)]
 
 
-def read_marks(told: Any) -> ExportMarks:
-    """Reads the marks that `told_marks` has written. Raises MalformedMessage."""
-    _check(len(_list(told)) == 4 and all(each is None or is_whole(each) for each in told[:3]) and type(told[3]) is dict)
-    _check(all(is_whole(number) and is_whole(mark) for number, mark in told[3].items()))
-    return ExportMarks(*told)
+def read_marks(sent: Any) -> ExportMarks:
+    """Reads the marks that `sent_marks` has written. Raises MalformedMessage."""
+    _check(len(_list(sent)) == 4 and all(each is None or is_whole(each) for each in sent[:3]) and type(sent[3]) is dict)
+    _check(all(is_whole(number) and is_whole(mark) for number, mark in sent[3].items()))
+    return ExportMarks(*sent)
 
 
-def _by_kind(told: Any) -> Mapping[str, int]:
-    _check(type(told) is dict and all(kind in KINDS and is_whole(number) for kind, number in told.items()))
-    return cast("Mapping[str, int]", told)
+def _by_kind(sent: Any) -> Mapping[str, int]:
+    _check(type(sent) is dict and all(kind in KINDS and is_whole(number) for kind, number in sent.items()))
+    return cast("Mapping[str, int]", sent)
 
 
-def told_rows(rows: Sequence[UsageRow], offset: int) -> Call:
+def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
     """A part of the rows of a page, from `offset` on: the rows, and where to go on, or -1."""
-    told: list[Any] = []
+    sent: list[Any] = []
     size, place = 0, offset
     while place < len(rows) and size < REPLY_BYTES_WANTED:
         _, key, counts = rows[place]
-        told.append([*key, *counts])
+        sent.append([*key, *counts])
         size += 40 + 2 * sum(map(len, key))
         place += 1
-    return [told, place if place < len(rows) else -1]
+    return [sent, place if place < len(rows) else -1]
 
 
-def read_rows(period: Period, offset: int, told: Any) -> tuple[list[UsageRow], int]:
-    """Reads the rows that `told_rows` has written. Raises MalformedMessage."""
-    _check(len(_list(told)) == 2 and type(told[1]) is int and (told[1] == -1 or told[1] > offset))
+def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], int]:
+    """Reads the rows that `sent_rows` has written. Raises MalformedMessage."""
+    _check(len(_list(sent)) == 2 and type(sent[1]) is int and (sent[1] == -1 or sent[1] > offset))
     rows: list[UsageRow] = []
-    for row in _list(told[0]):
+    for row in _list(sent[0]):
         _check(len(_list(row)) == 6)
         rows.append(UsageRow(period, read_key(row[:3]), read_counts(row[3:])))
-    return rows, told[1]
+    return rows, sent[1]
 
 
-def told_events(events: Sequence[UsageEvent]) -> Call:
+def sent_events(events: Sequence[UsageEvent]) -> Call:
     """Events as they travel, without their period, which is that of the call; as many as fit."""
-    told: list[Any] = []
+    sent: list[Any] = []
     size = 0
     for _, key, number, counts in events:
-        if told and size > REPLY_BYTES_WANTED:
+        if sent and size > REPLY_BYTES_WANTED:
             break
-        told.append([*key, number, *counts])
+        sent.append([*key, number, *counts])
         size += 50 + 2 * sum(map(len, key))
-    return told
+    return sent
 
 
-def read_events(period: Period, told: Any) -> list[UsageEvent]:
-    """Reads the events that `told_events` has written. Raises MalformedMessage."""
+def read_events(period: Period, sent: Any) -> list[UsageEvent]:
+    """Reads the events that `sent_events` has written. Raises MalformedMessage."""
     events: list[UsageEvent] = []
-    for event in _list(told):
+    for event in _list(sent):
         _check(len(_list(event)) == 7 and is_whole(event[3]))
         events.append(UsageEvent(period, read_key(event[:3]), event[3], read_counts(event[4:])))
     return events
 
 
-def read_confirmed(period: Period, told: Any) -> list[UsageEvent]:
+def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
     """The events that were delivered, by key and number, without counts. Raises MalformedMessage."""
-    _check(len(_list(told)) <= EVENTS_MAX)
+    _check(len(_list(sent)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
-    for event in told:
+    for event in sent:
         _check(len(_list(event)) == 4 and is_whole(event[3]))
         events.append(UsageEvent(period, read_key(event[:3]), event[3], NOTHING))
     return events
 
 
-def told_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
+def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Call:
     """The arguments of `retract`."""
     return [account, [[*period, *key] for period, key in rows]]
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """Reads the rows that `told_retracted` has written. Raises MalformedMessage."""
+    """Reads the rows that `sent_retracted` has written. Raises MalformedMessage."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -296,54 +296,56 @@ def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
 # ---------------------------------------------------------------- keys and data
 
 
-def told_questions(questions: Sequence[KeyQuestion]) -> Call:
+def sent_questions(questions: Sequence[KeyQuestion]) -> Call:
     """The arguments of `read_keys`."""
     return [[list(sent_limit(limit)), key] for limit, key in questions]
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
-    """Reads the questions that `told_questions` has written. Raises MalformedMessage."""
+    """Reads the questions that `sent_questions` has written. Raises MalformedMessage."""
     _check(len(arguments) <= READ_MAX)
     questions: list[KeyQuestion] = []
-    for told in arguments:
-        _check(len(_list(told)) == 2 and is_text(told[1], 0, KEY_BYTES_MAX))
+    for sent in arguments:
+        _check(len(_list(sent)) == 2 and is_text(sent[1], 0, KEY_BYTES_MAX))
         try:
-            limit = read_limit(told[0])
+            limit = read_limit(sent[0])
         except Malformed:
             raise MalformedMessage("limit") from None
         _check(is_text(limit.name) and is_text(limit.variant))
-        questions.append(KeyQuestion(limit, told[1]))
+        questions.append(KeyQuestion(limit, sent[1]))
     return questions
 
 
-def told_readings(readings: KeyReadings) -> Call:
+def sent_readings(readings: KeyReadings) -> Call:
     """The answer to `read_keys`."""
     return [readings.hub_us, readings.generation, [list(each) for each in readings.keys]]
 
 
-def read_readings(told: Any, *, asked: int) -> KeyReadings:
-    """Reads the readings that `told_readings` has written. Raises MalformedMessage."""
-    _check(len(_list(told)) == 3 and is_whole(told[0]) and is_text(told[1]) and len(_list(told[2])) == asked)
+def read_readings(sent: Any, *, asked: int) -> KeyReadings:
+    """Reads the readings that `sent_readings` has written. Raises MalformedMessage."""
+    _check(len(_list(sent)) == 3 and is_whole(sent[0]) and is_text(sent[1]) and len(_list(sent[2])) == asked)
     keys: list[KeyReading] = []
-    for each in told[2]:
+    for each in sent[2]:
         _check(len(_list(each)) == len(KeyReading._fields) and all(type(number) is int for number in each))
         keys.append(KeyReading(*each))
-    return KeyReadings(told[0], told[1], tuple(keys))
+    return KeyReadings(sent[0], sent[1], tuple(keys))
 
 
-def read_data(told: Any) -> HubData:
+def read_data(sent: Any) -> HubData:
     """Reads the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
-    _check(len(_list(told)) == len(HubData._fields))
-    data = HubData(*told)
+    _check(len(_list(sent)) == len(HubData._fields))
+    data = HubData(*sent)
     _check(is_text(data.generation) and type(data.lost) is bool)
-    _check(all(is_whole(each) for each in (data.hub_us, data.begun_us, data.told_us, data.nodes, data.adopted)))
+    _check(
+        all(is_whole(each) for each in (data.hub_us, data.begun_us, data.reports_until_us, data.nodes, data.adopted))
+    )
     return data
 
 
-def read_adoption(told: Any) -> Adoption:
+def read_adoption(sent: Any) -> Adoption:
     """Reads the outcome of an order, which is a list of its fields. Raises MalformedMessage."""
-    _check(len(_list(told)) == 2 and is_text(told[0], 0, TEXT_BYTES_MAX) and is_whole(told[1]))
-    return Adoption(*told)
+    _check(len(_list(sent)) == 2 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[1]))
+    return Adoption(*sent)
 
 
 def _list(value: Any) -> Call:

@@ -377,8 +377,8 @@ def _swap(arguments: Call) -> tuple[bytes, bytes | None, int, int]:
     match arguments:
         case [bytes(payload), bytes() | None as over, bytes_max, keep_s] if len(payload) <= INDEX_BYTES_MAX:
             if is_whole(bytes_max) and is_whole(keep_s, 1):
-                told: Any = bytes_max, keep_s
-                return payload, over, *told
+                bounds: Any = bytes_max, keep_s
+                return payload, over, *bounds
         case _:
             pass
     raise MalformedMessage("call")

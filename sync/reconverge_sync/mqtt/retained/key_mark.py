@@ -1,8 +1,8 @@
 """The mark of the secret with which a fleet hashes keys, as the broker retains it; see `reconverge.hub.KeyMarker`.
 
 Each member hears of the mark when it connects and whenever one is left, so looking at it costs no message. No leader is
-needed: of two marks that are left at once the broker retains the later one, and the node with the other is told when it
-looks again.
+needed: of two marks that are left at once the broker retains the later one, and the node with the other learns of it
+when it looks again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether what a Redis keeps outlives it, where limits count for longer than servers live, and whether it did.
 
-A hub without persistence is told everything again by its nodes. That does not reach the use of nodes that left before
+A hub without persistence gets everything again from its nodes. That does not reach the use of nodes that left before
 the loss, and within a month most have: they were deployed anew. So long windows want a server that keeps its data.
 """
 

@@ -92,7 +92,7 @@ function showNodes() {
     return row([name, "name"], [health], [seconds(each.staleness), "number"], [seconds(each.round_trip), "number"],
       [number(each.keys), "number"], [number(each.admitted_per_s), "number"], [number(each.refused_per_s), "number"],
       [each.policies.join(", ")]);
-  }), 8, "No node has told of itself yet. Nodes without keys take up to ten seconds.");
+  }), 8, "No node has reported itself yet. Nodes without keys take up to ten seconds.");
 }
 
 function chart(points) {
@@ -127,7 +127,7 @@ function showLimits() {
     if (each.would_refuse) refused.push(element("small", `${number(each.would_refuse)} in shadow`));
     return row([name, "name"], [each.policy], [each.switch], [each.nodes, "number"], [number(each.admitted_per_s), "number"],
       [number(each.refused_per_s), "number"], [refused, "number"], [chart(charts.get(each.name) || [])], [exposed, "number"]);
-  }), 9, "No node has told of a limit yet.");
+  }), 9, "No node has reported a limit yet.");
 }
 
 function bar(used, most, text) {
@@ -165,10 +165,10 @@ async function showKey(asked) {
   const key = asked.get("key") || "";
   byId("title-key").textContent = `${key} under ${limit}`;
   try {
-    const told = await ask(`key?${new URLSearchParams({ limit, key })}`);
+    const answer = await ask(`key?${new URLSearchParams({ limit, key })}`);
     if (current().page !== "key" || current().asked.get("key") !== key) return;
-    byId("key-problem").textContent = told.problem;
-    byId("quotas").replaceChildren(...told.quotas.map((each) => {
+    byId("key-problem").textContent = answer.problem;
+    byId("quotas").replaceChildren(...answer.quotas.map((each) => {
       const made = element("div", null, "quota");
       const text = `${number(each.used)} of ${number(each.limit)} used`;
       made.append(element("h3", each.said), bar(each.used, each.limit, text), element("p", text), element("p", each.sentence));
@@ -284,8 +284,8 @@ function showShedding() {
     byId("stacks").dataset.names = names;
     byId("stacks").replaceChildren(...found.map(partOf));
   }
-  const left = fleet.stacks_left_out ? ` ${plural(fleet.stacks_left_out, "stack")} could not be told of.` : "";
-  byId("shedding-said").textContent = `${found.length ? "What each stack admits and sheds, by class, the most important one first." : "No process has told of a stack of layers."}${left}`;
+  const left = fleet.stacks_left_out ? ` ${plural(fleet.stacks_left_out, "stack")} could not be shown.` : "";
+  byId("shedding-said").textContent = `${found.length ? "What each stack admits and sheds, by class, the most important one first." : "No process has reported a stack of layers."}${left}`;
   found.forEach((stack, place) => {
     const came = stack.admitted_per_s + stack.refused_per_s;
     const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
@@ -366,7 +366,7 @@ function turn(one, to) {
 // ---------------------------------------------------------------- usage
 
 const USAGE_MS = 10000; // how often usage is asked for again while it is looked at
-let usageShown = { text: null, at: 0, told: null };
+let usageShown = { text: null, at: 0, answer: null };
 
 // Without the year, which is that of now or of the months before.
 function shorter(name, kind) {
@@ -415,22 +415,22 @@ async function showUsage(asked) {
   usageShown = { text, at: Date.now() };
   const mine = usageShown;
   try {
-    const { points, ...told } = await ask(`usage?${new URLSearchParams(wanted)}`);
+    const { points, ...answer } = await ask(`usage?${new URLSearchParams(wanted)}`);
     if (usageShown !== mine) return;
-    for (const each of points) each.name = shorter(each.name, told.period);
+    for (const each of points) each.name = shorter(each.name, answer.period);
     const chosen = byId("usage-limit");
-    const names = [...new Set([...told.limits, wanted.limit])].filter(Boolean).sort();
+    const names = [...new Set([...answer.limits, wanted.limit])].filter(Boolean).sort();
     if (document.activeElement !== chosen) {
       chosen.replaceChildren(...["", ...names].map((each) => { const made = element("option", each || "all limits"); made.value = each; return made; }));
       chosen.value = wanted.limit;
     }
     const sum = (name) => points.reduce((total, each) => total + each[name], 0);
-    byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${plural(points.length, told.period)}.`;
+    byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${plural(points.length, answer.period)}.`;
     byId("usage-chart").replaceChildren(...bars(points, what));
     const cells = (each) => ["cost", "requests", "refused"].map((name) => [number(each[name]), "number"]);
     fill("rows-usage", [...points].reverse().map((each) => row([each.name], ...cells(each))), 4, "");
-    byId("usage-top-title").textContent = `Largest customers in ${shorter(told.present, told.period)}`;
-    fill("rows-usage-top", told.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was used in it yet, as far as nodes have told.");
+    byId("usage-top-title").textContent = `Largest customers in ${shorter(answer.present, answer.period)}`;
+    fill("rows-usage-top", answer.top.map((each) => row([linkTo("usage", { ...wanted, what, identity: each.identity }, each.identity), "name"], ...cells(each))), 4, "Nothing was used in it yet, as far as nodes have answer.");
   } catch (problem) {
     if (usageShown !== mine) return;
     byId("usage-said").textContent = problem.message;
@@ -455,11 +455,11 @@ async function showContracts(asked) {
   if (contractsShown === find) return;
   contractsShown = find;
   try {
-    const told = await ask(`contracts?${new URLSearchParams({ find })}`);
-    const some = told.found > told.customers.length ? ` The first ${number(told.customers.length)} are shown.` : "";
-    byId("contracts-said").textContent = `Version ${told.version}, ${plural(told.all, "customer")}. Others are on the plan ${told.unknown}.${some}`;
-    fill("rows-plans", told.plans.map((each) => row([linkTo("plan", { name: each.name }, each.name), "name"], [listed(each.limits)], [number(each.customers), "number"])), 3, "No plan is published.");
-    fill("rows-customers", told.customers.map((each) => row([linkTo("contract", { identity: each.identity }, each.identity), "name"], [each.plan], [listed(each.limits) || "–"])), 3, "No customer has a contract.");
+    const answer = await ask(`contracts?${new URLSearchParams({ find })}`);
+    const some = answer.found > answer.customers.length ? ` The first ${number(answer.customers.length)} are shown.` : "";
+    byId("contracts-said").textContent = `Version ${answer.version}, ${plural(answer.all, "customer")}. Others are on the plan ${answer.unknown}.${some}`;
+    fill("rows-plans", answer.plans.map((each) => row([linkTo("plan", { name: each.name }, each.name), "name"], [listed(each.limits)], [number(each.customers), "number"])), 3, "No plan is published.");
+    fill("rows-customers", answer.customers.map((each) => row([linkTo("contract", { identity: each.identity }, each.identity), "name"], [each.plan], [listed(each.limits) || "–"])), 3, "No customer has a contract.");
   } catch (problem) {
     contractsShown = null;
     byId("contracts-said").textContent = problem.message;
@@ -478,10 +478,10 @@ function card(each) {
   return made;
 }
 
-function showStanding(told) {
-  byId("contract-sentence").textContent = told.standing ? told.standing.sentence : "";
-  byId("contract-problem").textContent = told.problem || "";
-  byId("contract-standing").replaceChildren(...(told.standing ? told.standing.limits.map(card) : []));
+function showStanding(answer) {
+  byId("contract-sentence").textContent = answer.standing ? answer.standing.sentence : "";
+  byId("contract-problem").textContent = answer.problem || "";
+  byId("contract-standing").replaceChildren(...(answer.standing ? answer.standing.limits.map(card) : []));
 }
 
 function field(name, label, value, hint) {
@@ -501,12 +501,12 @@ function field(name, label, value, hint) {
 
 function showFields(plan) {
   if (editing.page === "plan") {
-    byId("edit-fields").replaceChildren(...Object.entries(editing.told.limits).map(([name, said]) => field(name, name, readable(said))));
+    byId("edit-fields").replaceChildren(...Object.entries(editing.answer.limits).map(([name, said]) => field(name, name, readable(said))));
     return;
   }
   const chosen = element("select");
   chosen.id = "edit-the-plan";
-  chosen.append(...Object.keys(editing.told.plans).map((each) => element("option", each)));
+  chosen.append(...Object.keys(editing.answer.plans).map((each) => element("option", each)));
   chosen.value = plan;
   chosen.disabled = !session.changes;
   chosen.addEventListener("change", () => showFields(chosen.value));
@@ -514,8 +514,8 @@ function showFields(plan) {
   said.htmlFor = chosen.id;
   const first = document.createElement("p");
   first.append(said, chosen);
-  const own = (editing.told.contract || {}).limits || {};
-  const texts = Object.entries(editing.told.plans[plan] || {}).map(([name, usual]) => {
+  const own = (editing.answer.contract || {}).limits || {};
+  const texts = Object.entries(editing.answer.plans[plan] || {}).map(([name, usual]) => {
     const mine = own[name];
     const text = mine === undefined ? "" : readable(typeof mine === "string" ? mine : mine.limit);
     return field(name, `${name} (by the plan ${readable(usual)})`, text, readable(usual));
@@ -528,20 +528,20 @@ function saidByFields() {
   const limits = {};
   for (const input of byId("edit-fields").querySelectorAll("input")) limits[input.name] = input.value.trim();
   if (editing.page === "plan") {
-    const said = structuredClone(editing.told.said);
+    const said = structuredClone(editing.answer.said);
     for (const [name, text] of Object.entries(limits)) {
       if (typeof said.limits[name] === "string") said.limits[name] = text; else said.limits[name].limit = text;
     }
-    return { customer: null, plan: editing.name, said, version: editing.told.version };
+    return { customer: null, plan: editing.name, said, version: editing.answer.version };
   }
-  const said = structuredClone(editing.told.contract || {});
+  const said = structuredClone(editing.answer.contract || {});
   said.plan = byId("edit-the-plan").value;
   const before = said.limits || {};
   said.limits = {};
   for (const [name, text] of Object.entries(limits)) {
     if (text) said.limits[name] = typeof before[name] === "object" ? { ...before[name], limit: text } : text;
   }
-  return { customer: editing.name, plan: null, said, version: editing.told.version };
+  return { customer: editing.name, plan: null, said, version: editing.answer.version };
 }
 
 async function showContract(page, asked) {
@@ -550,7 +550,7 @@ async function showContract(page, asked) {
   const fresh = editing && editing.page === page && editing.name === name;
   if (fresh && (editing.busy || page === "plan" || now - editing.at < STANDING_MS)) return;
   if (!fresh) {
-    editing = { page, name, at: now, told: null };
+    editing = { page, name, at: now, answer: null };
     for (const id of ["contract-standing", "edit-fields", "predicted"]) byId(id).replaceChildren();
     for (const id of ["contract-sentence", "contract-problem"]) byId(id).textContent = "";
     byId("edit").hidden = true;
@@ -560,14 +560,14 @@ async function showContract(page, asked) {
   mine.busy = true;
   mine.at = now;
   try {
-    const told = await ask(page === "plan" ? `plan?${new URLSearchParams({ name })}` : `customer?${new URLSearchParams({ identity: name })}`);
+    const answer = await ask(page === "plan" ? `plan?${new URLSearchParams({ name })}` : `customer?${new URLSearchParams({ identity: name })}`);
     if (editing !== mine) return;
-    if (page === "contract") showStanding(told);
-    else byId("contract-sentence").textContent = `${plural(told.customers, "customer")} on it.`;
-    if (!mine.told) {
-      mine.told = told;
+    if (page === "contract") showStanding(answer);
+    else byId("contract-sentence").textContent = `${plural(answer.customers, "customer")} on it.`;
+    if (!mine.answer) {
+      mine.answer = answer;
       byId("edit").hidden = !session.changes;
-      showFields(page === "plan" ? null : (told.contract || {}).plan || Object.keys(told.plans)[0]);
+      showFields(page === "plan" ? null : (answer.contract || {}).plan || Object.keys(answer.plans)[0]);
     }
   } catch (problem) {
     if (editing === mine) byId("contract-problem").textContent = problem.message;
@@ -588,16 +588,16 @@ async function predict() {
   const change = saidByFields();
   const shown = byId("predicted");
   try {
-    const told = await ask("predict", change);
-    const parts = [element("h3", "This would be said otherwise"), list(told.differences.length ? told.differences : ["nothing"])];
-    parts.push(element("p", `It holds for ${plural(told.customers, "customer")}, on all nodes.`));
-    if (told.then) parts.push(list([`Now: ${told.now}`, `Then: ${told.then}`]));
-    if (told.recording) {
-      const of = told.recording;
+    const answer = await ask("predict", change);
+    const parts = [element("h3", "This would be said otherwise"), list(answer.differences.length ? answer.differences : ["nothing"])];
+    parts.push(element("p", `It holds for ${plural(answer.customers, "customer")}, on all nodes.`));
+    if (answer.then) parts.push(list([`Now: ${answer.now}`, `Then: ${answer.then}`]));
+    if (answer.recording) {
+      const of = answer.recording;
       parts.push(element("p", `Of the ${plural(of.requests, "request")} in ${of.name}, ${number(of.newly_refused)} would be newly refused, and ${number(of.newly_admitted)} newly admitted.`));
       parts.push(...effects("Newly refused", of.refused), ...effects("Newly admitted", of.admitted));
-    } else if (told.problem) parts.push(element("p", told.problem, "problem"));
-    if (told.differences.length) {
+    } else if (answer.problem) parts.push(element("p", answer.problem, "problem"));
+    if (answer.differences.length) {
       const save = element("button", "Save", "danger");
       save.type = "button";
       save.addEventListener("click", () => saveChange(change, save));
@@ -612,12 +612,12 @@ async function predict() {
 async function saveChange(change, button) {
   button.disabled = true;
   try {
-    const told = await ask("change", change);
+    const answer = await ask("change", change);
     contractsShown = null;
     editing = null;
     const { page, asked } = current();
     await showContract(page, asked);
-    byId("predicted").replaceChildren(element("p", `Saved as version ${told.version}. Nodes obey within one interval.`));
+    byId("predicted").replaceChildren(element("p", `Saved as version ${answer.version}. Nodes obey within one interval.`));
   } catch (problem) {
     byId("predicted").replaceChildren(element("p", problem.message, "problem"));
   }
@@ -685,9 +685,9 @@ async function ask(path, change) {
   const fields = change ? { "content-type": "application/json", "x-reconverge-console": session.word } : {};
   const response = await fetch(path, { method: change ? "POST" : "GET", headers: fields, body: change ? JSON.stringify(change) : undefined });
   if (response.status === 401) location.reload();
-  const told = await response.json().catch(() => ({})); // a proxy, or a limiter, may answer in words of its own
-  if (!response.ok) throw new Error(told.detail || `status ${response.status}`);
-  return told;
+  const answer = await response.json().catch(() => ({})); // a proxy, or a limiter, may answer in words of its own
+  if (!response.ok) throw new Error(answer.detail || `status ${response.status}`);
+  return answer;
 }
 
 function take(view) {
@@ -767,7 +767,7 @@ async function begin() {
 
 const MINE_MS = 5000;
 
-// Rounded up, as the sentence is: a customer that comes when it was told to is not too early.
+// Rounded up, as the sentence is: a customer that comes at the announced moment is not too early.
 function wait(value) {
   for (const [unit, name] of UNITS) if (value > 2 * unit) return `${number(Math.ceil(value / unit))} ${name}`;
   return value > 10 ? `${Math.ceil(value)} s` : `${Math.max(1, Math.ceil(value * 10)) / 10} s`;
@@ -788,13 +788,13 @@ async function showMine() {
   if (document.hidden) return;
   try {
     const response = await fetch(`my-limits.json${location.search}`);
-    const told = await response.json().catch(() => ({}));
-    if (!response.ok) throw new Error(told.detail || `status ${response.status}`);
-    byId("my-name").textContent = told.identity;
-    const others = told.left_out ? ` ${told.left_out === 1 ? "A further limit counts" : `${number(told.left_out)} further limits count`} by more than you, such as by user, and cannot be shown here.` : "";
-    byId("my-sentence").textContent = `${told.sentence || "No limit of yours can be shown just now."}${others}`;
-    byId("my-cards").replaceChildren(...told.limits.map(mine));
-    byId("my-end").textContent = `This link holds until ${new Date(told.expires * 1000).toLocaleString()}.`;
+    const answer = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(answer.detail || `status ${response.status}`);
+    byId("my-name").textContent = answer.identity;
+    const others = answer.left_out ? ` ${answer.left_out === 1 ? "A further limit counts" : `${number(answer.left_out)} further limits count`} by more than you, such as by user, and cannot be shown here.` : "";
+    byId("my-sentence").textContent = `${answer.sentence || "No limit of yours can be shown just now."}${others}`;
+    byId("my-cards").replaceChildren(...answer.limits.map(mine));
+    byId("my-end").textContent = `This link holds until ${new Date(answer.expires * 1000).toLocaleString()}.`;
     byId("my-problem").textContent = "";
   } catch (problem) {
     byId("my-problem").textContent = problem.message;

@@ -11,21 +11,21 @@
  * for, and when: two to six small numbers.
  *
  * How it works. Promises are kept in groups of keys of one limit that were reported and are due together (see the
- * agenda). The first of a group that becomes quiet is its pattern; every other one is told by its differences to that.
+ * agenda). The first of a group that becomes quiet is its pattern; every other one is written as differences to it.
  *
  *     Place (48 bytes)   hash | key, form | head: group, slot, length | 24 bytes of differences, or where they are
  *
  *     a difference       tag: which number (6 bits), how wide (2 bits) | 1, 3, 5 or 8 bytes, folded so that small
  *                        ones on either side of zero are short
  *
- * - Numbers that mostly go together are told by their distance to one another (RELATIONS), such as `counted` to
+ * - Numbers that mostly go together are written as their distance to one another (RELATIONS), such as `counted` to
  *   `used`.
- * - A rate that is a small number of thousandths is told as that.
+ * - A rate that is a small number of thousandths is written as that.
  * - What needs more than 24 bytes stands beside the place (`aside`): one key in seven, with one to three requests
  *   each.
  *
- * Nothing may be lost. What was written is read again at once, and compared with all that the cell knows (`tell_all`).
- * Whatever is not told exactly stays an object. So a new number of a cell needs no thought here but a name in
+ * Nothing may be lost. What was written is read again at once, and compared with all that the cell knows (`hold_all`).
+ * A cell that cannot be written exactly stays an object. So a new number of a cell needs no thought here but a name in
  * CELL_FIELDS.
  *
  * When. A cell is tried when its batch has been answered and let go of. It stays an object if anything holds a
@@ -49,7 +49,7 @@ _Static_assert(TAGS <= 64, "a tag has six bits for what it is about");
 #define PATTERN_MAX (WORDS * 9 + 2)
 #define DIFFERENCES_MAX 255
 
-/* What mostly differs by the same in all: told by its distance to something else, which is told in full. */
+/* Numbers that mostly differ by the same in all cells: written as the distance to another, which is written in full. */
 #define RELATIONS(X)                                                                                                 \
     X(counted, used) X(confirmed_current, used) X(charged, used) X(window_demand, used) X(until_ns, opened_ns)       \
     X(measured_ns, reported_ns) X(touched_ns, reported_ns) X(heard_ns, reported_ns) X(base, allowance) X(low_water, allowance)
@@ -107,13 +107,13 @@ write_cell(const uint64_t *given, Cell *cell)
 
 /* Whether those words tell all that is known of a cell but its place. */
 static bool
-tell_all(const uint64_t *words, const Cell *cell)
+hold_all(const uint64_t *words, const Cell *cell)
 {
-    Cell told;
-    write_cell(words, &told);
-    told.place = cell->place;
-#define IS_SAME(name, first) &&told.name == cell->name
-#define IS_SAME_RATE(name) &&memcmp(&told.name, &cell->name, sizeof(double)) == 0
+    Cell again;
+    write_cell(words, &again);
+    again.place = cell->place;
+#define IS_SAME(name, first) &&again.name == cell->name
+#define IS_SAME_RATE(name) &&memcmp(&again.name, &cell->name, sizeof(double)) == 0
 #define IS_SAME_NUMBER(name) IS_SAME(name, 0)
     return cell->dirty == 0 CELL_FIELDS(IS_SAME) CELL_RATES(IS_SAME_RATE) CELL_MARKS(IS_SAME_NUMBER) CELL_AMOUNTS(IS_SAME_NUMBER);
 }
@@ -189,7 +189,7 @@ read_differences(const uint8_t *bytes, int length, uint64_t *words)
 
 /* ------------------------------------------------------------------ patterns */
 
-/* The pattern of a group, which is told by its differences to nothing at all. */
+/* The pattern of a group, which is written as its differences to nothing at all. */
 static void
 read_pattern(const Group *group, uint64_t *words)
 {
@@ -254,7 +254,7 @@ read_place(const Place *place, uint64_t *words)
 
 /* Whether nothing is known of a cell but what words can tell, and its next charge will be noticed. */
 static bool
-can_be_told(const Store *store, const Cell *cell)
+can_be_written(const Store *store, const Cell *cell)
 {
     const Group *group = cell->group;
     return group != NULL && group->store == store && group->agenda == cell->shard->agenda && !cell->dirty &&
@@ -268,7 +268,7 @@ bool
 try_quiet(Store *store, Place *place)
 {
     Cell *cell = place->cell;
-    if (form_of(place) != WHOLE || Py_REFCNT(cell) != 1 || !can_be_told(store, cell)) {
+    if (form_of(place) != WHOLE || Py_REFCNT(cell) != 1 || !can_be_written(store, cell)) {
         return false;
     }
     Group *group = cell->group;
@@ -283,20 +283,20 @@ try_quiet(Store *store, Place *place)
     if (length > DIFFERENCES_MAX) {
         return false;
     }
-    Place told = {.hash = place->hash, .key = place->key | QUIET};
+    Place packed = {.hash = place->hash, .key = place->key | QUIET};
     uint64_t slot_of_group = (uint64_t)(uintptr_t)group << SLOT_BITS | (uint64_t)cell->slot;
-    told.quiet.head = slot_of_group << LENGTH_BITS | (uint64_t)length;
-    uint8_t *to = told.quiet.here;
-    if (is_aside(&told) && (to = told.quiet.aside = PyMem_Malloc((size_t)length)) == NULL) {
+    packed.quiet.head = slot_of_group << LENGTH_BITS | (uint64_t)length;
+    uint8_t *to = packed.quiet.here;
+    if (is_aside(&packed) && (to = packed.quiet.aside = PyMem_Malloc((size_t)length)) == NULL) {
         return false;
     }
     memcpy(to, bytes, (size_t)length);
-    read_place(&told, again);
-    if (!tell_all(again, cell)) {
-        quiet_free(&told);
+    read_place(&packed, again);
+    if (!hold_all(again, cell)) {
+        quiet_free(&packed);
         return false;
     }
-    *place = told;
+    *place = packed;
     cell->group = NULL; /* its promise goes on */
     Py_DECREF(cell);
     return true;

@@ -116,7 +116,7 @@ class SlotClaims(Trial):
 
     @claim
     async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
-        """A node that has all of them in use is told so; it gets none of those that it gives back, but the asker does.
+        """A node that uses all slots learns of the ask: the slots that it gives back go to the asker, and not to it.
 
         Also where the asker asks the hub in doubt: no window's end would ever bring it any.
         """

@@ -28,7 +28,7 @@ ASKS_MAX: Final = 5
 
 
 class ClaimNode:
-    """One node: decides from its own allowances, and exchanges when told to."""
+    """One node: decides from its own allowances, and exchanges when a claim calls for it."""
 
     def __init__(self, hub: Hub, clock: Clock, *, name: str, limit: Limit, policy: Policy, random: Random) -> None:
         self.hub = hub

@@ -62,7 +62,7 @@ class Allowances(NamedTuple):
 
 
 class Voice:
-    """A node without a kernel: it says what it is told to, and remembers the allowances it was granted."""
+    """A node without a kernel: it reports what a claim has it report, and remembers the allowances it was granted."""
 
     def __init__(
         self, hub: Hub, hub_us: Callable[[], int], *, node: str, account: str, shard: int, lease_us: int
