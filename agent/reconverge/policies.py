@@ -1,7 +1,7 @@
-"""How far past its allowance a node may go: each policy by name, with its settings.
+"""The policies: how far past its allowance a node may admit requests, each under its name and with its settings.
 
-`kernel/table/slow_path.py` asks them, and of a paced limit `kernel/table/waiter.py`. Their compiled twin is
-`kernel/native/reach.c`.
+The kernel calls them in `kernel/table/slow_path.py`, and for paced limits in `kernel/table/waiter.py`. Their compiled
+twin is `kernel/native/reach.c`.
 """
 
 # Theory of operation, of the policy `balanced`.
@@ -71,12 +71,12 @@ class View(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Whether the last answer is recent enough to dare anything on."""
+        """Whether the last answer is recent enough to go past the allowance."""
         return self.staleness_ns <= FRESH_INTERVALS * self.interval_ns
 
     @property
     def calm(self) -> bool:
-        """Whether all that is being asked for is likely to fit into the quota."""
+        """Whether the demand on all nodes together is likely to fit into the quota."""
         if self.last_demand > self.quota:
             return False
         left_ns = self.window_ns - self.passed_ns if self.aligned else self.window_ns
@@ -86,11 +86,11 @@ class View(NamedTuple):
 
 
 FRESH_INTERVALS = 3
-"""An answer older than this many exchanges means that some were missed."""
+"""If the last answer is older than this many sync intervals, exchanges have failed."""
 
 
 def strict(view: View) -> int:
-    """The allowance and not a request more.
+    """Lets a node use its allowance, and not a request more.
 
     Never over-admits, whatever the network does; refuses early when traffic moves faster than exchanges.
     """
@@ -102,10 +102,10 @@ HOT_SHARE = 0.01
 
 
 def balanced(view: View) -> int:
-    """The allowance, and past it the overdraft that the hub has granted, while the fleet is expected to stay inside.
+    """Lets a node use its allowance, and its overdraft too while the fleet is expected to stay within the limit.
 
     Over-admits by at most the sum of the overdrafts, and one request on each node; refuses early only when traffic
-    moves faster than exchanges and the overdraft does not reach either. Dares nothing once answers are missing.
+    moves faster than exchanges and the overdraft does not reach either. Uses no overdraft once answers are missing.
     """
     if not view.fresh:
         return view.allowance
@@ -117,7 +117,7 @@ def balanced(view: View) -> int:
 
 
 def hot_step(view: View) -> int:
-    """One request, or a hundredth of the node's share: enough to make up for allowances being whole numbers.
+    """Returns the step past the allowance on a hot key: one request, or a hundredth of the node's share.
 
     Only in fixed windows, and only once an answer has come from this window, so that the crowd at its start is known.
     """
@@ -128,7 +128,7 @@ def hot_step(view: View) -> int:
 
 
 def available(view: View) -> int:
-    """Spends the others' likely rest while the key is calm; on a hot key, does as `balanced`.
+    """Lets a node use the whole remaining quota while the key is calm; on a hot key, does as `balanced`.
 
     Practically never refuses too early, and goes on when the hub is away; over-admits by up to the limit on each node
     when a calm key bursts on all nodes within one round trip.
@@ -140,7 +140,7 @@ def available(view: View) -> int:
 
 
 def naive(view: View) -> int:
-    """Spends the others' rest as of the last answer, as gateways with periodic counters do it.
+    """Lets a node use all that remained at the last answer, as gateways with periodic counters do.
 
     Never refuses too early. Over-admits by all that the others do between two exchanges, and in a partition by the
     whole limit on each side. For comparison only.
@@ -150,7 +150,7 @@ def naive(view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How much a node dares: a function from what it knows to how far its own use may reach, and three numbers."""
+    """A policy: a function from a node's view of a key to the most that the node may use, with its settings."""
 
     name: str
     reach: Callable[[View], int]
@@ -161,14 +161,14 @@ class Policy:
     keeps_allowances: bool = False
     """Whether the allowances stay in use when the node's lease is over."""
     merged_only: bool = False
-    """Whether allowances are of no interest at all, only merged totals."""
+    """Whether the policy ignores allowances and goes by merged totals alone."""
     scarce: str = HUB
     """Where requests lie of which there are few for each node, while some ask about the key in doubt: at the hub, which
     grants what is asked for, or at the nodes, which are granted ahead."""
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Whether the hub may keep scarce keys; not where nodes go by what they believe of each other."""
+        """Whether the hub may keep scarce keys; not with a policy by which nodes estimate each other's use."""
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property
@@ -205,9 +205,9 @@ def choose(
     scarce: str | None = None,
     default: Policy = BALANCED,
 ) -> Policy:
-    """The policy of that name, or the one that a `max_overshoot` means, with the given settings in place of its own.
+    """Returns the policy of that name, or the one that `max_overshoot` implies, with the given settings.
 
-    `default` is the one that is meant with neither.
+    `default` is the policy if neither is given.
 
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from reconverge.kernel import Cell, Kernel
 
 NEAR_SHARE: Final = 0.8
-"""A key is near to its quota's end when so much of it is used."""
+"""A key is logged as near when all nodes together have used this fraction of its quota."""
 KEYS_SEEN_MAX: Final = 10_000
-"""So many keys are remembered to be near; beyond that all are forgotten, and logged again."""
+"""The node remembers at most so many near keys; beyond that it forgets all, and logs them again when they come near."""
 SMALLER_GRACE_US: Final = 30_000_000
-"""For so long of the hub's time another node may declare a smaller quota before that is logged."""
+"""How long, by the hub's clock, another node may declare a smaller quota before this node logs that."""
 KEYS_REPORTED_MAX: Final = 100
 DURATIONS_REPORTED_MAX: Final = 1000
-"""Between two looks of the dispatcher; newer ones take the place of older ones."""
+"""The most durations that are kept for the hook dispatcher's next look; newer ones replace older ones."""
 
 
 @dataclass(slots=True)
 class _SeenAnswers:
-    """A key that is near its limit."""
+    """The state of one key that is near its limit, so that each approach is counted once."""
 
     epoch: int
     excess: int = 0
@@ -52,7 +52,7 @@ logger = logging.getLogger("reconverge")
 
 
 class AnswerStats:
-    """Keeps count of what answers tell about one agent's limits."""
+    """Counts the noteworthy facts in the hub's answers, for the statistics, log and hooks of one agent."""
 
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
@@ -60,24 +60,24 @@ class AnswerStats:
         self.smaller: Counter[str] = Counter()
         """Answers about a key of which another node declares a smaller quota, by limit."""
         self._smaller_since_us: dict[str, tuple[int, int]] = {}
-        """Since when there have been such answers, and when the latest came."""
+        """For each such limit, when its first answer of that kind came and when its latest, by the hub's clock."""
         self._logged_smaller = LoggedOnce()
-        """Limits of which another node declares a smaller quota."""
+        """The limits for which a smaller quota of another node was logged already."""
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """Limit and key of those that came near, for the hook dispatcher."""
+        """The limit and key of each key that came near, until the hook dispatcher takes them."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """Limit and key of some that were refused, likewise."""
+        """The limit and key of some refused requests, until the hook dispatcher takes them."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
-        """How long the latest exchanges took, likewise."""
+        """The durations of the latest exchanges, until the hook dispatcher takes them."""
         self.tells = False
         """Whether the hook dispatcher reads these queues."""
         self._logged_full = LoggedOnce()
-        """That the node has no room for more keys."""
+        """Logs once that the node has no room for more keys."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
-        """Remember nothing of these keys, each named after its limit."""
+        """Forget these keys, each given as a pair of limit and key."""
         for known in [each for each in list(self._seen) if each in keys]:
             self._seen.pop(known, None)
         for queue in (self.near_keys, self.refused_keys):
@@ -99,7 +99,7 @@ class AnswerStats:
         )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
-        """An exchange took so long, and its answer has been taken in."""
+        """Note the duration of an exchange and count the facts in its answer, which the kernel has merged already."""
         self.durations.add(seconds)
         if self.tells:
             self.recent.append(seconds)

@@ -55,13 +55,13 @@ from reconverge.runtime.restoration import Restorations
 logger = logging.getLogger("reconverge")
 
 IDLE_S: Final = 3600.0
-"""The longest sleep; a call for an exchange ends it."""
+"""The longest time that the runner sleeps; a call of `wake` ends its sleep."""
 BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
-"""A hub that comes and goes is logged so many times in so long; `stats` counts the rest."""
+"""The outages of a hub that comes and goes are logged only so often in this time; `stats` counts all of them."""
 CALL_S: Final = 0.02
-"""How soon a loop that waits for something takes notice of a call for an exchange."""
+"""How often a loop that waits for answers looks whether a decision has called for an exchange."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
 """Pauses of a batch while requests that have got an answer look at it: turns of the loop, if they wait in the same
@@ -73,7 +73,7 @@ with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
 class ExchangeDriver(Ownership):
-    """All of one node's exchanges, over one hub that is opened when first needed and closed with the loop."""
+    """Carries out one node's exchanges with one hub: opens it when first needed, and closes it with its event loop."""
 
     def __init__(
         self,
@@ -88,54 +88,55 @@ class ExchangeDriver(Ownership):
         super().__init__()
         self._syncers = syncers
         self._followers = followers
-        """Readers at the hub beside the exchanges; more of them may come while it drives."""
+        """Followers that read published data at the hub; more may be added while the driver runs."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
-        """By how much an exchange, or getting over a bug, may delay the next look at due work."""
+        """By how much an exchange, or the recovery from a bug, may delay the next look at due work."""
         self._hub_name = hub_name
         self._hub = hub
         """None for a node that is alone, which exchanges nothing."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
-        """The same if it has work between exchanges."""
+        """The same hub, if it has work to do between exchanges; else None."""
         self._in_use = False
         """Whether the hub may have connections open, or work of its own."""
         self.questions = Questions()
-        """The application's own questions to the hub, beside the exchanges."""
+        """Questions of the application to the hub, such as reading a key, which the runner asks in its loop."""
         self.watch = AnswerStats()
-        """Facts in the answers beside the allowances."""
+        """Counts facts in the hub's answers, for statistics and hooks."""
         self.bugs = 0
-        """Unforeseen failures."""
+        """How many exceptions that no code expected have ended a step."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """The failure of the last exchange of each shard that was not answered."""
+        """By shard, the failure of its last exchange, if that was not answered."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
-        """A caller wants the round in progress to look at due work."""
+        """Set by a caller that wants the round in progress to look at due work again."""
         self._nudge: Callable[[], object] | None = None
-        """Has the round in progress look at once, by a write to its loop's pipe."""
+        """Wakes the round in progress at once, by a write to its loop's pipe."""
         self._asked_ns: list[int] = []
         """Since when requests wait for the hub, by shard, as far as the round in progress knows."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
-        """How often all that drives had to be begun again after a failure."""
+        """How often the runner had to start its loop again after a failure."""
         self.bugs_in_a_row = 0
-        """Unforeseen failures, since an exchange was last answered."""
+        """How many unexpected exceptions have come since the hub last answered an exchange."""
         self.last_bug = ""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
-        """None where time is made up."""
+        """Looks whether this process was restored from an image of its memory; None in tests with a clock of their
+        own."""
         self.restorations = 0
         """How often the node went on under a new name because this process may be a copy of another one."""
         self._reconnects = False
-        """The connections may have names that a copy of this process has, too."""
+        """Whether to open connections anew, because a copy of this process may have the present ones, too."""
         self._look_by_ns: int | None = None
-        """When, by the machine's clock, the driver will have looked at due work, unless something holds it up."""
+        """By when, on the machine's clock, the driver has promised to look at due work."""
 
     @property
     def overdue_s(self) -> float:
-        """For how long the runner should have looked at due work, and has not."""
+        """By how many seconds the runner is late with its next look at due work; 0.0 if it is not."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -143,7 +144,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Whether decisions may rely on it that the runner looks when it said that it would."""
+        """Whether decisions may rely on the runner to look at due work at the time that it has promised."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
@@ -232,11 +233,11 @@ class ExchangeDriver(Ownership):
             follower.start_over()
 
     async def leave(self) -> None:
-        """Say the last words: all counts, and no allowances any more. Gives up at the first failure."""
+        """Send the last reports: all counts, and no allowances any more. Gives up at the first failure."""
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
-        """Drive no more, and let go of the hub's connections."""
+        """Stop driving exchanges, and close the hub's connections."""
         self._look_by_ns = None
         self.questions.refuse()
         for syncer in self._syncers:
@@ -253,7 +254,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _hub_in_use(self) -> Hub:
-        """The hub, which has to be closed from here on."""
+        """Returns the hub, opened if need be; from here on `close` has to close it."""
         assert self._hub is not None
         self._in_use = True
         return self._hub
@@ -275,7 +276,7 @@ class ExchangeDriver(Ownership):
             self._become_another(sign)
 
     def _become_another(self, sign: str) -> None:
-        """Go on as another node, as far as every shard is concerned: this process may be a copy of one that goes on."""
+        """Go on under a new node name at every shard, as this process may be a copy of another one that goes on."""
         self.restorations += 1
         self._reconnects = True
         for syncer in self._syncers:
@@ -360,7 +361,7 @@ class ExchangeDriver(Ownership):
         *,
         going_on: bool,
     ) -> None:
-        """Begin what followers have to do, or end it when the node stops: they may have much to read."""
+        """Starts the followers that are due, beside the exchanges, or ends them when the node stops."""
         if not going_on:
             for follower in self._followers:
                 if follower in under_way:
@@ -417,14 +418,14 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def note_restart(self, error: Exception) -> None:
-        """All that drives has failed, and will be begun again."""
+        """Count a failure of the runner's whole loop, which starts again."""
         self.restarts += 1
         self._count_bug(error)
         if self.restarts == 1:
             logger.error("reconverge: the exchange loop failed as a whole, and is begun again", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """The runner does not look at due work for so long: decisions need not start another one meanwhile."""
+        """Note that the runner pauses for so long on purpose, so that decisions do not start another one meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
@@ -441,7 +442,7 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: an exchange failed in a way that was not foreseen", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Make one exchange; the syncer hears of any failure. Returns whether that got the node anywhere."""
+        """Make one exchange. Returns False if it failed, or if its answer makes the node begin anew."""
         await self._let_askers_look(syncer)
         sent_ns = self._clock.monotonic_ns()
         batch = syncer.take(sent_ns)
@@ -484,7 +485,7 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """Note that this loop is run while a batch is under way: the time in which it is not is not the hub's."""
+        """Note this loop's turns while a batch is under way, to distinguish a loop that is held up from a slow hub."""
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
 
@@ -516,7 +517,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
-        """Warn once per outage, not once per attempt, nor each time that another shard answers."""
+        """Log a warning once for each outage: not for each attempt, nor each time that another shard answers."""
         self.troubles[syncer] = error
         now_ns = self._clock.monotonic_ns()
         if self._complained or not self._log.allows(now_ns):

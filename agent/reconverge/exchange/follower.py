@@ -1,4 +1,4 @@
-"""Followers read at the hub beside the exchanges."""
+"""The interface of followers: tasks that read published data at the hub, beside the exchanges."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower that has something to let go of beside the hub."""
+    """A follower that holds resources of its own, such as a connection, and closes them when the exchanges end."""
 
     async def part(self, timeout_s: float) -> None:
-        """The exchanges end, or go on elsewhere: let go of it within so many seconds."""
+        """Close its resources within so many seconds: the exchanges end here, or go on in another loop."""
         ...
 
 
 class Follower(Protocol):
-    """Reads something that a hub keeps for all nodes, in the rhythm of the exchanges and beside them.
+    """Reads data that a hub keeps for all nodes, such as published settings, beside the exchanges.
 
     Promises: `follow` raises nothing but cancellation, which it is ended with when the node stops; after it, `due_ns`
     is later than it was. Does not promise: to be quick. Exchanges go on meanwhile.
@@ -25,9 +25,9 @@ class Follower(Protocol):
 
     @property
     def brief(self) -> bool:
-        """Whether the next look is one small question at most.
+        """Whether the next look asks the hub one small question at most.
 
-        Then it is asked between two exchanges, and not beside them, which takes a connection more.
+        The runner then asks it between two exchanges: beside them it would need a further connection.
         """
         ...
 
@@ -36,7 +36,7 @@ class Follower(Protocol):
         ...
 
     def start_over(self) -> None:
-        """Look as soon as there is another driver, which drives from now on."""
+        """Forget earlier looks, so that the driver which takes over now looks at once."""
         ...
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:

@@ -16,30 +16,30 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 TAKE_OVER_POLL_S: Final = 0.01
-"""How often a runner looks whether the one before it is gone."""
+"""How often a new runner looks whether its predecessor has ended."""
 
 
 class Runner(Protocol):
-    """The thread or the task in which the exchange driver does its work."""
+    """A thread or task that runs an agent's exchange driver."""
 
     @property
     def alive(self) -> bool:
-        """Whether it may still touch the exchanges."""
+        """Whether this runner may still use the exchange driver."""
         ...
 
     @property
     def listening(self) -> bool:
-        """Whether it goes on exchanging, and can be woken."""
+        """Whether this runner goes on exchanging, so that `wake` has an effect."""
         ...
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver hears of each way in which it ends, so that decisions may rely on its own looks."""
+        """Whether the driver learns of every way in which this runner can end, so that decisions need not check."""
         ...
 
     @property
     def left(self) -> bool:
-        """Whether it has come to its last words, and said them if the hub would hear them."""
+        """Whether this runner has sent the last reports, as far as the hub took them."""
         ...
 
     def wake(self) -> None:
@@ -51,22 +51,23 @@ class Runner(Protocol):
         ...
 
     def request_stop(self) -> None:
-        """Asks it to send its last words and end. Does not wait for that."""
+        """Asks this runner to send the last reports and end; does not wait for that."""
         ...
 
     def join(self, timeout_s: float) -> None:
-        """Wait until it is gone, for at most `timeout_s`, and not at all where waiting would keep it from going."""
+        """Wait until this runner has ended, for at most `timeout_s`; returns at once where waiting would block it."""
         ...
 
 
 class Ownership:
-    """The runner that owns the exchanges, and the claims of others."""
+    """Keeps at most one runner in charge of an agent's exchanges; further runners claim them and wait."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
-        """The runner that owns the exchanges, by how many there were before it."""
+        """All owners so far, each under the number of owners before it."""
         self.stops = 0
-        """How often all runners were asked to stop, those among them that have not begun yet and may be unknown."""
+        """How often all runners were asked to stop; a runner that begins compares it, as it may have been unknown
+        then."""
 
     @property
     def owner(self) -> Runner | None:

@@ -1,4 +1,4 @@
-"""The application's own questions to the hub, answered by the runner that exchanges, in its loop.
+"""Questions of the application to the hub, which the runner of the exchanges asks in its own event loop.
 
 A hub object serves one event loop at a time, and that is the one of the runner. So a question is left here, the runner
 is woken, and the answer comes back through a future that any thread or loop can wait for.
@@ -22,18 +22,18 @@ WAITING_MAX: Final = 1000
 
 
 class Questions:
-    """The questions that wait for the runner."""
+    """A queue of questions to the hub, filled by any thread and worked off by the runner."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[Hub], Awaitable[Any]], Future[Any]]] = deque()
 
     @property
     def waiting(self) -> bool:
-        """Whether there is any."""
+        """Whether any question waits."""
         return bool(self._waiting)
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Leave a question; what it raises but for `HubUnavailable` is a bug, and raised to the caller as it is.
+        """Queue a question and wait for its answer. Passes on any exception of `question`, such as that of a bug.
 
         Raises HubUnavailable when too many wait already.
         """
@@ -53,7 +53,7 @@ class Questions:
                 _fail(future, HubUnavailable("cancelled", "the exchanges ended before the hub's answer came"))
 
     def refuse(self) -> None:
-        """Answer none of those that wait: the exchanges have ended."""
+        """Fail all waiting questions, because the exchanges have ended."""
         while self._waiting:
             _, future = self._waiting.popleft()
             _fail(future, HubUnavailable("stopped", "the agent's exchanges have ended", applied=False))

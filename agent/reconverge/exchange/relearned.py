@@ -1,9 +1,9 @@
-"""Finds out from an answer that a hub which has lost its data waits no longer.
+"""Detects from an answer that a hub which has lost its data grants strict limits again.
 
 After a loss a node reckons for itself how long the hub will grant nothing of a strict limit, so that it neither asks in
-vain nor tells clients to come again too early. The hub may be done sooner: an operator has adopted the loss, or the
-node noticed it late. An allowance that is larger than the one that was reported shows that: a hub that waits grants
-none.
+vain nor tells clients to come again too early. The hub may be ready sooner: because an operator has adopted the loss,
+or because the node noticed the loss late. An allowance that is larger than the one that was reported shows that: a hub
+that waits grants none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """The longest wait of a limit of which the hub has granted an allowance in its answer; 0 if it has granted none."""
+    """Returns the longest wait, in nanoseconds, of the limits that this answer grants more of; 0 if it grants none."""
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
         # Grants to requests that ask are in other units, see `CellAnswer.allowance`.

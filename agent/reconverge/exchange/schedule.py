@@ -43,14 +43,14 @@ class Intervals:
         self._known = intervals_ns
         self._due_ns = dict.fromkeys(intervals_ns, due_ns)
         self.due_ns = due_ns
-        """When the first of them is due."""
+        """The earliest moment at which an interval is over."""
 
     def __len__(self) -> int:
         return len(self._due_ns)
 
     @property
     def shortest(self) -> frozenset[int]:
-        """The shortest interval alone."""
+        """Returns a tuple of the shortest interval alone."""
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
@@ -77,7 +77,7 @@ class Intervals:
         self.due_ns = min(self._due_ns.values())
 
     def all_at(self, due_ns: int) -> None:
-        """Makes everything due at one moment."""
+        """Makes the exchanges of all intervals due at one moment."""
         self._due_ns = dict.fromkeys(self._due_ns, due_ns)
         self.due_ns = due_ns
 
@@ -129,7 +129,7 @@ class Pacing:
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
-        """Exchange at the interval that is published, or at the node's own. Raises InvalidSetting, at its own."""
+        """Use the published interval, or without one the node's own. Raises InvalidSetting if the own one is wrong."""
         layered = self._layered(limit)
         before, layered.published = layered.published, None
         try:
@@ -146,12 +146,12 @@ class Pacing:
             layered.published = None
 
     def shortest_ns(self) -> int:
-        """The agent's own interval, or the published one: whichever is shorter."""
+        """The shorter one of the agent's own interval and the published one."""
         own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """The layers of one pace; a limit has none itself at first, and goes by the agent's."""
+        """Returns the own and the published interval of a limit; at first it has neither, and uses the agent's."""
         return self._paces.setdefault(limit, Layered(None))
 
     def _take(self, limit: str | None, pace: LimitInterval | None) -> None:
@@ -169,6 +169,6 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Both in nanoseconds. Raises InvalidSetting."""
+    """Returns the two intervals, given in seconds, in nanoseconds. Raises InvalidSetting."""
     shortest = checked_pace(sync_interval, min_sync_interval)
     return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

@@ -1,4 +1,4 @@
-"""When to exchange with the hub, what to say, and what to make of the answer. Does no I/O.
+"""Decides when a node exchanges with its hub, composes the reports, and merges the answers. Does no I/O.
 
 One syncer speaks for one node to one shard. A driver that can wait calls it: `driver.py` with a real clock and a real
 hub, the simulator and the tests with neither.
@@ -44,14 +44,14 @@ from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.runtime.backoff import backoff_ns
 
 CELLS_MAX: Final = 256
-"""Per batch; larger ones would occupy the hub and this process's event loop for milliseconds at a time."""
+"""The most cells of a batch; larger ones would occupy the hub and this event loop for milliseconds at a time."""
 JITTER: Final = 0.05
 """Exchanges are spread by so much of the interval to either side, so that nodes do not march in step."""
 SILENCE_NS: Final = SECOND_NS
 """A node with nothing to say speaks up every interval, or every second if that is longer: it keeps its allowances, and
 learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
-"""But at least this many times per lease."""
+"""A silent node still reports at least this many times in each lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
 """Of several shards, those that never got a report hear of a node so often: they have nothing of its to lose."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
@@ -63,16 +63,16 @@ ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class SyncerStats:
-    """How the exchanges of one node with one shard have gone. Times are in seconds."""
+    """Statistics of one node's exchanges with one shard of the hub. Times are in seconds."""
 
     node: str
     exchanges: int
     early: int
-    """Exchanges ahead of time."""
+    """How many exchanges began before their interval was over."""
     cells: int
-    """Reports of one key, in all exchanges."""
+    """How many reports of single keys all exchanges carried together."""
     failures: dict[str, int]
-    """By class of failure."""
+    """How many exchanges have failed, by class of failure."""
     failures_in_a_row: int
     rebirths: int
     """How often the hub had lost its data, or was another one than before."""
@@ -84,7 +84,7 @@ class SyncerStats:
     staleness: float
     """Age of the last answer; infinite before the first."""
     pending: int = 0
-    """Keys that have something to report."""
+    """How many keys have changes that the node has yet to report."""
     failing: str = ""
     """The class of the last failure, while nothing has been answered since."""
     lease: float = 0.0
@@ -93,7 +93,7 @@ class SyncerStats:
     not_taken: int = 0
     """How often the hub had no room for a key. Such a key goes by its policy's cold rule, and is reported again."""
     hub_full: bool = False
-    """The hub had no room for a key lately."""
+    """Whether the hub had no room for a key lately."""
 
 
 class Syncer:
@@ -106,34 +106,35 @@ class Syncer:
         self._new_name = new_name
         self._clock = HubClock()
         self.account = new_name()
-        """Under which lifetime numbers are kept. New for every start of a process, and after a fork."""
+        """The name under which the hub keeps this process's lifetime numbers. New for every start of a process, and
+        after a fork."""
         self._account_since_ns = now_ns
         self._name_number = 0
         self._sequence = 0
         self._generation = ""
         self._answered = False
-        """The hub has answered to the current name."""
+        """Whether the hub has answered this node under its current name."""
         self._involved = len(kernel.shards) == 1
-        """This is the only shard, or has got a report."""
+        """Whether this shard is the only one, or has got a report."""
         self._lapsed = False
-        """The last lease is over, and the hub has yet to hear of the new name."""
+        """Whether the last lease is over and the hub has not answered the new name yet."""
         self.renounced = False
-        """A copy of this process may go by the name and the account, too; the next batch goes under new ones."""
+        """Whether a copy of this process may use the same name and account, so that the next batch uses new ones."""
         self._asked = False
-        """An exchange was asked for, whether there is anything to say or not."""
+        """Whether an exchange was called for, with or without anything to report."""
         self._leaving = False
         self.left = False
-        """The hub has heard the node's last word."""
+        """Whether the hub has answered the node's last report."""
         self._under_way = False
         self._more = False
-        """The last batch had no room for all there was to say."""
+        """Whether the last batch had no room for all reports that were due."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
         """When the next regular exchanges may begin; after a failure, when to try again."""
         self._busy = self._hurried = False
         """Decisions had something to say with the last batch; and some of it would not wait for a regular exchange."""
         self._hasten = False
-        """Some interval may have become shorter."""
+        """Whether an interval may have become shorter since the last look."""
         self._about: frozenset[int] | None = None
         """The intervals of the limits that the last batch was about, and the next one if the round goes on; None
         stands for all."""
@@ -141,7 +142,7 @@ class Syncer:
         self._failures_in_a_row = 0
         self._failing = ""
         self._beginnings = 0
-        """How many answers in a row had this node begin anew, under another name or with other data."""
+        """How many answers in a row made this node begin anew, under another name or with other data of the hub."""
         self._not_before_ns = -NEVER_NS
         """When the next exchange may begin at the earliest, because answers had this node begin anew time and again."""
         self._full_until_ns = -NEVER_NS
@@ -158,7 +159,7 @@ class Syncer:
 
     @property
     def kernel(self) -> Kernel:
-        """Whose cells it exchanges."""
+        """The kernel whose cells this syncer reports."""
         return self._kernel
 
     @property
@@ -177,11 +178,11 @@ class Syncer:
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """The runner is run while a batch is under way."""
+        """Note that the runner's loop has had a turn while a batch is under way."""
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Such requests take too long, and are not waited for."""
+        """Waits no longer for the requests that have an answer and have not looked at it."""
         self._shard.unread.clear()
 
     @property
@@ -191,7 +192,7 @@ class Syncer:
 
     @property
     def begins_anew_again(self) -> bool:
-        """Whether several answers in a row had this node begin anew."""
+        """Whether several answers in a row made this node begin anew."""
         return self._beginnings > 1
 
     # ------------------------------------------------------------ when
@@ -201,7 +202,7 @@ class Syncer:
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """The same, by what there is to say and hear."""
+        """When the next exchange should begin, by the reports that wait and the answers that are needed."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -222,7 +223,7 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """The runner is at work, and asks again for due work before it sleeps: decisions need not wake it."""
+        """Note that the runner is awake, and looks for due work before it sleeps: decisions need not wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
@@ -251,15 +252,15 @@ class Syncer:
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Exchange soon, though there may be nothing to say; after failures, when it would be tried again."""
+        """Make the next exchange due soon, even without reports; after failures, at the time of the next attempt."""
         self._asked = True
 
     def take_pace(self) -> None:
-        """Heed the intervals that the kernel has now: from the next look on, wait for no longer than that."""
+        """Use the kernel's present intervals from the next look on."""
         self._hasten = True  # and no more, as the driver may be just about to look
 
     def attend(self, until_ns: int) -> None:
-        """The runner will ask again for due work, at `until_ns` at the latest if it is still there."""
+        """Note that the runner will look for due work by `until_ns` at the latest, unless it ends before."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
@@ -271,7 +272,7 @@ class Syncer:
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """The runner goes: the next decision, about whatever key, has to start another one."""
+        """Note that the runner ends, so that the next decision about any key starts another one."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -279,7 +280,7 @@ class Syncer:
     # ------------------------------------------------------------ what to say
 
     def take(self, now_ns: int) -> Batch | None:
-        """The batch to send now, or None when there turns out to be nothing to say.
+        """Returns the batch to send now, or None if there is nothing to report after all.
 
         A batch that was taken is under way until `merged` or `failed`.
         """
@@ -369,7 +370,7 @@ class Syncer:
     # ------------------------------------------------------------ what to make of the answer
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
-        """Take in the answer, checked before, to the batch under way, which was sent at `sent_ns` at the earliest."""
+        """Merge the checked answer to the batch under way, which was sent at `sent_ns` at the earliest."""
         if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
@@ -442,7 +443,7 @@ class Syncer:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
-        """The batch under way got no answer, for a reason of class `kind`; it may have arrived all the same."""
+        """Note that the batch under way has failed, by an error of class `kind`; the hub may still have merged it."""
         self._under_way = False
         self._shard.note_free(now_ns)
         self._failures[kind] += 1
@@ -469,14 +470,14 @@ class Syncer:
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """The runner is gone: what was under way will not be answered, and last words did not arrive."""
+        """Note that the runner has ended: a batch under way will not be answered, and a last report did not arrive."""
         self._leaving = False
         self._shard.stay_asleep()
         if self._under_way:
             self.failed("abandoned", now_ns=now_ns)
 
     def stats(self, now_ns: int) -> SyncerStats:
-        """A snapshot of how the exchanges have gone."""
+        """Returns the statistics as they are now."""
         return SyncerStats(
             node=self.node,
             exchanges=self._exchanges,
@@ -509,7 +510,7 @@ class Syncer:
         self._kernel.look_around(self._shard.index)
 
     def _become_another(self, now_ns: int) -> None:
-        """Go on as a node that has lapsed, under an account that no copy of this process has."""
+        """Go on as after a lapse of the lease, under a new account that no copy of this process has."""
         self._open_account(now_ns)
         if self._answered:
             self._lapse()
@@ -535,7 +536,7 @@ class Syncer:
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
-        """The last word has been heard: later reports come from a new node."""
+        """Give up the name, because the hub has answered its last report: later reports come from a new node."""
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False

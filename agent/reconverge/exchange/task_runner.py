@@ -1,4 +1,4 @@
-"""The runner that is a task: it exchanges in the application's own event loop."""
+"""A runner that is an asyncio task: it exchanges in the application's own event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.runtime.threads import Latch, thread_id
 class TaskRunner:
     """Runs the exchanges as a task. Made, started and stopped in the loop that it runs in.
 
-    It begins when the runner before it is gone, and asks any other one to make way.
+    It begins when its predecessor has ended, and asks any other runner to stop.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -28,7 +28,7 @@ class TaskRunner:
         self.left = False
 
     def start(self) -> None:
-        """Begin to exchange."""
+        """Start the task, which begins to exchange when its predecessor has ended."""
         self._task = self._loop.create_task(self._run(), name="reconverge")
 
     @property
@@ -50,7 +50,7 @@ class TaskRunner:
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread is the one whose loop it runs in, and would hold it up by waiting."""
+        """Whether the calling thread runs this task's loop, so that waiting would block the task."""
         return thread_id() == self._thread_id
 
     def wake(self) -> None:
@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Say the last words and stop; the part that takes longer than `timeout_s` is left unsaid."""
+        """Send the last reports and stop; reports that take longer than `timeout_s` are left out."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""The runner that is a thread: it exchanges beside an application of any kind."""
+"""A runner that is a daemon thread: it exchanges beside an application of any kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESTART_MAX_S: Final = 30.0
 
 
 def refuse_eventlet() -> None:
-    """Raises EventletPatched where the threads that there are do not go together with one that exchanges."""
+    """Raises EventletPatched if eventlet has replaced Python's threads: this runner cannot work beside its own."""
     if green_threads() == EVENTLET:
         raise EventletPatched
 
@@ -37,7 +37,7 @@ class ThreadRunner:
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket; while one of
     several shards has yet to answer, or there is work between exchanges, the loop looks by itself whether it was woken.
-    It begins when the runner before it is gone, and ends without a word when another one has begun meanwhile.
+    It begins when its predecessor has ended, and ends without last reports if another runner has begun meanwhile.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -107,7 +107,7 @@ class ThreadRunner:
                 self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
-        """Exchange until a request to stop; a failed run is begun again."""
+        """Exchange until a request to stop; after a failure, start again."""
         exchanges = self._exchanges
         while not exchanges.claim(self):
             owner = exchanges.owner
@@ -132,7 +132,7 @@ class ThreadRunner:
             self._wait_for_stop(pause_s)
 
     def _wait_for_stop(self, pause_s: float) -> None:
-        """Let so much time pass, unless a request to stop comes meanwhile."""
+        """Sleep for so long, or until a request to stop comes."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
             self._waker.wait(left_ns / SECOND_NS)

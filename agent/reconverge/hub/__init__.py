@@ -1,4 +1,4 @@
-"""The port through which nodes exchange, how a URL opens one, and what a node knows of the hub behind it."""
+"""The interface between nodes and hubs: its protocols and messages, the checks of answers, and hubs opened by URL."""
 
 from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.erasing import Erased, Erasure, Erasures

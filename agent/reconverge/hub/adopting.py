@@ -10,9 +10,9 @@ class HubData(NamedTuple):
 
     hub_us: int
     generation: str
-    """Empty as long as no node has reported anything."""
+    """The name of the hub's data; empty as long as no node has reported anything."""
     lost: bool
-    """A node has shown that there were other data before these."""
+    """Whether a node has shown that the hub had other data before these."""
     begun_us: int
     """When these data began, if others may have been lost then; 0 if that is ruled out, or the loss was adopted."""
     reports_until_us: int
@@ -34,4 +34,4 @@ class Adoption(NamedTuple):
     problem: str
     """Why nothing was changed, in a sentence; empty if the loss is adopted."""
     cells: int
-    """How many keys no longer wait."""
+    """How many keys the hub grants again from now on."""

@@ -1,4 +1,4 @@
-"""Messages of nodes and consoles by way of a hub: that a console is open, and how each node stands."""
+"""Messages of nodes and consoles through a hub: a console marks itself as open, and nodes leave snapshots for it."""
 
 # Theory of operation.
 #
@@ -28,13 +28,13 @@ from reconverge.clock import SECOND_NS
 LOOK_NS: Final = SECOND_NS
 """How often a node looks whether a console is open, and leaves a snapshot while one is."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
-"""How often a node looks that has no keys."""
+"""How often a node without keys looks whether a console is open."""
 WATCH_S: Final = 15.0
-"""For so long a console marks itself as open; a node without keys looks at least once in that time."""
+"""How long one mark of an open console lasts; a node without keys looks at least once in that time."""
 SNAPSHOT_S: Final = 5.0
-"""For so long a snapshot is kept: a node that has left none in that time is cut off, or gone."""
+"""How long the hub keeps a snapshot: a node that leaves none in that time is cut off, or has ended."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
-"""Of one snapshot."""
+"""The most bytes of one snapshot."""
 SNAPSHOTS_MAX: Final = 2000
 """So many snapshots a hub keeps, of 1000 nodes that leave two each; further ones are not taken. Together they have at
 most 32 MB."""
@@ -42,7 +42,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 
 def check_snapshot(name: str, payload: bytes) -> None:
-    """Raise ValueError for what no hub takes: both come from this package, and not from a user."""
+    """Raise ValueError for a name or a payload that no hub takes; such a one is a bug of this package."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a snapshot: 1 to 32 hexadecimal digits")
     if len(payload) > SNAPSHOT_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""A hub's findings about itself, with remedies."""
+"""The results of a hub's check of its own server, as facts with remedies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ COMMAND = "  "
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, but not as well as it should, or could not be checked."""
+    """The hub works, but not as well as it should; or it could not be checked."""
     PROBLEM = "problem"
-    """It does not work, or what the agent promises does not hold."""
+    """The hub does not work, or the agent's promises do not hold with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Finding:
     fact: str
     """One sentence without a full stop; never a password or a user's name."""
     remedy: str = ""
-    """How to mend it; empty when there is nothing to mend."""
+    """The steps that an operator can take; empty if nothing is wrong."""
 
 
 class Trip(NamedTuple):
@@ -49,21 +49,21 @@ class Trip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that a hub could say about itself."""
+    """All findings of one check, with the round trips that it measured."""
 
     findings: Sequence[Finding]
     pings: Sequence[Trip] = ()
-    """The cheapest questions there are; empty when there was no way to ask."""
+    """Round trips of the cheapest question, such as PING; empty if none was possible."""
     exchanges: Sequence[Trip] = ()
-    """Real exchanges, in a namespace of their own; empty when none was possible."""
+    """Round trips of real exchanges, in a namespace of their own; empty if none was possible."""
 
 
 @runtime_checkable
 class Diagnosable(Protocol):
-    """A hub that knows more about itself than whether it can be exchanged with."""
+    """A hub that can check its own server, beyond whether exchanges work."""
 
     async def diagnose(self) -> Diagnosis:
-        """Say how the hub is; what cannot be checked is a finding too.
+        """Check the hub's server; a check that is impossible is a finding, too.
 
         Promises: nothing that any agent uses is touched; what was written for the check is taken away again, or
         named in a finding; in any state of the hub, nothing is raised but cancellation.

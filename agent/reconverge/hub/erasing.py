@@ -51,26 +51,26 @@ from typing import Final, NamedTuple, Protocol
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 
 KEPT_S: Final = 62 * 86_400.0
-"""For so long an order is there to be read: as long as the hub keeps cells of a limit per month."""
+"""How long the hub keeps an order: as long as it keeps cells of a limit per month."""
 ORDERS_MAX: Final = 10_000
 """So many orders a hub keeps; beyond that the oldest go. A node reads all of them once, in 1 MB."""
 LOOK_NS: Final = SECOND_NS
 """How often a node looks for orders: one small question, beside ten exchanges in that time."""
 SLACK_US: Final = 2_000_000
-"""An order from so shortly before a node began is heeded, too: clocks are compared over a round trip."""
+"""A node obeys orders from up to so long before it began, as it knows the hub's clock only to a round trip."""
 NAME_BYTES_MAX: Final = 1024
 """The longest identity that can be erased, in UTF-8; no customer and no fact may be longer."""
 SEPARATOR: Final = "|"
 """Between the facts of a key; contracts and the guards of web frameworks write such keys."""
 _NOW_ONLY_US: Final = 1 << 52
-"""No order is newer: a question for those after it asks for the time alone."""
+"""Later than any order: a node that asks for orders after this moment gets the hub's time alone."""
 
 
 class Erasure(NamedTuple):
     """An order to erase an identity."""
 
     at_us: int
-    """When it was given, by the hub's clock. No two orders of a hub have the same moment."""
+    """The moment of the order, by the hub's clock; no two orders of a hub have the same one."""
     mark: str
     """The identity, as `erasure_mark` hashes it."""
 
@@ -80,7 +80,7 @@ class Erasures(NamedTuple):
 
     hub_us: int
     orders: Sequence[Erasure]
-    """The oldest first."""
+    """The orders, the oldest first."""
 
 
 class Erased(NamedTuple):
@@ -97,13 +97,13 @@ class Erased(NamedTuple):
 
 
 class OrderReader(Protocol):
-    """Reads orders, as `reconverge.hub.Eraser` does."""
+    """A hub from which orders can be read; the part of `reconverge.hub.Eraser` that nodes use."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
 
 class OrderLog:
-    """Which orders of a hub a node has heard. Does not wait but for the hub."""
+    """Reads the orders at a hub, and returns each to the node once."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns

@@ -1,4 +1,4 @@
-"""A hub that sees keyed hashes in place of keys: what a limit counts by, a client's name say, stays on the nodes."""
+"""Wraps a hub so that it gets keyed hashes in place of keys: names of clients, for instance, stay on the nodes."""
 
 # Theory of operation.
 #
@@ -48,11 +48,11 @@ HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
 """A fingerprint tells secrets apart; so few bytes of it say next to nothing of the secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
-"""How often a node renews its mark, and looks whether it is still the one."""
+"""How often a node renews its mark, and checks that the hub has no other one."""
 MARK_RETRY_NS: Final = 10 * SECOND_NS
 """How long after a failure a node tries again."""
 MARK_KEPT_S: Final = 3600.0
-"""How long a mark stays that no node renews: so long the nodes take to get a new secret without an error."""
+"""How long the hub keeps a mark that no node renews; until then a fleet that changes its secret logs an error."""
 
 
 class KeyHasher:
@@ -78,11 +78,11 @@ class KeyHasher:
         """The fingerprint of the secret."""
 
     def hashed(self, key: str) -> str:
-        """The hash that stands for a key at the hub, in hexadecimal digits."""
+        """Returns the hash of a key, in hexadecimal digits, under which the hub keeps it."""
         return blake2b(key.encode(), digest_size=HASH_BYTES, key=self._key, salt=self._salt).hexdigest()
 
     def with_hashes(self, names: Sequence[str]) -> list[str]:
-        """These names, and after them the hashes that stand for them."""
+        """Returns these names, followed by their hashes."""
         return [*names, *map(self.hashed, names)]
 
     def __repr__(self) -> str:
@@ -112,10 +112,10 @@ class _HashedReports(Sequence[CellReport]):
 
 
 class _HashedRows(_HashedReports):
-    """The same, of reports that can say at once how they travel; see `Rows`."""
+    """Cell reports with hashes for keys, packed as rows already; see `Rows`."""
 
     def rows(self) -> bytes:
-        """Packs the reports; a row tells nothing of its key."""
+        """Packs the reports into rows, which do not contain the keys."""
         cells = rows_of(self._cells)
         assert cells is not None
         return cells.rows()
@@ -126,7 +126,7 @@ class _HashedRows(_HashedReports):
 
 
 class HashedHub:
-    """Another hub, which sees hashes in place of keys. See `Hub` for what it promises; it can do what the other can."""
+    """Wraps another hub, and sends it hashes in place of keys; it keeps the promises of `Hub`."""
 
     def __init__(self, hub: Hub, hasher: KeyHasher, clock: Clock) -> None:
         self._hub = hub
@@ -153,7 +153,7 @@ class HashedHub:
         await self._hub.close()
 
     async def _look_at_mark(self) -> None:
-        """Leave the mark of this secret, and tell of another one that is there; a failure is tried again later."""
+        """Leave the mark of this secret, and log an error if another one is there; after a failure, try again later."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
             return
@@ -176,7 +176,7 @@ class HashedHub:
 
 
 class _HashedReading(HashedHub):
-    """One that reads keys."""
+    """A hashed hub at which keys can be read."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         assert isinstance(self._hub, KeyReader)
@@ -185,7 +185,7 @@ class _HashedReading(HashedHub):
 
 
 class _HashedErasing(HashedHub):
-    """One from which identities can be erased."""
+    """A hashed hub from which identities can be erased."""
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         return await self._eraser.order_erasure(marks)
@@ -208,7 +208,7 @@ class _HashedErasing(HashedHub):
 
 
 class _HashedPublishing(HashedHub):
-    """One at which settings can be published."""
+    """A hashed hub at which settings can be published."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         assert isinstance(self._hub, SettingsStore)
@@ -220,7 +220,7 @@ class _HashedPublishing(HashedHub):
 
 
 class _Contracting(HashedHub):
-    """One that keeps contracts, which name their customers in plain text."""
+    """A hashed hub that keeps contracts; these name their customers in plain text."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         return await self._contracts.read_index(bytes_max=bytes_max)
@@ -244,7 +244,7 @@ class _Contracting(HashedHub):
 
 
 class _Watched(HashedHub):
-    """One that keeps snapshots; nodes hash the keys in them before they leave them, see `KeyHasher`."""
+    """A hashed hub that keeps snapshots; nodes hash the keys in them before they leave them, see `KeyHasher`."""
 
     async def watch(self, *, keep_s: float) -> None:
         await self._board.watch(keep_s=keep_s)
@@ -265,7 +265,7 @@ class _Watched(HashedHub):
 
 
 class _HashedWorking(HashedHub):
-    """One that has work of its own."""
+    """A hashed hub that has work to do between exchanges."""
 
     @property
     def at_work(self) -> bool:
@@ -274,7 +274,7 @@ class _HashedWorking(HashedHub):
 
 
 def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
-    """The hub, which sees hashes in place of keys from here on, and can do beside that what it could."""
+    """Returns the hub wrapped so that it gets hashes in place of keys, with all other abilities that it has."""
     able = (
         (KeyReader, _HashedReading),
         (Eraser, _HashedErasing),

@@ -1,4 +1,4 @@
-"""How much of its allowance a node may keep unused: a margin over what it needs, in long windows a small part at most.
+"""Rules for the unused part of a node's allowance: a margin over its need, and in long windows a small part at most.
 
 An allowance is what a node may use by itself; the allowances of all nodes sum to the capacity at most.
 """
@@ -48,7 +48,7 @@ OVERDRAFT_FRACTION: Final = 0.01
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
-    """Which of these holds for a limit."""
+    """Returns the fraction of these that holds for a limit."""
     if fixed:
         return SLACK_ASKED if asks else SLACK_KEPT
     if dated:
@@ -57,10 +57,10 @@ def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
-    """The part of the rest that a node may hold unused; at least one request."""
+    """Returns the most cost that a node may hold unused: a fraction of the remaining capacity, at least one request."""
     return max(need, unit, HEADROOM_FRACTION * left)
 
 
 def overdraft_max(capacity: int, unit: int = 1) -> int:
-    """How large a node's overdraft may be; at least one request."""
+    """Returns the largest overdraft of one node, in cost: at least one request."""
     return max(unit, floor(OVERDRAFT_FRACTION * capacity))

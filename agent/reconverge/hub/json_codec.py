@@ -1,7 +1,7 @@
 """Batches and answers as lists of strings and whole numbers, for hubs that send them as JSON, msgpack or the like.
 
-What is read back is checked first, down to the last number: the merge rule can take whatever passes, and whatever does
-not pass raises `Malformed` before anything has been merged.
+All values are checked when they are read back, down to the last number: the merge rule can use every message that
+passes, and a message that does not pass raises `Malformed` before anything was merged.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reconverge.hub.report import (
 from reconverge.limit.limit import KNOWN_ALGORITHMS
 
 CELLS_MAX: Final = 256
-"""No node reports more in one batch."""
+"""The most cells of one batch."""
 LIMITS_MAX: Final = 65_536
 
 
 class Malformed(ValueError):
-    """Raised for a value of another kind than expected; nothing has been done with any part of it."""
+    """Raised for a message with a wrong value; no part of the message was used."""
 
 
 class _NamedTotals(NamedTuple):
@@ -126,7 +126,7 @@ def _row(kind: Any, value: object, ranges: Ranges, texts: tuple[str, ...]) -> An
 
 
 def _check(what: str, fields: Mapping[str, object], ranges: Ranges, *, texts: tuple[str, ...]) -> None:
-    """Strings are strings that can be encoded, and all else is a whole number within its range."""
+    """Raise Malformed unless strings can be encoded and all other fields are whole numbers in their ranges."""
     for name, value in fields.items():
         if name in texts:
             if type(value) is not str or not _encodes(value):
@@ -161,7 +161,7 @@ def _refuse(name: str, value: object) -> NoReturn:
 
 
 def _shown(value: object) -> str:
-    """Enough of a value to find it by, however large or deep it is."""
+    """Returns a short text for a value of any size and depth."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return ascii(value)[:SHOWN_MAX] if isinstance(value, str) or abs(value) <= WHOLE_MAX else "so large a number"
     return "true or false" if isinstance(value, bool) else f"a {type(value).__name__}"

@@ -12,13 +12,13 @@ from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 GROUP = "reconverge.merge_rule"
 """The entry-point group whose entries make a `MergeRule` each."""
 REFERENCE = "reference"
-"""The rule and nothing else."""
+"""The name of the plain rule."""
 ELECTED = "elected"
-"""The rule as members of a broker's cluster apply it that keep the ledger among themselves, with the faults of that."""
+"""The name of the rule as MQTT members apply it, one of which keeps the ledger; simulations include its faults."""
 
 
 class MergeRule(Protocol):
-    """A hub's part in an exchange, apart from all waiting."""
+    """A hub in memory that merges at once: the rule of an exchange without any network."""
 
     def merge(self, batch: Batch) -> Answer:
         """Merge a batch and answer. Raises HubUnavailable when no member can."""
@@ -35,7 +35,7 @@ class MergeRule(Protocol):
 
 @runtime_checkable
 class RegionRule(MergeRule, Protocol):
-    """A rule that also knows of loans, as a region's hub does."""
+    """A rule with loans, as a region's hub applies it."""
 
     def tell_wishes(self, shard: int) -> Wishes: ...
 

@@ -1,4 +1,4 @@
-"""The port through which nodes meet: what a hub promises, and what it does not."""
+"""The interface of a hub for nodes: the promises of each of its protocols, and their limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reconverge.hub.usage import (
 
 @runtime_checkable
 class Hub(Protocol):
-    """Where nodes meet.
+    """A store through which nodes exchange: it merges their reports and answers with totals and allowances.
 
     Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that
     exchanging twice, late or out of order is harmless; the allowances it grants for a key never sum to more than the
@@ -49,7 +49,7 @@ class Hub(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of all connections. The hub may be used again afterwards, from another loop too."""
+        """Close all connections. The hub may be used again afterwards, from another event loop, too."""
         ...
 
 
@@ -93,7 +93,7 @@ class ContractStore(Protocol):
     """
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """The index; None if there is none, or it is kept no more. Raises HubUnavailable.
+        """Returns the index; None if there is none, or if it has expired. Raises HubUnavailable.
 
         Of something longer than `bytes_max` its first `bytes_max + 1` bytes, and no more.
         """
@@ -123,7 +123,7 @@ class ContractStore(Protocol):
 
 
 class IndexHints(Protocol):
-    """Tells one listener when the index of the contracts may have changed. For one event loop, which may be its own."""
+    """Wakes one listener when the index of the contracts may have changed. For one event loop, which may be its own."""
 
     async def changed(self) -> None:
         """Return as soon as hints are listened for, and, called again, each time the index may have changed since.
@@ -134,7 +134,7 @@ class IndexHints(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of the connection. The next call of `changed` makes another one."""
+        """Close the connection. The next call of `changed` makes another one."""
         ...
 
 
@@ -186,7 +186,7 @@ class Region(Protocol):
 
 
 class UsageLedger(Protocol):
-    """Where the usage of a fleet is added up, and from where it is exported.
+    """A store that adds up the usage of a fleet, and from which it is exported.
 
     Promises: a batch is merged whole or not at all; one that is repeated or late changes nothing; the total of a row is
     the sum of what all accounts have said of it last; an event, once issued, is issued again with the same number and
@@ -222,7 +222,7 @@ class UsageLedger(Protocol):
         ...
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """How far the export has come. Raises HubUnavailable."""
+        """Returns how far the export has come. Raises HubUnavailable."""
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
@@ -250,7 +250,7 @@ class UsageLedger(Protocol):
 
 @runtime_checkable
 class AddressLedger(Protocol):
-    """A ledger that knows from how many addresses identities come to all nodes together; not every one need be.
+    """A ledger that counts the distinct addresses of each identity, over all nodes; not every ledger need be one.
 
     Promises: a register of an identity's sketch keeps the highest rank that any node has reported of it in that hour,
     so that a report which is repeated or late changes nothing else. Each failure is raised as `HubUnavailable`.
@@ -288,14 +288,14 @@ class UsageHub(Protocol):
 
 @runtime_checkable
 class KeyReader(Protocol):
-    """A hub that tells what the whole fleet has used of a key; not every hub need be one.
+    """A hub that answers how much the whole fleet has used of a key; not every hub need be one.
 
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; what a node's merged report says is in the answer, whichever node or reader asks; what a
     node whose lease is over may have used counts as used; each failure is raised as `HubUnavailable`.
     Does not promise: what nodes have charged since their last report, which is at most what `allowances` says and their
     overdrafts; that the answer distinguishes the key from one that no node has used; that the answer is true any more
-    when it arrives. Nothing may be admitted by it.
+    when it arrives. A reader must admit nothing by its answer.
     """
 
     @property
@@ -437,12 +437,12 @@ class SnapshotBoard(Protocol):
 
 @runtime_checkable
 class Working(Protocol):
-    """A hub that has something to do between exchanges, too: answering others, say. Not every hub need be one.
+    """A hub that works between exchanges, too, such as a member that answers others; not every hub need be one.
 
     It does so in tasks of its own, in the loop in which the exchanges are made. While it is at work, that loop goes on.
     """
 
     @property
     def at_work(self) -> bool:
-        """Whether it has such tasks."""
+        """Whether the hub has such tasks now."""
         ...

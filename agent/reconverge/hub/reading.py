@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from reconverge.hub.report import LimitReport
 
 READ_MAX: Final = 256
-"""So many keys are read at a time, as many as one batch has: no node waits for longer than that takes."""
+"""The most keys of one reading: as many as one batch has, so that no node waits longer than for a batch."""
 
 
 class KeyQuestion(NamedTuple):
@@ -25,7 +25,7 @@ class KeyReading(NamedTuple):
     allowances: int
     """The rest of live nodes' allowances, which they may use without asking."""
     free: int
-    """The part that is granted to no node."""
+    """The part of the capacity that is granted to no node."""
     capacity: int
     """The smallest among the live nodes and the reader's own, with the loans to the region."""
     nodes: int
@@ -42,5 +42,5 @@ class KeyReadings(NamedTuple):
 
     hub_us: int
     generation: str
-    """Empty as long as no node has reported anything."""
+    """The name of the hub's data; empty as long as no node has reported anything."""
     keys: tuple[KeyReading, ...]

@@ -1,4 +1,4 @@
-"""Which hub a URL means: found by its scheme among the installed packages."""
+"""Opens the hub of a URL: finds the installed package for its scheme."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GROUP = "reconverge.hubs"
 MEMORY = "memory"
 """The scheme of a node without a hub; no hub is opened for it."""
 UNKNOWN_OPTION: Final = "has an option that is not known"
-"""How a hub begins to tell of an option of its URL that it does not know."""
+"""The beginning of an error about an unknown option of a hub's URL."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
-"""Which extra installs what a scheme needs, where that is not `redis`."""
+"""The extra that installs the packages for a scheme, if it is not `redis`."""
 
 
 @dataclass(frozen=True, slots=True)

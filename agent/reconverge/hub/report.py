@@ -1,4 +1,4 @@
-"""Messages of a node and the hub in one exchange.
+"""The messages of one exchange: a node's batch of reports, and the hub's answer.
 
 Amounts are whole numbers of cost, or of thousandths where the name says `_milli`; moments are microseconds of the
 hub's clock. All of them are absolute: a repeated message changes nothing.
@@ -124,7 +124,7 @@ class CellReport(NamedTuple):
     """One node's running counts, allowances and wishes for one key."""
 
     limit: int
-    """Which of the batch's limits."""
+    """The place of its limit in the batch."""
     key: str
     epoch: int
     """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
@@ -206,9 +206,9 @@ class Batch(NamedTuple):
     """All that one node reports in one exchange with one shard of the hub."""
 
     node: str
-    """New for every start of a process, for every fork, and after every lease that ended."""
+    """The node's name: new for every start of a process, for every fork, and after every lease that ended."""
     account: str
-    """Under which the lifetime numbers are kept; new for every start and fork."""
+    """The name under which the lifetime numbers are kept; new for every start and fork."""
     shard: int
     sequence: int
     """Rises with every batch of this node to this shard; the hub ignores all but the newest."""
@@ -219,7 +219,7 @@ class Batch(NamedTuple):
     lease_us: int
     """How long the node's allowances are its own after this batch."""
     leaving: bool
-    """The node's last word: it holds no allowances any more."""
+    """Whether this is the node's last batch, after which it holds no allowances any more."""
     limits: tuple[LimitReport, ...]
     cells: Sequence[CellReport]
 
@@ -329,7 +329,7 @@ class Wish(NamedTuple):
     """The hub's own name for it; the same in all regions whose hubs are of one kind."""
     limit: str
     capacity: int
-    """Of the whole limit."""
+    """The capacity of the whole limit, all regions together."""
     quota: int
     window_us: int
     own: int
@@ -353,7 +353,7 @@ class Wishes(NamedTuple):
     generation: str
     """Empty as long as no node has reported anything."""
     lease_us: int
-    """The longest of the region's nodes."""
+    """The longest lease among the region's nodes."""
     wishes: tuple[Wish, ...]
 
 
@@ -384,7 +384,7 @@ class Totals(NamedTuple):
 
     @property
     def net(self) -> int:
-        """Charged and not given back."""
+        """The cost that was charged and not given back."""
         return self.charged - self.refunded
 
 

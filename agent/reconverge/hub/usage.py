@@ -33,7 +33,7 @@ BATCH_ROWS_MAX: Final = 256
 """Rows of one batch, about. A Redis on a busy machine took 12 us for each, so no other node waits for longer than 3 ms
 for the batch of this one."""
 EVENTS_MAX: Final = 500
-"""Events that are issued at once."""
+"""The most events that one call issues."""
 SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
 """How long a hub remembers an account that is silent or gone; a message is later than that by no network."""
 LOAD_KEPT_US: Final = 120 * 1_000_000
@@ -73,7 +73,7 @@ class UsageKey(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much was used."""
+    """The counts of one row of usage."""
 
     cost: int
     """The cost charged, less the cost given back."""
@@ -119,7 +119,7 @@ class NodeLoad(NamedTuple):
     requests_per_s: float
     cost_per_s: float
     at_us: int
-    """When it reported that, by the hub's clock; 0 in a node's report."""
+    """When the node reported the load, by the hub's clock; 0 in a node's report."""
 
 
 class UsageBatch(NamedTuple):
@@ -153,7 +153,7 @@ class Recorded(NamedTuple):
     done: Mapping[str, int]
     """By kind, up to which period all usage was exported and delivered."""
     hub_us: int = 0
-    """The hub's clock."""
+    """The hub's clock when it answered."""
     refused: Sequence[int] = ()
     """The places in the batch of rows that the hub has not counted for their date; see `counted_us`. Of them it has
     nothing of this account, so their counts may be reported again under another date."""
@@ -163,7 +163,7 @@ class ExportLease(NamedTuple):
     """Which exporter leads, by the hub's clock."""
 
     leads: bool
-    """Whether that is the one that has asked."""
+    """Whether the exporter that asked leads."""
     exporter: str
     until_us: int
     hub_us: int
@@ -176,10 +176,10 @@ class AddressReport(NamedTuple):
     """
 
     hour: int
-    """Since 1970, by the node's clock."""
+    """The number of the hour since 1970, by the node's clock."""
     shard: int
     secret: bytes
-    """By which the node hashes addresses; sketches with different secrets are kept apart."""
+    """The secret by which the node hashes addresses; the hub keeps sketches with different secrets apart."""
     risen: Mapping[str, bytes]
     """By identity, the registers that have risen: two bytes for each, its number and its rank."""
 

@@ -1,4 +1,4 @@
-"""Asking one limit: its two kinds of limiter, their modes (on, shadow, off), reservations, slots, and waiting."""
+"""Limiters: decisions about requests to one limit, with switches, reservations, slots, bans and queues."""
 
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter

@@ -1,4 +1,4 @@
-"""Asking the hub about a request that memory cannot settle, and waiting for its answer for a few milliseconds."""
+"""Asks the hub about a request that memory cannot settle, and waits a few milliseconds for its answer."""
 
 # Theory of operation.
 #
@@ -57,21 +57,21 @@ RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 WITHIN_S: Final = 0.025
 WITHIN_MAX_S: Final = 10.0
 RETRY_MAX: Final = 7
-"""Of pauses in sync intervals, one less than the longest."""
+"""The longest pause in sync intervals, less one."""
 PAUSES_MAX: Final = 1024
 """So many keys are remembered as paused before those are forgotten whose pause is over."""
 
 Steps: TypeAlias = Generator[int, None, Settled]
-"""Yields the nanoseconds to sleep; woken earlier by the waker."""
+"""A generator that yields nanoseconds to sleep; the waker may end that sleep early."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskStats:
-    """How requests of one limit have asked the hub."""
+    """Statistics of the requests of one limit that asked the hub."""
 
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     durations: Durations = field(default_factory=Durations)
-    """How long those took that waited."""
+    """The durations of the asks that waited for an answer."""
 
     def __add__(self, other: AskStats) -> AskStats:
         both: dict[Result, int] = {result: self.results[result] + other.results[result] for result in RESULTS}
@@ -94,7 +94,7 @@ class AskedCost:
 
 
 class Pause(NamedTuple):
-    """The hub is not asked about a key for a while: it has refused it just now."""
+    """A pause in which no request asks about a key, because the hub has just refused it."""
 
     until_ns: int
     retry: int
@@ -103,12 +103,12 @@ class Pause(NamedTuple):
     """The refused cost, by each quota. The hub may have room for less."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
-        """Whether a request of these costs does not ask."""
+        """Whether the pause holds for a request of these costs."""
         return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
 
 
 class Asking:
-    """How requests of one limit ask."""
+    """Lets requests to one limit ask the hub, and wait for its answer."""
 
     def __init__(self, limit: Decider) -> None:
         self.limit = limit
@@ -162,7 +162,7 @@ class Asking:
             steps.close()
 
     def ask_blocking(self, request: AskedCost) -> Settled:
-        """The same on the calling thread; from memory where that must not wait."""
+        """Decide as `ask` does, waiting on the calling thread; from memory alone if that thread must not wait."""
         settled = self.at_once(request)
         if settled is not None:
             return settled
@@ -211,7 +211,7 @@ class Asking:
             self.leave(request, shards, cells, waker)
 
     def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
-        """By what to decide without the hub, if there is no use in asking it now."""
+        """Returns the rule to decide by without the hub, if asking it now has no use; else None."""
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return DecidingRule.MEMORY
@@ -233,7 +233,7 @@ class Asking:
         return self._gate.join(request.key, request.costs, cells)
 
     def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
-        """It waits no longer."""
+        """Note that a request that joined waits no longer."""
         for shard in shards:
             shard.forget_asker(waker)
         self._gate.leave(cells, request.costs)
@@ -267,7 +267,7 @@ class Asking:
         return None
 
     def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
-        """Note what the hub's answer came to, and for how long no request asks about the key."""
+        """Count the hub's answer, and pause further asks about the key if it was refused."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
@@ -280,7 +280,7 @@ class Asking:
         return self._gate.in_doubt(request.key, request.costs)
 
     def fits(self, request: AskedCost) -> bool:
-        """Whether there is room for certain."""
+        """Whether there is certainly room for the request."""
         return self._gate.fits(request.key, request.costs)
 
     def shards(self, request: AskedCost) -> list[ShardState]:
@@ -323,7 +323,7 @@ class Asking:
         return settled
 
     def note(self, result: Result, began_ns: int) -> None:
-        """Count what became of an ask, and how long it took."""
+        """Count the result and the duration of an ask."""
         self._results[result].add()
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))

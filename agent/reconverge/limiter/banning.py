@@ -1,4 +1,4 @@
-"""How a limit answers that bans keys: as it would without, but for banned keys, and it counts what it refuses."""
+"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all others."""
 
 # Theory of operation.
 #
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """The limit itself, of which keys are banned that it refuses too often.
+    """Decides for a limit with bans that is switched on: keys that it refuses too often are banned.
 
     Mistakes in a request of a banned key are raised as in those of others.
     """
@@ -39,7 +39,7 @@ class OnWithBans(On):
         self.settles = self._settles
 
     def _allow_quickly(self) -> Callable[..., bool]:
-        """`allow`, with all that it needs of an admitted request at hand."""
+        """Returns `allow` as a closure that holds all objects which an admitted request needs."""
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -54,7 +54,7 @@ class OnWithBans(On):
         return allow
 
     def _hit_quickly(self) -> Callable[..., Decision]:
-        """`hit`, likewise."""
+        """Returns `hit` as such a closure."""
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -111,7 +111,7 @@ class OnWithBans(On):
         return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
-        """About a banned key the hub is not asked."""
+        """Asks as the limit does; for a banned key, refuses without asking the hub."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned, ()

@@ -1,4 +1,4 @@
-"""Bans: a key that was refused too often is refused for a time, whatever its limit would say, on all nodes."""
+"""Bans: all nodes refuse a key that was refused too often, for a fixed time and whether or not its limit has room."""
 
 # Theory of operation.
 #
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
-"""For so long at least keys that were found free count as such on this node; with the next answer all are read anew."""
+"""How long at least this node relies on a key not being banned, before it looks again with the next answer."""
 FRESH_INTERVALS: Final = 2
-"""An older answer of the hub does not count."""
+"""A hub's answer is too old to rely on after so many sync intervals."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
-"""By so many characters the names of the further limits are longer, at most."""
+"""By how many characters the names of the two further limits are longer than the limit's own."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
 
 
 class BanTerms(NamedTuple):
-    """The two limits that a ban is made of."""
+    """The two limits that implement bans: one counts refusals, the other lasts as long as a ban."""
 
     refusals: Limit
     ban: Limit
@@ -143,7 +143,7 @@ def _seconds(block_for: object) -> float:
 
 
 class Bans:
-    """Which keys of one limit are banned, as far as this node knows.
+    """Knows which keys of one limit are banned, as far as this node has heard.
 
     Made of the tables of `name/refusals` and `name/ban`. Nothing here waits, and nothing fails for a usable key.
     """
@@ -153,9 +153,9 @@ class Bans:
         self.table = table
         """Counts bans: `admitted` are those that this node has begun."""
         self.free: set[str] = set()
-        """Keys that were found free, and are believed to be. As many as `max_keys` at most; then all are read anew."""
+        """Keys that were found not to be banned; at most `max_keys`, then all are looked up anew."""
         self._in_doubt: set[str] = set()
-        """Those of them of which the hub's answer is old."""
+        """The keys in `free` about which the hub's last answer is old."""
         table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
         """False while the limit is off or in shadow: what it refuses then has no consequence, and is not counted."""
@@ -167,7 +167,7 @@ class Bans:
         return self._refusals, self.table
 
     def start_over(self) -> None:
-        """After a fork: nothing is known."""
+        """Forget everything, after a fork."""
         self._read_all_anew()
         self._emptied_ns = -NEVER_NS
         self._refused = Total()
@@ -202,7 +202,7 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """The hub has answered, and its answer may carry bans."""
+        """Note that the hub has answered, perhaps with bans."""
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()

@@ -1,4 +1,4 @@
-"""Questions of storages and guards about a limit, beside its decisions: charges, doubts, keys."""
+"""Helpers of storages and guards: facts about a limit beside its decisions, such as certainty and known keys."""
 
 from __future__ import annotations
 

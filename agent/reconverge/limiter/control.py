@@ -1,4 +1,4 @@
-"""One limit as the agent, guards and consoles hold it: its tables, its bans, and the settings in force."""
+"""The internal side of one limit, for the agent, guards and consoles: its tables, bans and settings in force."""
 
 # Applications have `Limiter` and its two kinds, which ask; all that only other parts of reconverge do with a limit is
 # here, so that the faces stay small. It may change in any release.
@@ -46,7 +46,7 @@ class LimitControl:
         self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
         """Decides by the mode in force, and counts what was admitted without or against the limit."""
         self.on_turn: Callable[[], None] | None = None
-        """Called once another mode decides; see `RateLimiter`."""
+        """Called after a switch, when another mode decides; see `RateLimiter`."""
         self._limits_switch = Layered[Switch](ON)
         self._agents_switch = Layered[Switch](ON)
         self._override = LimitOverride()
@@ -83,7 +83,7 @@ class LimitControl:
 
     @property
     def clock(self) -> Clock:
-        """The agent's."""
+        """The agent's clock."""
         return self._table.tables[0].kernel.clock
 
     @property
@@ -128,7 +128,7 @@ class LimitControl:
 
     @property
     def policy(self) -> Policy:
-        """How far past its line this node may go."""
+        """The policy in force: how far past its allowance this node may go."""
         return self.enforcement.tables[0].policy
 
     @property
@@ -300,6 +300,6 @@ class LimitControl:
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:
-        """Tell the queues of the key that there may be room now."""
+        """Wake the queues of the key, because there may be room now."""
         for table in self._table.tables:
             table.tell(key)

@@ -1,4 +1,4 @@
-"""Settings for a request that memory cannot settle: ask the hub for so long, or do not."""
+"""The setting `in_doubt`: whether a request that memory cannot settle asks the hub, and for how long."""
 
 from __future__ import annotations
 

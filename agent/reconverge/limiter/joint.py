@@ -50,7 +50,7 @@ Steps: TypeAlias = Generator[int, None, Joint]
 
 
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
-"""Of one limit; with what can be settled later, if that was wanted and all limits have charged."""
+"""One limit's decision, with the charge that can be settled later, if that was wanted and all limits have charged."""
 
 
 class Asks(Protocol):
@@ -73,7 +73,7 @@ class Asks(Protocol):
 
     @property
     def asking(self) -> Asking:
-        """How it asks."""
+        """The object by which this limit asks the hub."""
         ...
 
 
@@ -93,7 +93,7 @@ class Member:
 
     @property
     def asking(self) -> Asking:
-        """How it asks."""
+        """The object by which this limit asks the hub."""
         return self.limiter.control.enforcement.on.asking
 
 
@@ -151,12 +151,12 @@ def stores_if_joint(limiter: Limiter) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Wait:
-    """A member that is in doubt."""
+    """The state of one member while the request waits for the hub."""
 
     member: Asks
     shards: list[ShardState]
     rule: DecidingRule | None = None
-    """By what it is decided, once that is known."""
+    """The rule by which the member is decided, once that is known."""
     joined: bool = False
     asked_ns: int = 0
     """Since when reports ask for it, once it has joined."""
@@ -164,7 +164,7 @@ class _Wait:
 
 
 class Jointly:
-    """One request, at all its limits. Each of them is asked under another name, or by another key."""
+    """One request to several limits, or to one limit by several keys, which decides about all together."""
 
     def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members

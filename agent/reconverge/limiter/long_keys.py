@@ -1,4 +1,4 @@
-"""Replaces keys that no hub can store: a hash stands for them, the same on all nodes and in all commands."""
+"""Replaces keys that no hub can store by a hash, which is the same on all nodes and in all commands."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 OURS: Final = "~"
 """The first character of keys that clients cannot send: a client's key that begins so is hashed."""
 HASHED: Final = f"{OURS}hashed:"
-"""How a key begins that stands for one which cannot be used as it is."""
+"""The beginning of a hash that replaces a key."""
 DIGEST_BYTES: Final = 20
 REMEMBERED: Final = 8
 """Of the last few keys it is known what their hash is: several rules count one request by the same key."""
 REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
-"""No server takes longer header fields; of a longer key nothing is kept."""
+"""The longest key whose hash is remembered; no server takes longer header fields."""
 
 
 def fitting(key: str, bytes_max: int) -> str:
@@ -46,7 +46,7 @@ _remembered: Final = lru_cache(maxsize=REMEMBERED)(_hashed)
 
 
 def _is_text(text: str) -> bool:
-    """Whether it has no lone surrogate, which no hub can store."""
+    """Whether the text has no lone surrogate, which no hub can store."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
-"""All that a decision says."""
+"""The fields of a decision."""
 
 Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 class Answers(Protocol):
-    """Answers for a limit, in each of the ways in which it can be asked."""
+    """The interface of a mode: it answers each kind of question about a limit."""
 
     @property
     def allow(self) -> Callable[..., bool]:
@@ -80,7 +80,7 @@ class Answers(Protocol):
 
 
 class AsksNothing:
-    """How a limit answers that never waits: an ask is a hit."""
+    """The answers of a mode that never waits: an ask is a hit."""
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
@@ -101,7 +101,7 @@ class AsksNothing:
 
 
 class On:
-    """The limit itself."""
+    """The mode of a limit that is switched on: its decisions are in force."""
 
     def __init__(self, table: Decider) -> None:
         self._table = table
@@ -282,7 +282,7 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """There is nothing to settle."""
+        """Returns no reservation, as nothing was charged."""
         return self.hit(key, estimate, kind), ()
 
     async def wait(
@@ -325,7 +325,7 @@ class Off(AsksNothing):
 
 
 class Enforcement:
-    """Which of the three answers for a limit, and how often the two that refuse nothing did."""
+    """Selects the mode that answers for a limit, and counts the requests that the other two modes let through."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table

@@ -1,4 +1,4 @@
-"""How long a request waits for the hub: the time that its own process has lost is not the hub's."""
+"""Measures how long a request waits for the hub, without the time in which its own process stood still."""
 
 # Theory of operation.
 #
@@ -28,14 +28,14 @@ LOST_MAX_NS: Final = SECOND_NS
 """So long a request waits at most beside the time that the hub has for one answer: a process that stands still for
 longer is late with all its responses, and memory decides."""
 LOOK_NS: Final = MILLISECOND_NS
-"""Between two looks at least, while the process stands still."""
+"""The shortest time between two looks while the process stands still."""
 
 
 class Patience:
-    """How long one request goes on waiting."""
+    """The waiting time of one request that asks the hub."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """It asks of `shards` since `asked_ns`, and waits since `began_ns`."""
+        """Starts the wait of a request that asks `shards` since `asked_ns`, and waits since `began_ns`."""
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
         self._shards = shards
@@ -43,7 +43,7 @@ class Patience:
         self._begin(began_ns)
 
     def _begin(self, now_ns: int) -> None:
-        """The hub has all its time."""
+        """Give the hub its full time from now on."""
         self._began_ns = now_ns
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 

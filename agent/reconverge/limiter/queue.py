@@ -16,11 +16,11 @@ class Waker(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether it can no longer wake its waiter."""
+        """Whether the waiter is gone, so that it cannot be woken any more."""
         ...
 
     def wake(self) -> None:
-        """Wake up. Never waits, and never fails."""
+        """Wakes the waiter. Never waits, and never fails."""
         ...
 
 
@@ -52,7 +52,7 @@ class WaitQueue:
 
     @property
     def first(self) -> QueuePlace | None:
-        """Whose turn it is."""
+        """The ticket whose turn it is; None if the queue is empty."""
         while True:
             try:
                 return next(iter(self._tickets), None)
@@ -60,7 +60,7 @@ class WaitQueue:
                 continue
 
     def join(self, ticket: QueuePlace, *, lifo: bool = False) -> QueuePlace:
-        """Come last; with `lifo` come first."""
+        """Add a ticket at the end; with `lifo`, at the head."""
         self._tickets[ticket] = None
         if lifo:
             self._tickets.move_to_end(ticket, last=False)

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from reconverge.limiter.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
-"""Where what was taken is counted, if anything was, and the answer."""
+"""The decision about a slot, and the table that counts the slot if it was taken."""
 Order: TypeAlias = Literal["fifo", "lifo"]
 FIFO: Final = "fifo"
 LIFO: Final = "lifo"
 CANCEL: Final = "cancel"
 LEASE_LOOK_MIN_S: Final = 0.001
-"""So long at least between two looks at whether a lease has ended."""
+"""The shortest time between two looks whether a lease has ended."""
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 

@@ -1,4 +1,4 @@
-"""How long things took, in buckets."""
+"""A histogram of durations, such as those of exchanges."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from operator import add
 from typing import Final
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
-"""Of the buckets into which durations are sorted."""
+"""The upper bounds of the buckets, in seconds."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """How long exchanges, or requests that asked, took, in seconds."""
+    """A histogram of durations in seconds: of exchanges, or of requests that asked the hub."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
-    """How many took up to the bound of the same place, and longer than the one before."""
+    """For each bucket, how many durations were at most its bound, and longer than the bound before."""
     sum: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more took so long."""
+        """Count one more duration."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum += seconds
 

@@ -19,11 +19,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 HELPERS_MAX: Final = 8
-"""So many threads may be busy with what hangs; what comes beyond that fails at once, and is tried again later."""
+"""The most threads that may hang in calls; a further call fails at once, and its caller tries again later."""
 
 
 class HelpersBusy(OSError):
-    """Raised when all threads of a loop hang already."""
+    """Raised for a call when all helper threads of a loop hang already."""
 
     def __init__(self) -> None:
         super().__init__(

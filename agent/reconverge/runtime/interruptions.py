@@ -1,4 +1,4 @@
-"""Whether the caller's thread must not wait: it runs a loop, or has interrupted what a wait would wait for."""
+"""Detects callers that must not wait: their thread runs an event loop, or handles a signal or a finalizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def has_a_loop() -> bool:
 
 
 def in_a_handler() -> str:
-    """Says so if this thread is in a signal handler or in a finalizer, as far as its frames tell; else nothing.
+    """Returns which kind of handler this thread is in, a signal's or a finalizer's; empty if its frames show none.
 
     A signal handler runs on the main thread, and is known by its function. A callback of a weak reference, or one of
     the collector, looks like any other call.

@@ -32,7 +32,7 @@ from reconverge.clock import SECOND_NS, SystemClock
 WHOLE_WAIT_S: Final = 0.1
 """The longest that a fork waits for all threads which hold a whole lock: they take milliseconds."""
 OF_THE_INTERPRETER: Final = "_thread"
-"""The module of its locks. Those of green threads come from elsewhere."""
+"""The module of the interpreter's own locks; green threads have locks of another module."""
 
 _known: Final[set[weakref.ref[Any]]] = set()
 _whole: Final[dict[weakref.ref[Any], None]] = {}
@@ -42,23 +42,23 @@ _taken: Final[dict[int, list[Any]]] = {}
 
 
 def new_lock(*, whole: bool = False) -> Any:
-    """A lock that its thread may take several times; free in a forked child, unless the forking thread holds it.
+    """Returns a reentrant lock that is free in a forked child, unless the forking thread holds it.
 
-    `whole`: what it guards must not be found half changed by the child, and takes milliseconds to change.
+    With `whole`, a fork waits until the lock is free, so that the child finds no half-made change; hold it briefly.
     """
     lock = threading.RLock()  # fork: known from here on
     return known(lock, whole=whole)
 
 
 def new_future() -> Future[Any]:
-    """A future whose lock is free in a forked child."""
+    """Returns a future whose lock is free in a forked child."""
     future: Future[Any] = Future()  # fork: known from the next line on
     known(future._condition._lock)  # type: ignore[attr-defined]  # noqa: SLF001  # the lock of its condition
     return future
 
 
 def known(lock: Any, *, whole: bool = False) -> Any:
-    """The same lock, which forked children find free from now on if it is one of the interpreter's."""
+    """Returns the same lock; from now on forked children find it free, if it is one of the interpreter's."""
     if type(lock).__module__ == OF_THE_INTERPRETER:
         # Methods of C forget a lock that has gone: a signal handler that raises could interrupt a function of Python.
         _known.add(weakref.ref(lock, _known.discard))

@@ -23,11 +23,11 @@ from collections.abc import Hashable
 from typing import Final
 
 FACTS_MAX: Final = 10_000
-"""So many facts are distinguished: a log with more of them is read by no one. Limits and rules are far fewer."""
+"""So many facts are distinguished: no operator reads a log with more of them. Limits and rules are far fewer."""
 
 
 class LoggedOnce:
-    """Which facts have been logged. `facts_max` bounds them; further ones count as logged."""
+    """Remembers which facts were logged, so that each is logged once; beyond `facts_max`, facts count as logged."""
 
     def __init__(self, facts_max: int = FACTS_MAX) -> None:
         self._facts_max = facts_max
@@ -62,5 +62,5 @@ class LogThrottle:
         return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
 
     def note(self, now_ns: int) -> None:
-        """A message is logged, allowed or not."""
+        """Note that a message is logged now, whether it was allowed or not."""
         self._logged_ns.append(now_ns)

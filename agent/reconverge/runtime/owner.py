@@ -1,4 +1,4 @@
-"""Objects of one process, or of one event loop in it: connections, tasks, counts. Any other gets its own."""
+"""Gives each process, or each event loop of it, an object of its own, such as a connection or a counter."""
 
 # Theory of operation.
 #
@@ -26,11 +26,11 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 
 _inherited: Final[list[object]] = []
-"""Objects of the process that this one is a fork of."""
+"""Objects of the parent process, kept so that this forked child does not close them."""
 
 
 class Owner(NamedTuple):
-    """A process, and a loop in it if the thing belongs to a loop."""
+    """The owner of an object: a process, and one of its event loops if the object belongs to a loop."""
 
     pid: int
     loop: asyncio.AbstractEventLoop | None = None
@@ -47,19 +47,19 @@ def this_process() -> Owner:
 
 
 class LoopResource(Protocol):
-    """A resource that can be left alone without waiting for anything."""
+    """A resource that can be dropped without waiting, as its owner's loop or process is gone."""
 
     def abandon(self) -> None:
-        """Let go of everything at once, even where the loop is closed."""
+        """Close everything at once, even if the event loop is closed."""
         ...
 
     def abandon_in_fork(self) -> None:
-        """Let go of what belongs to the parent, in a fork."""
+        """In a forked child, drop the parent's resources without closing them for the parent."""
         ...
 
 
 def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` tells it
-    """Leave it alone, as `Owned` has it."""
+    """Drop a resource of another owner: one of this process at once, one of the parent as a forked child has to."""
     if inherited:
         thing.abandon_in_fork()
     else:
@@ -67,10 +67,10 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 
 
 class Owned(Generic[T]):
-    """Makes the thing anew for every owner that asks for it, and leaves alone those of others.
+    """Creates one object for each owner that asks, and drops the objects of former owners.
 
-    `left` is called with each that is left alone, and whether it is the parent's, of which this process is a fork.
-    `whose` names the owner that asks: by default a process and an event loop in it.
+    `left` is called with each dropped object, and whether it belongs to the parent of this forked process.
+    `whose` returns the owner that asks: by default this process and its running event loop.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class Owned(Generic[T]):
 
     @property
     def thing(self) -> T | None:
-        """The one that was made last, for whichever owner."""
+        """The object that was created last, for any owner."""
         return self._thing
 
     def get(self) -> T:
-        """The one of the owner that asks, made now if there is none."""
+        """Returns the object of the owner that asks, created now if there is none."""
         asking = self._asking()
         if self._thing is None or self._owner != asking:
             self._leave_alone()
@@ -101,7 +101,7 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """The one of the owner that asks, to be closed by the caller; None if there is none. `get` makes another."""
+        """Removes and returns the object of the owner that asks, for the caller to close; None if there is none."""
         if self._thing is None or self._owner != self._asking():
             self._leave_alone()
             return None

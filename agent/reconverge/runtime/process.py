@@ -1,4 +1,4 @@
-"""Tells agents that the process forks or ends, and starts processes."""
+"""Notifies agents of forks and of the end of the process, and starts processes."""
 
 # Theory of operation.
 #
@@ -48,7 +48,7 @@ from reconverge.runtime.threads import WakeEvent, in_main_interpreter, start_thr
 logger = logging.getLogger("reconverge")
 
 LAST_WORDS_S: Final = 2.0
-"""The longest that each agent may take to say its last words when the process ends."""
+"""How long each agent may take to send its last reports when the process ends."""
 LAST_WORDS_BESIDE_S: Final = 30.0
 """The same in an interpreter beside the main one: Python ends the process if it ends before all its threads have."""
 SIGTERM_GRACE_S: Final = 5.0
@@ -59,35 +59,35 @@ SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 SENDS_IT_ITSELF: Final = "uvicorn.server"
 """The module of a server that has its own handler of SIGTERM, and sends itself the signal when it has shut down."""
 SENDS_IT_IN: Final = "capture_signals"
-"""The function there which does so."""
+"""The function of that module which sends the signal."""
 
 
 class Stoppable(Protocol):
-    """An agent, as far as this file is concerned."""
+    """The part of an agent that this module uses."""
 
     def start_over_after_fork(self) -> None:
         """Forget the parent's allowances, counts and connections."""
         ...
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Say the last words; the process ends."""
+        """Send the last reports, because the process ends."""
         ...
 
 
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
 _ending_pid = 0
-"""The process that SIGTERM has asked to end already."""
+"""The id of the process that has handled a SIGTERM already."""
 _asked_pid = 0
-"""The process whose event loop is asked to end, and has not come to that yet."""
+"""The id of the process whose event loop was asked to end, and still runs."""
 _held_back_pid = 0
-"""The process that ends by SIGTERM when the last words have been said."""
+"""The id of the process that ends by SIGTERM as soon as the last reports were sent."""
 _speaking_pid = 0
-"""The process whose agents say their last words just now."""
+"""The id of the process whose agents send their last reports just now."""
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
-    """Tells `agent` of forks, and lets it send its last words when this process ends, `kill -9` excepted.
+    """Notifies `agent` of forks, and lets it send its last reports when this process ends other than by `kill -9`.
 
     SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
     daemon of `multiprocessing` it ends the process at once, as ever.
@@ -124,7 +124,7 @@ def living_agents() -> list[Stoppable]:
 
 
 def stop_all() -> None:
-    """Lets every agent of this process send its last words."""
+    """Lets every agent of this process send its last reports."""
     global _speaking_pid  # noqa: PLW0603  # as above
     _speaking_pid = os.getpid()
     try:
@@ -173,7 +173,7 @@ class _HeldBack:
 
 
 def _hold_back() -> None:
-    """Let SIGTERM wait for the last words from here on, if it is sent to the main thread."""
+    """From here on, let a SIGTERM to the main thread wait for the last reports."""
     global _held_back_pid  # noqa: PLW0603  # a process ends once
     _held_back_pid = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -189,7 +189,7 @@ def _is_daemon() -> bool:
 
 
 def _leave_daemons_alone() -> None:
-    """In a child that was forked with our handler."""
+    """In a forked child, takes this module's handler back if the child is a daemon."""
     if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

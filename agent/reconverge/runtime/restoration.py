@@ -1,4 +1,4 @@
-"""Whether this process may be a copy: restored from an image of its memory, perhaps together with others."""
+"""Detects that this process may be a copy: restored from an image of its memory, perhaps beside other copies."""
 
 # Theory of operation.
 #
@@ -32,7 +32,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """The name of this start of the machine; empty on a system that has no such name."""
+    """Returns the boot id of the machine; empty on a system without one."""
     try:
         return BOOT_ID.read_text()
     except OSError:

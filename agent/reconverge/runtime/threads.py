@@ -50,7 +50,7 @@ def _original(module: str, name: str) -> Any:
 _start_new_thread: Callable[..., int] = _original("_thread", "start_new_thread")
 _allocate_lock: Callable[[], Any] = _original("_thread", "allocate_lock")  # fork: what waits for these waits for a time
 thread_id: Callable[[], int] = _original("_thread", "get_ident")
-"""The number of the running thread of the operating system, which all its greenlets share."""
+"""Returns the number of the operating system's thread that runs now; all its greenlets share it."""
 _new_rlock: Callable[[], Any] = _original("_thread", "RLock")  # fork: `Section` makes them known
 _poll: Any = _original("select", "poll") if hasattr(select, "poll") else None
 _getaddrinfo: Callable[..., Any] = _original("socket", "getaddrinfo")
@@ -141,7 +141,7 @@ def addresses_of(*question: Any) -> Any:
 
 
 class WakeEvent:
-    """Wakes the one thread that waits for it; rung several times meanwhile, it wakes once."""
+    """Wakes the one thread that waits for it; several calls of `wake` before the next `wait` count as one."""
 
     def __init__(self) -> None:
         self._quiet = _allocate_lock()
@@ -160,17 +160,17 @@ class WakeEvent:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it rings, for so long at most; returns whether it did, and is quiet again."""
+        """Wait for a call of `wake`, for so long at most; returns whether there was one, and clears it."""
         rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
         return rung
 
     def clear(self) -> None:
-        """Be quiet again, if it was rung."""
+        """Forget a call of `wake` that no `wait` has seen."""
         self._quiet.acquire(blocking=False)
 
 
 class Latch:
-    """Something that comes to pass once; any number of threads can wait for it."""
+    """An event that happens once; any number of threads can wait for it."""
 
     def __init__(self) -> None:
         self._closed = _allocate_lock()
@@ -178,7 +178,7 @@ class Latch:
         self.open = False
 
     def set(self) -> None:
-        """It has come to pass."""
+        """Note that the event has happened, and wake all waiting threads."""
         self.open = True
         try:
             self._closed.release()
@@ -186,14 +186,14 @@ class Latch:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it has, for so long at most; returns whether it has."""
+        """Wait until the event happens, for so long at most; returns whether it has happened."""
         if not self.open and self._closed.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             self.set()
         return self.open
 
 
 class Section:
-    """A critical section of which its own thread can tell that it is in it, as in a signal handler or a finalizer.
+    """A critical section that knows whether the calling thread is inside already, as a signal handler may find.
 
     Such a handler interrupts the section in the midst. It may look, and must put off what it wants to change until the
     section is left. An exception that a handler raises in the section leaves it.
@@ -203,7 +203,7 @@ class Section:
         self._lock = known(_new_rlock())
 
     def entered(self) -> bool:
-        """Whether this thread is in it already, further up the stack."""
+        """Whether this thread is in the section already, further up the stack."""
         inside: bool = self._lock._is_owned()  # noqa: SLF001  # `threading.Condition` asks so, too
         return inside
 
@@ -253,5 +253,5 @@ class Total:
 
     @property
     def value(self) -> int:
-        """The number as it is now."""
+        """The present total."""
         return MOST - length_hint(self._left)

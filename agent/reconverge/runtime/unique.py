@@ -1,4 +1,4 @@
-"""A base for things that are taken and given back once, and so can neither be copied nor pickled."""
+"""A base class for objects that are taken and given back once, such as slots: they cannot be copied or pickled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NoReturn, SupportsIndex
 
 
 class Unique:
-    """One object for one thing that is held: a copy would give it back a second time, or another process would."""
+    """Base class of objects that stand for one held resource: a copy would give the resource back a second time."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The rule by which a hub merges from how many addresses identities come, for one shard; the script's definition."""
+"""The rule by which a shard of a hub merges sketches of client addresses; Lua scripts do the same in Redis."""
 
 # Theory of operation.
 #
@@ -30,7 +30,7 @@ class AddressShard:
         self._sketches_max = sketches_max
         self._sketches: dict[tuple[int, bytes], dict[str, bytearray]] = {}
         self.secret = b""
-        """The one that was proposed first, at shard 0."""
+        """The secret that was proposed first, at shard 0."""
 
     def note(self, report: AddressReport, *, hub_us: int) -> int:
         for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:

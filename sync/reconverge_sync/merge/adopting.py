@@ -1,4 +1,4 @@
-"""The end of a wait by an operator's order: a hub that has lost its data grants again before all from then is over."""
+"""Ends, by an operator's order, the time in which a hub that has lost its data grants nothing of strict limits."""
 
 # Theory of operation.
 #

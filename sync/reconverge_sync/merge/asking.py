@@ -1,4 +1,4 @@
-"""Keys that are kept at the hub: which they are, and what a node is granted that has asked about one.
+"""Keys that are kept at the hub: the rule that selects them, and the grant to a node that asks about one.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
@@ -70,17 +70,17 @@ from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
 
 SMALL = 8
-"""A capacity of fewer requests than this for each node is kept at the hub;"""
+"""A key is kept at the hub if its capacity is fewer requests for each node than this;"""
 SMALL_BUCKET = 32
-"""and of a bucket, as what nodes do not hold of it drains nothing."""
+"""the same for buckets, with a larger number, because the part of a bucket that no node holds drains nothing."""
 TIGHT_FIXED = 2
-"""The last requests of a fixed window are, so many for each node;"""
+"""In a fixed window, a key is kept at the hub while at most so many requests are left for each node;"""
 TIGHT = 16
-"""and of a sliding one or a bucket, where nodes come to the last ones all the time."""
+"""the same for sliding windows and buckets, where nodes come to the last requests all the time."""
 JOINING = 16
-"""By so many batches of a node, those that began together with it have joined."""
+"""After so many batches of a node, all nodes that were started together with it have joined."""
 NODES_MIN = 4
-"""So many nodes of a fleet count as asked about any key: those that have few requests for it come and go."""
+"""A fleet counts as at least so many nodes for any key, as nodes with few requests for it come and go."""
 UNIT_WEIGHT = 8
 """The mean of what a request costs goes by an eighth of the way to each new one; from 1 it goes all the way."""
 CHEAP = 3
@@ -97,7 +97,7 @@ def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
 
 
 def note_cost(cell: LedgerCell, report: CellReport) -> None:
-    """Learn what a request costs, from one that waits."""
+    """Update the mean cost of a request of this cell, by a request that waits."""
     cost = min(report.ask, report.waiting)
     if cost > 0:
         cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
@@ -131,7 +131,7 @@ class HubAsk:
 
     report: CellReport
     small: bool
-    """Whether no window begins with a base either."""
+    """Whether the capacity is too small for windows to begin with a base."""
     floating: Floating | None = None
     """The sums of the other entries that float, if all were looked at; else their allowances count."""
     granted: int = 0
@@ -172,7 +172,7 @@ class HubAsk:
         *,
         small_allowances: bool,
     ) -> None:
-        """Grant what waits, as far as there is room; the entry is not in the sums meanwhile."""
+        """Grant the waiting cost, as far as there is room; the caller has taken the entry out of the sums."""
         report = self.report
         if not self.small:
             raise_base(cell, entry, report, rule, small_allowances=small_allowances)
@@ -198,7 +198,7 @@ class HubAsk:
         entry.debt = 0
 
     def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
-        """The answer, by which the node knows that the key is kept at the hub; others' vouchers count as charged."""
+        """Returns the answer with the mark that the key is kept at the hub; other nodes' vouchers count as charged."""
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         allowance = answer.allowance
         if rule.sliding:

@@ -14,7 +14,7 @@ SECOND_US: Final = 1_000_000
 
 
 class KeptSnapshot(NamedTuple):
-    """A snapshot, and until when it is kept, by the hub's clock."""
+    """A snapshot of a node, and the time by the hub's clock until which it is kept."""
 
     payload: bytes
     until_us: int

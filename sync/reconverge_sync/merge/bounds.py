@@ -64,7 +64,7 @@ def overdraft_max(limit: LimitReport) -> int:
 
 
 def fill_max_milli(capacity: int, quota: int) -> int:
-    """How full a bucket may count as."""
+    """Returns how full a bucket may count as, in thousandths."""
     return 1000 * DEBT_MAX * max(capacity, quota)
 
 

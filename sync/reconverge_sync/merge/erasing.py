@@ -23,7 +23,7 @@ class Orders:
     """The orders that a hub keeps."""
 
     _at_us: dict[str, int] = field(default_factory=dict[str, int])
-    """By mark, the oldest first."""
+    """The moment of each order by its mark, the oldest first."""
     _latest_us: int = 0
 
     def give(self, marks: Sequence[str], hub_us: int) -> int:
@@ -66,7 +66,7 @@ def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
 
 
 def _is_held(shard: LedgerShard, cell: LedgerCell, hub_us: int) -> bool:
-    """Whether a node whose lease runs has an entry in it."""
+    """Whether a node whose lease runs has an entry in this cell."""
     for name, entry in cell.entries.items():
         record = shard.nodes.get(name)
         if name == DEPARTED or record is None or record.gone:

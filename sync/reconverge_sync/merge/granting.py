@@ -1,4 +1,4 @@
-"""How far a node's allowances are raised: towards its share of the nodes' need, never beyond the free part.
+"""Raises a node's allowances: towards its share of the nodes' need, never beyond the free part.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """

@@ -1,4 +1,4 @@
-"""A hub's memory: of one cell an entry for each node, and their sums; of nodes and processes a record each.
+"""A hub's memory: for each cell an entry of each node and their sums, and records of nodes and accounts.
 
 The sums are kept as the entries change, so that a merge costs the same for four nodes and for four hundred; now and
 then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a hash.
@@ -60,7 +60,7 @@ from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 @dataclass(slots=True)
 class NodeRecord:
-    """When a node was last heard of, and what it promised then."""
+    """When a node's last batch came, and the interval and lease that it announced."""
 
     seen_us: int
     sequence: int
@@ -89,16 +89,16 @@ REMEMBERED_US = 7 * 24 * 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
-    """The facts of a limit that the merge rule needs."""
+    """The declaration of a limit as the merge rule needs it."""
 
     window_us: int
     quota: int
     capacity: int
     fixed: bool
-    """A count that does not fade: of a window, or of slots."""
+    """Whether the count does not fade: it is that of a fixed window, or of slots."""
     bucket: bool
     dated: bool
-    """Each node reports its use and for how long that counts at most; only the node knows the dates."""
+    """Whether charges expire each by its date: a node reports its use, and how long that counts at most."""
     overshoot_milli: int
     first_hit: bool = False
     stepwise: bool = False
@@ -133,7 +133,7 @@ class LimitRule:
 
     @property
     def own(self) -> int:
-        """Returns the part that can be granted without a loan."""
+        """Returns the part of the capacity that can be granted without a loan."""
         return self.capacity - self.apart
 
     @property
@@ -162,7 +162,7 @@ class LimitRule:
         return self.bounded and runs_out_us > lease_us
 
     def pace_us(self, batch: Batch) -> int:
-        """At which interval a batch's node exchanges the cells of this limit."""
+        """The interval at which a batch's node exchanges the cells of this limit."""
         return self.interval_us or batch.interval_us
 
     def lease_of_us(self, batch: Batch) -> int:
@@ -170,7 +170,7 @@ class LimitRule:
         return min(self.lease_us or batch.lease_us, batch.lease_us)
 
     def own_lease_us(self, batch: Batch) -> int:
-        """The same if that is shorter than the lease of the node, or 0."""
+        """The lease of allowances on this limit if it is shorter than that of the node; else 0."""
         lease_us = self.lease_of_us(batch)
         return lease_us if lease_us < batch.lease_us else 0
 
@@ -185,7 +185,7 @@ class LimitRule:
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     def lives_us(self, batch: Batch) -> int:
-        """The same for the node of a batch."""
+        """The time to live of a cell after a report in this batch."""
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
@@ -218,7 +218,7 @@ class LimitRule:
 
 @dataclass(slots=True)
 class Entry:
-    """One node's last word on one cell, and the allowances it was granted since."""
+    """One node's last report about one cell, and the allowances that it was granted since."""
 
     epoch: int
     reset_us: int
@@ -231,7 +231,7 @@ class Entry:
     base: int = 0
     overdraft: int = 0
     debt: int = 0
-    """Used beyond the allowance: by an overdraft, or by settling for more than was reserved."""
+    """The use beyond the allowance: by an overdraft, or by settling for more than was reserved."""
     need_milli: int = 0
     ask: int = 0
     ask_since_us: int = 0
@@ -262,7 +262,7 @@ class Entry:
         self.debt = min(self.debt, max(0, used - self.allowance))
 
     def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
-        """Follow the cell into its window, and past its last reset."""
+        """Bring the entry into the cell's present window, and past its last reset."""
         steps = cell.epoch - self.epoch
         if steps != 0:
             self.window_demand = 0
@@ -292,7 +292,7 @@ class Entry:
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
     def expire(self, rule: LimitRule, hub_us: int) -> None:
-        """Let go of what has dates and does not count any more, by what its node said last."""
+        """Drop dated charges that have expired by now, as the node last reported their dates."""
         if rule.dated and hub_us >= self.current_until_us:
             self.current = self.debt = 0
         if rule.dated and hub_us >= self.previous_until_us:
@@ -326,7 +326,7 @@ class Entry:
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
     def fold(self, other: Entry, rule: LimitRule) -> None:
-        """Take over the counts of a departed node."""
+        """Add the counts of a departed node to this entry."""
         self.current += 0 if rule.bucket else other.current
         self.previous += other.previous
         self.allowance += other.allowance
@@ -335,7 +335,7 @@ class Entry:
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
     def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Let go of what the departed nodes' counts do not need any more."""
+        """Drop the part of the departed nodes' counts that does not count any more."""
         if rule.bucket:
             self.allowance = ceil(
                 self.previous / 1000
@@ -350,7 +350,7 @@ class Entry:
             self.allowance = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: LimitRule) -> bool:
-        """Whether this entry tells no more than that of an unknown node."""
+        """Whether the entry could be dropped: it says no more than an unknown node's would."""
         allowances = self.allowance or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
         return not (allowances or counts or self.need_milli or self.ask or self.window_demand)
@@ -373,9 +373,9 @@ class LedgerCell:
     expires_us: int = 0
     last_demand: int = 0
     first: str = ""
-    """The node whose ask was refused first and is still unmet."""
+    """The name of the node whose ask was refused first, and is not granted yet."""
     reserved: int = 0
-    """The amount that the node lacks."""
+    """The amount that this node lacks, which the hub saves up for it."""
     restless: bool = False
     """When the entries were counted last, there was something that time changes, or a node that waits for its ask."""
     silent: int = 0
@@ -528,7 +528,7 @@ class LedgerCell:
         self.count(entry)
 
     def forget(self, rule: LimitRule, reset_us: int) -> None:
-        """Start to count from zero; the allowances stay where they are."""
+        """Reset the cell: count from zero, and leave all allowances as they are."""
         self.reset_us = reset_us
         self.previous = self.debts = 0
         self.fill_milli = 0.0
@@ -552,7 +552,7 @@ class LedgerCell:
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
-        """Add an entry to the sums, or take it out again with `sign` -1."""
+        """Add an entry to the sums; with `sign` -1, subtract it."""
         self.allowances += sign * entry.allowance
         self.bases += sign * entry.base
         self.overdrafts += sign * entry.overdraft
@@ -600,9 +600,9 @@ class Floating:
     """The sums of the entries that float; see `Entry.floats`."""
 
     held: int = 0
-    """Their allowances and debts, as the sums of the cell have them."""
+    """The allowances and debts of these entries, as they stand in the cell's sums."""
     current: int = 0
-    """Charged in this window, and vouchers."""
+    """The charges of these entries in this window, and their vouchers."""
     previous: int = 0
     vouchers: int = 0
 

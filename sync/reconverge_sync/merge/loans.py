@@ -1,4 +1,4 @@
-"""The loans to a region's hub beyond its own part of each capacity, and the cells that could do with more.
+"""The loans to a region's hub beyond its own part of each capacity, and the list of cells that need more.
 
 `exchange.lua`, `wishes.lua` and `lend.lua` keep the same in the cells' hashes and in that of the shard.
 """
@@ -25,7 +25,7 @@ from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 WISHES_MAX: Final = 1000
 """So many cells of a shard can be lent something at a time; what others lack, they do without."""
 LENDERS_MAX: Final = 8
-"""Of one cell. A lender that is new while so many are there changes nothing."""
+"""The most lenders of one cell; a further one is ignored."""
 PACES: Final = 4
 """Beside its lease and its meter, a node may be late by so many intervals."""
 
@@ -46,9 +46,9 @@ class Lending:
 
     wishes: dict[Identity, Wish] = field(default_factory=dict)
     credits: dict[Identity, dict[str, Credit]] = field(default_factory=dict)
-    """By lender; of each cell that was put on the list."""
+    """For each cell on the list, its credits by lender."""
     names: dict[str, Identity] = field(default_factory=dict)
-    """Of all cells that could be lent something."""
+    """The names of all cells that were put on the list."""
 
     def lent(self, identity: Identity, hub_us: int) -> int:
         """Returns the amount that is lent to a cell now."""
@@ -98,7 +98,7 @@ class Lending:
         loans: Sequence[Loan],
         hub_us: int,
     ) -> Lent:
-        """Take loans in, all of them or, if they are old news, none."""
+        """Record loans: all of them, or none if a newer call came before."""
         stale = False
         for loan in loans:
             credit = self.credits.get(self.names.get(loan.cell, _NONE), {}).get(lender)
@@ -130,7 +130,7 @@ class Lending:
         return tuple(self.wishes.values())
 
     def forget(self, identity: Identity) -> None:
-        """The cell is gone."""
+        """Forget a cell that was dropped."""
         self.wishes.pop(identity, None)
         self.credits.pop(identity, None)
         self.names.pop(_name(identity), None)

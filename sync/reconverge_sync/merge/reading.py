@@ -1,4 +1,4 @@
-"""Reads one key at a moment, for a reader that is no node."""
+"""Answers a reader, which is no node, how much all nodes have used of a key."""
 
 # Theory of operation.
 #
@@ -25,11 +25,11 @@ from reconverge_sync.merge.rule import LedgerShard, learning_us
 from reconverge_sync.merge.windows import place_epoch
 
 READER: Final = "?"
-"""In place of a node's name; names of nodes are longer."""
+"""The reader's name in place of a node's; names of nodes are longer."""
 
 
 def identity_of(limit: LimitReport, key: str) -> Identity:
-    """Under which a shard keeps the cell of that key."""
+    """Returns the identity under which a shard keeps the cell of that key."""
     name, counted, window_us, variant = cells_of(limit)
     return name, counted + variant, window_us, key
 

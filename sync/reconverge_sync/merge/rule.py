@@ -105,7 +105,7 @@ ACCOUNT_KEPT_US = 24 * 3_600_000_000
 SWEEP_US = 60_000_000
 """How often names, accounts and cells that have expired are looked for."""
 SWEPT_AT_ONCE = 1000
-"""So many cells are looked at in a step."""
+"""How many cells one step of a sweep looks at."""
 CELLS_MAX = 1 << 20
 """So many cells a shard keeps by default, which takes a gigabyte or so. The cells that are there are
 served on; a key that would be one more is answered with NOT_TAKEN."""
@@ -115,7 +115,7 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """How many entries may still be read for one batch."""
+    """A budget: how many entries may still be read for one batch."""
 
     left: int
 
@@ -128,7 +128,7 @@ class LedgerShard:
     born_us: int = 0
     """When these data began; 0 when it is certain that no node can hold allowances from before."""
     lost: bool = False
-    """A node has reported allowances from before these data began."""
+    """Whether a node has reported allowances from before these data began."""
     adopted: int = 0
     """How often an operator has ordered to go on without the lost data."""
     grace_us: int = 0
@@ -148,7 +148,7 @@ class LedgerShard:
 
     @property
     def full(self) -> bool:
-        """Whether no more keys can be taken."""
+        """Whether the shard has no room for a further cell."""
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
@@ -319,7 +319,7 @@ class LedgerShard:
         lent: int,
         asked: HubAsk | None,
     ) -> CellAnswer:
-        """Grant what the node is to have, and say so; then let go of an entry that is not needed any more."""
+        """Grant the node's new allowances and return the answer; then drop an entry that is not needed any more."""
         forgotten = report.forgotten
         # A node that leaves, or forgets the key, would take a grant along.
         if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
@@ -341,7 +341,7 @@ class LedgerShard:
         return answer._replace(nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
-        """A new cell, in place of one that is over if there is any."""
+        """Returns a new cell, which replaces one that has expired."""
         self.lending.forget(identity)
         cell = self.cells[identity] = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:

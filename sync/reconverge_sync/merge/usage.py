@@ -57,7 +57,7 @@ from reconverge.hub.usage import (
 
 T = TypeVar("T")
 GONE: Final = WHOLE_MAX
-"""In place of the sequence of an account that has left."""
+"""Stands in place of the sequence of an account that has left."""
 ACCOUNTS_MAX: Final = 1 << 16
 """So many accounts are known where rows are bounded; of those that have left, the one that came first is forgotten."""
 FORGET_US: Final = 3600 * 1_000_000
@@ -72,22 +72,22 @@ class Page:
 
     totals: dict[UsageKey, Counts] = field(default_factory=dict[UsageKey, Counts])
     rows: int = 0
-    """Rows beside those of OTHERS."""
+    """The rows of the page, without those of OTHERS."""
     issued: dict[UsageKey, tuple[int, Counts]] = field(default_factory=dict[UsageKey, tuple[int, Counts]])
-    """How many events there were, and what they sum to."""
+    """For each row, how many events were issued, and their sum."""
     pending: dict[tuple[UsageKey, int], Counts] = field(default_factory=dict[tuple[UsageKey, int], Counts])
 
 
 @dataclass(slots=True)
 class UsageState:
-    """All that is remembered of the usage of one shard."""
+    """The state of one shard's usage: rows, accounts, events and exports."""
 
     sequences: dict[str, int] = field(default_factory=dict[str, int])
-    """By account, that of its last batch."""
+    """The sequence of the last batch, by account."""
     own: dict[str, dict[Period, dict[UsageKey, Counts]]] = field(
         default_factory=dict[str, dict[Period, dict[UsageKey, Counts]]]
     )
-    """The last report of each account."""
+    """The counts that each account reported last."""
     pages: dict[Period, list[Page]] = field(default_factory=dict[Period, list[Page]])
     first: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, int] = field(default_factory=dict[str, int])
@@ -103,7 +103,7 @@ class UsageState:
         return self.pages.setdefault(period, [Page() for _ in range(PAGES)])
 
     def counted(self) -> int:
-        """How many rows there are: those of accounts, and the totals."""
+        """How many rows the shard keeps: those of accounts, and the totals."""
         own = sum(len(rows) for periods in self.own.values() for rows in periods.values())
         return own + sum(len(page.totals) for pages in self.pages.values() for page in pages)
 
@@ -116,7 +116,7 @@ class UsageShard:
         rows_max: how many rows a page may have.
         held_max: how many rows there may be in all, those of accounts included; None: any number. A batch that would
             bring more is refused with HubUnavailable.
-        state: what to go on with.
+        state: the state to go on with, such as that of a former leader.
     """
 
     def __init__(

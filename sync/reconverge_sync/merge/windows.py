@@ -1,4 +1,4 @@
-"""Where in time a cell is: which window the hub's clock is in, by what the reports say and the hub remembers.
+"""Determines the present window of a cell, by the hub's clock, the node's report and the hub's memory.
 
 Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes tell the hub no more than the
 window that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
@@ -28,7 +28,7 @@ from reconverge_sync.merge.ledger import LimitRule
 
 
 def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: int | None, hub_us: int) -> int:
-    """Which window the hub is in, as far as this cell is concerned."""
+    """Returns the number of the cell's present window."""
     if rule.slots:
         return 0
     if rule.first_hit:

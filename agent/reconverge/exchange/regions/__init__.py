@@ -1,1 +1,1 @@
-"""Regions with hubs of their own under one limit, and the bridge that lends capacity to one."""
+"""Limits that span regions with hubs of their own: a bridge for each region borrows capacity and lends it there."""

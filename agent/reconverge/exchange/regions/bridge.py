@@ -1,4 +1,4 @@
-"""A bridge's messages to a region's hub and to the wide hub, and its use of their answers. Does no I/O."""
+"""Decides what a bridge sends to its region's hub and to the wide hub, and merges their answers. Does no I/O."""
 
 # Theory of operation.
 #
@@ -37,7 +37,7 @@ from reconverge.limit.limit import SLIDING_LOG
 from reconverge.settings import MILLION
 
 CELLS_MAX: Final = 256
-"""In one batch, and of one call to lend."""
+"""The most cells of one batch, and of one call of `lend`."""
 LEASES: Final = 3
 """Within a lease a node of the region says that it goes down to a lower allowance, or has no allowances any more; what
 was not heard of until then has two more, as its cells outlive it for so long."""
@@ -52,7 +52,7 @@ KEY_BYTES_MAX: Final = 1024
 
 @dataclass(slots=True)
 class _Home:
-    """A shard of the region's hub."""
+    """The bridge's knowledge of one shard of the region's hub."""
 
     clock: HubClock = field(default_factory=HubClock)
     generation: str = ""
@@ -61,7 +61,7 @@ class _Home:
 
 
 class Bridge:
-    """Moves what belongs to no region to where it is needed, on behalf of one region.
+    """Borrows capacity that belongs to no region from the wide hub, and lends it to one region as its nodes need it.
 
     Args:
         region: its name; the numbers of what it has charged go by that.
@@ -101,7 +101,7 @@ class Bridge:
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Take in what the region could do with."""
+        """Merge the region's wishes: the cells for which its nodes need more capacity."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -140,7 +140,7 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Take in the loans' outcome; of loans without an answer, the most is assumed anyway."""
+        """Merge the region's answer to a call of `lend`; without one, the bridge goes on assuming the larger amount."""
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
             return
@@ -211,7 +211,7 @@ class Bridge:
                 lender.holdings.pop(holding.wish.cell, None)
 
     def failed(self, batch: Batch) -> None:
-        """A batch was not answered; it may have arrived all the same."""
+        """Note that a batch was not answered; the hub may have merged it all the same."""
         lender = self._lender_of(batch)
         if lender is not None:
             lender.under_way = None
@@ -224,14 +224,14 @@ class Bridge:
         }
 
     def leave(self) -> None:
-        """Give everything back from here on."""
+        """Begin to give all loans back."""
         self.leaving = True
         for holding in self._holdings():
             holding.need = 0
 
     @property
     def lent(self) -> int:
-        """How many cells may have something that was lent."""
+        """How many cells may still have a loan in the region."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property
@@ -243,7 +243,7 @@ class Bridge:
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """Returns the loans that may still be held as long as the lease lasts; all else is free."""
+        """Returns batches that keep the loans which nodes may still hold until the lease ends, and free all others."""
         batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
         return [batch._replace(leaving=True) for batch in batches if batch is not None]
 
@@ -275,7 +275,7 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Lower the allowance to what the region keeps, but not below what it may hold, and say so."""
+        """Reports the allowance that the region keeps from now on: never less than its nodes may hold."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)
@@ -300,7 +300,7 @@ class Bridge:
         )
 
     def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
-        """The region's totals, which only one name tells."""
+        """Returns the region's lifetime totals, which the bridge reports under one of its names alone."""
         if not self._tells_totals(lender):
             return
         for name, totals in self._totals.items():

@@ -1,4 +1,4 @@
-"""Carrying out what a bridge decides: waits for its region's hub and for the wide one, round after round."""
+"""Drives a bridge: sends its messages to the region's hub and to the wide hub, round after round."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST_ROUND_S: Final = 0.25
 
 
 class Side:
-    """One of the two hubs, and whether it answers."""
+    """One of the bridge's two hubs, with the state of its answers and its log."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Side:
         self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
-        """Returns the answer to a question; None if none is in time.
+        """Returns the hub's answer to a question; None if it does not come in time.
 
         Warns once when that begins, and once when it is over.
 
@@ -68,13 +68,13 @@ class Side:
 
 
 class BridgeDriver:
-    """Drives a bridge.
+    """Runs the rounds of a bridge until it is stopped.
 
     Args:
-        bridge: what it decides.
-        home, home_name: the hub of its region, and what to call it in a warning.
+        bridge: decides the content of all messages.
+        home, home_name: the hub of its region, and the name of that hub in the log.
         wide, wide_name: the hub of all regions.
-        clock: where time comes from.
+        clock: the clock by which rounds are timed.
         interval_s: seconds between two rounds.
         timeout_s: seconds that one answer may take.
     """
@@ -112,7 +112,7 @@ class BridgeDriver:
             await self._exchange(batch)
 
     async def go_round(self) -> None:
-        """Hear what the region needs, tell the wide hub, and lend what it has granted. Raises nothing."""
+        """Read the region's needs, report them to the wide hub, and lend what that grants. Raises nothing."""
         shards = range(self._home.shards)
         await asyncio.gather(*(self._listen(shard) for shard in shards))
         if isinstance(self._home, Hub) and self._rounds % TOTALS_ROUNDS == 0:
@@ -160,6 +160,6 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-    """Let go of a hub, which may fail."""
+    """Close a hub, and ignore a failure to close it."""
     with contextlib.suppress(Exception):
         await asyncio.wait_for(close(), timeout_s)

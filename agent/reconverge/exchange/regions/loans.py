@@ -68,11 +68,11 @@ HYSTERESIS: Final = 0.05
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A region's loan of one cell at the wide hub, and its state at home."""
+    """A region's loan of one cell: the grant of the wide hub, and the state of the loan at the region's hub."""
 
     wish: Wish
     shard: int
-    """At home."""
+    """The shard of the region's hub that keeps the cell."""
     movable: int
     """The part of the capacity that belongs to no region."""
     lender: Lender
@@ -86,7 +86,7 @@ class Holding:
     amount: int = 0
     """The amount that the region's hub was last asked to have."""
     confirmed: bool = True
-    """And it has said so."""
+    """The amount that the region's hub has confirmed."""
     maybe: int = 0
     """The most of the loan that nodes at home may hold."""
     ends_ns: int = 0
@@ -101,7 +101,7 @@ class Holding:
     """The allowance of which the wide hub has heard last."""
 
     def most(self, now_ns: int) -> int:
-        """The most that nodes at home may hold, or held so lately that it may be another region's window still."""
+        """Returns the most that nodes of the region may hold now, or held so lately that it still counts elsewhere."""
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
         self.peak = max(self.peak, self.maybe)
@@ -112,7 +112,7 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns the region's fair amount: its grant, less the part that others need more."""
+        """Returns the amount that the region should keep: its grant, less the part that other regions need more."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
@@ -129,7 +129,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """A call of `Region.lend`, and which holdings it is about."""
+    """A call of `Region.lend`, with the holdings whose loans it changes."""
 
     lender: Lender
     sequence: int
@@ -139,7 +139,7 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """One name at a shard of the wide hub, for all cells whose loans have to be held for as long."""
+    """A node name of the bridge at one shard of the wide hub, for all cells whose loans last equally long."""
 
     name: str
     shard: int
@@ -155,7 +155,7 @@ class Lender:
 
     @property
     def node(self) -> str:
-        """The name of this node of the wide hub; another after a lease that has ended."""
+        """The node name that the bridge uses at the wide hub; it changes after each lease that has ended."""
         return f"{self.name}.{self.name_number}"
 
 

@@ -1,1 +1,1 @@
-"""Whether a hub answers, and whether its answers can be believed."""
+"""Checks of hubs: a trial exchange, and a plausibility check of every answer."""

@@ -1,4 +1,4 @@
-"""Checks what a hub has answered, before any of it is believed.
+"""Checks every answer of a hub before the node uses any part of it.
 
 A hub may be anything: a package of a third party, a server that others run, or a proxy that cuts messages. What
 it says moves a node's clock, its allowances and its lease, so one absurd number could stop a node from ever exchanging
@@ -46,7 +46,7 @@ HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
 GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
-"""A hub tells of a bounded number of cells; ours of 1,000."""
+"""The most wishes of one answer; the hubs of this project send 1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
 """The name of a cell is that of its limit, its kind and its key."""
 
@@ -65,7 +65,7 @@ OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds
 
 
 def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) -> None:
-    """Raise HubUnavailable unless that can be the answer to this batch."""
+    """Raise HubUnavailable unless `answer` is a plausible answer to this batch."""
     if not isinstance(answer, Answer):
         _refuse("the answer", answer)
     _check_clock(answer.hub_us)
@@ -127,7 +127,7 @@ def _bounds(limit: LimitReport) -> CellBounds:
 
 
 def check_totals(totals: Mapping[str, Totals]) -> None:
-    """Raise HubUnavailable unless these can be totals. Sums of what many said may be larger than what one may say."""
+    """Raise HubUnavailable unless these totals are plausible; they may be larger than one node's numbers."""
     if not isinstance(totals, dict):
         _refuse("the totals", totals)
     for name, each in totals.items():
@@ -137,7 +137,7 @@ def check_totals(totals: Mapping[str, Totals]) -> None:
 
 
 def check_wishes(wishes: Wishes) -> None:
-    """Raise HubUnavailable unless a region's hub can wish for that."""
+    """Raise HubUnavailable unless these wishes of a region's hub are plausible."""
     if not isinstance(wishes, Wishes):
         _refuse("what the region needs", wishes)
     _check_clock(wishes.hub_us)
@@ -155,7 +155,7 @@ def check_wishes(wishes: Wishes) -> None:
 
 
 def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
-    """Raise HubUnavailable unless that can become of these loans."""
+    """Raise HubUnavailable unless `lent` is a plausible answer to these loans."""
     if not isinstance(lent, Lent):
         _refuse("what became of the loans", lent)
     _check_clock(lent.hub_us)
@@ -171,7 +171,7 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
 
 
 def check_posted(payload: bytes | None) -> None:
-    """Raise HubUnavailable unless that can have been read from a settings store."""
+    """Raise HubUnavailable unless this is a payload that a settings store may return: bytes of the allowed length."""
     if payload is not None and type(payload) is not bytes:
         _refuse("what is posted", payload)
 
@@ -211,7 +211,7 @@ def _refuse(what: str, value: object) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """Enough of a value to find it by, however large or deep it is. Asks nothing of objects that are not our own."""
+    """Returns a short text for a value of any size and depth; calls no method of objects of other packages."""
     if type(value) is str:
         return ascii(value[:SHOWN_MAX])
     if type(value) is int:

@@ -1,4 +1,4 @@
-"""A dry run of a hub: a node that joins, reports nothing of weight, and leaves."""
+"""A trial of a hub: exchanges of a node that joins, reports no charges, and leaves."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from reconverge.limit.limit import FIXED_WINDOW
 
 EXCHANGES_MAX: Final = 20
 EXCHANGES_S_MAX: Final = 2.0
-"""With a distant hub, fewer exchanges than that will do."""
+"""The trial makes fewer exchanges than wanted if these would take longer than so many seconds."""
 WINDOW_US: Final = 1_000_000
 INTERVAL_US: Final = 100_000
 LEASE_US: Final = 60_000_000
-"""Longer than any trip may take."""
+"""The lease of the trial's node: longer than any round trip may take."""
 
 
 def scratch_namespace(namespace: str) -> str:
@@ -27,7 +27,7 @@ def scratch_namespace(namespace: str) -> str:
 
 
 def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = False) -> Batch:
-    """A batch without any cell; or, as the last word, with one that was never charged."""
+    """Returns a batch without any cell; or, as the node's last, with one that was never charged."""
     limit = LimitReport("doctor", FIXED_WINDOW, WINDOW_US, 1, 1, 0, 0, 0)
     cell = CellReport(0, "doctor", hub_us // WINDOW_US, *[0] * (len(CellReport._fields) - 3))
     return Batch(
@@ -45,13 +45,13 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
 
 
 TRIAL: Final = trial_batch("", 0, leaving=True)
-"""Names everything that a trial leaves with the hub."""
+"""A part of the names of all data that a trial leaves at the hub."""
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
     """Exchange empty batches within a scratch namespace, and in the end one with a cell.
 
-    Returns the trips of all but the first, which connects, and the last. Raises HubUnavailable.
+    Returns the round trips but for the first, which connects, and the last. Raises HubUnavailable.
     """
     node = token_hex(8)
     await _exchange(exchange, clock, trial_batch(node, 1))

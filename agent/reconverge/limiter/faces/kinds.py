@@ -1,4 +1,4 @@
-"""Which kind of limiter a limit has."""
+"""The two kinds of limiter: which one a limit gets, and a check for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIVES: Final[dict[type, str]] = {
 
 
 def limiter_of(table: Decider, bans: Bans | None = None) -> Limiter:
-    """The limiter of what was declared."""
+    """Returns the limiter for a declared limit."""
     return (SlotLimiter if table.limit.slots else RateLimiter)(LimitControl(table, bans))
 
 

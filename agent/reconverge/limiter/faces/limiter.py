@@ -1,4 +1,4 @@
-"""One limit, ready to be asked: what limits on a rate and limits on what is in progress have in common.
+"""The base class of limiters: the methods that limits on a rate and limits on work in progress have in common.
 
 How the two kinds look is below.
 """

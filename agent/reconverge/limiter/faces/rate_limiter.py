@@ -1,4 +1,4 @@
-"""A limit on a rate, ready to be asked."""
+"""The limiter that applications ask about a limit on a rate, such as `100/minute`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RateLimiter(Limiter):
         return self._enforcement.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """As `allow`, with what a response header wants to know."""
+        """As `allow`, but returns a Decision, with the numbers for response headers."""
         return self._enforcement.answers.hit(key, cost, kind)
 
     async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:

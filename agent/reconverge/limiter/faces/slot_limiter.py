@@ -1,4 +1,4 @@
-"""A limit on what is in progress, ready to be asked for slots."""
+"""The limiter that applications ask for slots of a limit on work in progress, such as `20 in flight`."""
 
 from __future__ import annotations
 
