@@ -1,4 +1,4 @@
-"""The pure decision core: Python is its definition, and the C of `native/` does the same where it was compiled."""
+"""The pure core, which decides about requests: Python is its definition, and `native/` has the same compiled from C."""
 
 from __future__ import annotations
 

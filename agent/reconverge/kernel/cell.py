@@ -28,7 +28,7 @@ LOW_WATER = 0.6
 
 
 class Lane(Protocol):
-    """Cells that wait for a report."""
+    """A queue of cells that wait to be reported."""
 
     def append(self, cell: Cell, /) -> None:
         """Appends a cell behind the others."""
@@ -38,7 +38,7 @@ class Lane(Protocol):
 
 
 class Promises(Protocol):
-    """When quiet cells are looked at again."""
+    """An agenda: the moments at which quiet cells have to be looked at again."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
         """Look at a cell again at that moment, in place of any earlier promise."""
@@ -123,7 +123,7 @@ class ReportedMeter(Protocol):
 
 
 class TimeOfCells(Protocol):
-    """Where in time the cells of a limit are; `algorithms.edges.Edges` says what each means."""
+    """The part of `algorithms.edges.Edges` that functions on cells need."""
 
     def advance(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
@@ -148,7 +148,7 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """Limits asks; `reporting.asks.AskBudget` implements it."""
+    """A bound on how many requests may ask the hub; `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
@@ -301,12 +301,12 @@ class Cell(Headroom):
         self.table = table
         self.shard = shard
         self.place = -1
-        """Where its store keeps it."""
+        """The place of the cell in its store."""
 
         self.used = 0
-        """Charged in this window; for a bucket, since `marked_ns`; of what has dates, all that counts."""
+        """The charges of this window; of a bucket, those since `marked_ns`; of dated charges, all that count now."""
         self.room = -1
-        """How far `used` may go before the slow path has to look."""
+        """The value up to which `used` may rise before the slow path has to look."""
         self.until_ns = 0
         """When the slow path has to look in any case."""
 
@@ -380,7 +380,7 @@ class Cell(Headroom):
         # Waiters.
         self.waiters = 0
         self.waiting = 0
-        """Their cost."""
+        """The cost of all waiting requests together."""
         self.head_cost = 0
         """The cost of the first of them, if no part of it is of any use."""
         self.wanted = 0
@@ -435,7 +435,7 @@ class Cell(Headroom):
 
 
 class Mark(NamedTuple):
-    """Where and when something was charged."""
+    """The place and moment of a charge, kept so that it can be corrected later."""
 
     cell: Cell
     epoch: int

@@ -1,4 +1,4 @@
-"""One answer, and what it was based on."""
+"""Decision, the answer to a request with its grounds; and Usage, the use of a key."""
 
 from __future__ import annotations
 

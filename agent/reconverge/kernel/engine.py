@@ -1,4 +1,4 @@
-"""Which of the twins is in use: the compiled parts where they were built, or else those in Python, their definition.
+"""Selects the implementation of the kernel: the compiled parts if they were built, else those in Python.
 
 The compiled parts serve one interpreter of a process, the main one; all others decide with Python. They are written
 for an interpreter with its lock. One that runs without it, as a free-threaded build does, would take its lock again for
@@ -118,14 +118,14 @@ class Unlimited(Decision):
 
 
 class Reentered(Decision):
-    """The refusal of what asks for admission in the middle of another decision, on the same thread."""
+    """The refusal of a request that comes, on the same thread, in the middle of another decision."""
 
     __slots__ = ()
     reentered: ClassVar[bool] = True
 
 
 class Shadowed(Decision):
-    """The answer of a limit in shadow that would have been the same without."""
+    """The answer of a limit in shadow, which is that of a limit that is on."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"

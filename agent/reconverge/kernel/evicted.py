@@ -1,4 +1,4 @@
-"""An approximate memory of bounded size for the use of keys that left while it counted; it never tells too little."""
+"""A memory of bounded size for the use of evicted keys: approximate, and never less than the true use."""
 
 # Theory of operation.
 #
@@ -59,7 +59,7 @@ _WORD: Final = (1 << 64) - 1
 
 
 class Evicted:
-    """The keys of one limit that may have been evicted while their use counted."""
+    """Remembers, approximately, which keys of one limit were evicted and how much they had used."""
 
     __slots__ = ("_epoch", "_mask", "_older", "_older_ns", "_turned_ns", "_words", "_younger", "fade_ns", "rate")
 
@@ -159,7 +159,7 @@ class Evicted:
         return counters
 
     def remember(self, key: str, now_ns: int) -> None:
-        """A key is evicted."""
+        """Remember a key that is evicted."""
         self._turn(now_ns)
         if self._younger is None:
             self._younger = bytearray((self._mask + 1) // 8)
@@ -180,7 +180,7 @@ class Evicted:
         return any(all(bits[bit >> 3] >> (bit & 7) & 1 for bit in places) for bits in filters)
 
     def _turn(self, now_ns: int) -> None:
-        """Drop what has faded."""
+        """Drop entries whose use has faded."""
         if now_ns - self._turned_ns < self.fade_ns:
             return
         self._older = self._younger if now_ns - self._turned_ns < 2 * self.fade_ns else None

@@ -1,4 +1,4 @@
-"""Which keys leave when a node has no room for more, and how one leaves for good that is to be erased."""
+"""Evicts keys when a node has no room for more, and removes for good keys that are to be erased."""
 
 # Theory of operation.
 #
@@ -87,7 +87,7 @@ class Farewell(NamedTuple):
 
 
 class FullNode(Protocol):
-    """The node whose keys leave; `Kernel` is the one there is."""
+    """The node whose keys are evicted; `Kernel` implements it."""
 
     keys: int
     keys_max: int
@@ -246,7 +246,7 @@ def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
 
 
 def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
-    """Lets a key go, or begin to; returns whether the node does not have it any more. The lock is held."""
+    """Removes a key, or begins to; returns whether the node has dropped it. The caller holds the lock."""
     home = home_of(table, key)
     cell = home.cells.get(key)
     if cell is None:

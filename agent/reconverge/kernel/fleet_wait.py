@@ -1,4 +1,4 @@
-"""How long until the fleet has room for a request that was refused, on any node that the client may meet.
+"""Computes a `retry_after` that holds on any node: the time until the fleet has room for a refused request.
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest moment that may be worth a try: the fleet has
 room for the request then, on one node. With several, that is seldom the node that the client meets, and what is left

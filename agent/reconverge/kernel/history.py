@@ -57,7 +57,7 @@ UNDATED = -(1 << 62)
 
 
 class History:
-    """Amounts by date, the oldest first.
+    """A key's charges by date, the oldest first, and the debt that will be charged later.
 
     A date is a whole number that rises with time; what it is the number of is not known here. Amounts of the same date
     are one entry; an amount that was given back whole is none.

@@ -1,4 +1,4 @@
-"""The decision core in Python, which is its definition: all limits of one node, and what it owes the hub.
+"""The kernel of one node: all its limits, and the reports and answers that they exchange with the hub.
 
 No I/O, no clock and no randomness of its own: moments, answers and failures are handed in.
 """
@@ -48,7 +48,7 @@ lease is over sooner than that on the name are given up one limit at a time."""
 
 
 class Kernel(Node):
-    """All limits of one node."""
+    """Declares and holds all limits of one node, takes batches of reports from them, and merges the hub's answers."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Kernel(Node):
         self.take_in_again = self.dropped.take_in_again
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """The table of a limit; declaring it twice alike returns the same one. Raises LimitConflict."""
+        """Returns the table of a limit, declared now if it is new. Raises LimitConflict for a different declaration."""
         self.composites.refuse(name, limit)
         return self.table(name, limit, policy)
 
@@ -211,14 +211,14 @@ class Kernel(Node):
         self.take_paces()
 
     def take_paces(self) -> None:
-        """Heed the intervals that the limits have now."""
+        """Use the sync intervals that the limits have now."""
         paces = {table.own_pace for table in list(self.tables.values())} - {None}
         own = [pace for pace in paces if pace is not None]
         self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def forget_everything(self) -> None:
-        """Drop all cells, counts and allowances: another process has them now."""
+        """Drop all cells, counts and allowances, in a forked child: they are the parent's."""
         for table in self.tables.values():
             table.start_over()
         self.dropped.start_over()
@@ -246,7 +246,7 @@ class Kernel(Node):
         return shard.early_ns, regular_ns
 
     def pending(self, shard_index: int) -> int:
-        """How many keys have something to report."""
+        """Returns how many keys have changes to report."""
         shard = self.shards[shard_index]
         return len(shard.dirty) + len(shard.round) + len(shard.later) + self.newcomers.waiting(shard)
 
@@ -333,7 +333,7 @@ class Kernel(Node):
             raise
 
     def _tell(self, cells: Iterable[Cell]) -> None:
-        """There may be room now for those that wait for these keys."""
+        """Wake the waiters of these keys, because there may be room now."""
         for cell in cells:
             for table in self.tables[cell.table.name].tiers:
                 self.tables[table.name].tell(cell.key)
@@ -364,7 +364,7 @@ class Kernel(Node):
             shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
-        """The hub's clock is not where it was thought to be."""
+        """Adapt all cells of a shard to a new estimate of the hub's clock."""
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
@@ -383,7 +383,7 @@ class Kernel(Node):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
-        """The hub has lost its data: every cell must be reported before the lease is worth anything."""
+        """Report every cell again, because the hub has lost its data: until then the lease is worth nothing."""
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
         shard.keeps_until_ns = -NEVER_NS
@@ -403,7 +403,7 @@ class Kernel(Node):
             cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
 
     def give_up_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Leave: the node stops, and everything it holds goes back with its last report."""
+        """Give up all allowances, because the node stops: its last report gives them back."""
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
@@ -437,7 +437,7 @@ class Kernel(Node):
             table.tallies[shard_index].unconfirm()
 
     def _drop(self, cell: Cell) -> None:
-        """Forget a key about which there is nothing to remember."""
+        """Drop a key with no use, allowance or report left."""
         let_stay(cell)
         cell.shard.agenda.forget(cell)
         if drop(self.tables[cell.table.name], cell):

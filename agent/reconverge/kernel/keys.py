@@ -1,4 +1,4 @@
-"""Tells keys from values that can be none."""
+"""Checks keys: strings that every hub can store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a limit in Python, its definition: it knows whether the thread that comes is the one that holds it."""
+"""The lock of a limit: it detects a thread that would wait for itself. The compiled kernel has the same one."""
 
 # Theory of operation.
 #
@@ -47,7 +47,7 @@ NAPS_MAX: Final = 2000
 
 
 class KernelFields:
-    """The counts of a `Node`."""
+    """The fields of a `Node` that the lock uses; the compiled kernel has the same ones."""
 
     keys: int
     """Kept in all limits, overflow cells not among them."""
@@ -65,7 +65,7 @@ class KernelFields:
 
 
 class Reentry(RuntimeError):
-    """A thread that is in the middle of a decision has asked for what would make it wait for itself."""
+    """Raised for a call in the middle of a decision on the same thread, which would wait for itself for ever."""
 
     def __init__(self) -> None:
         super().__init__("this thread is in the middle of a decision about the same limit")
@@ -88,7 +88,7 @@ def _plain_lock() -> Any:
 
 
 class Lock:
-    """Held for the arithmetic of one cell, by `run`. `with` is for callers that look at a limit from outside."""
+    """The lock of one limit. Decisions hold it by `run`; `with` is for callers that look at a limit from outside."""
 
     __slots__ = ("_inner", "_kernel", "locked", "owner")
 
@@ -129,7 +129,7 @@ class Lock:
         return taken
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self._inner.release()
         if self._kernel.after_unlock:
             self._kernel.do_after_unlock()
@@ -193,7 +193,7 @@ def in_a_decision() -> bool:
 
 
 def _all_frames() -> Iterable[FrameType | None]:
-    """Where each thread is, and each greenlet that waits for its turn."""
+    """Yields the current frame of each thread, and of each greenlet that waits for its turn."""
     yield from sys._current_frames().values()  # noqa: SLF001  # likewise
     greenlet: Any = sys.modules.get("greenlet")
     if greenlet is not None:

@@ -1,4 +1,4 @@
-"""The new keys that are reported to the hub per second, and their limits' shares."""
+"""Bounds how many new keys a node reports to the hub per second, and divides that among its limits."""
 
 # Theory of operation.
 #
@@ -28,7 +28,7 @@ BURST_NS: Final = SECOND_NS // 4
 
 
 class Tables(Protocol):
-    """The node whose keys are new; `Kernel` is the one there is."""
+    """The node whose new keys these are; `Kernel` implements it."""
 
     tables: dict[str, Table]
 
@@ -42,7 +42,7 @@ class Newcomers:
         self.start_over()
 
     def start_over(self) -> None:
-        """No key waits."""
+        """Forget all waiting keys."""
         self._credits: dict[str, tuple[int, int]] = {}
         """The reports that each limit may still make, in keys times nanoseconds, and as of when."""
         self._busy: dict[str, int] = {}
@@ -52,7 +52,7 @@ class Newcomers:
         self._turn = 0
 
     def forget(self, limit_name: str) -> None:
-        """Know nothing of a limit that has gone."""
+        """Forget a limit that was dropped."""
         self._credits.pop(limit_name, None)
         self._busy.pop(limit_name, None)
         for place in [each for each in self._left if each[0] == limit_name]:

@@ -21,7 +21,7 @@ from reconverge.settings import MILLION
 
 
 class Node(KernelFields):
-    """One node, as its limits know it."""
+    """The state of one node that all its limits share."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Node(KernelFields):
         """The batch under way to each shard."""
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
-        """Which shard keeps a key."""
+        """Returns the shard that keeps a key."""
         return shard_of(self.shards, self.namespace, limit_name, key)
 
     def refresh_offset_ns(self, now_ns: int) -> int:
@@ -102,7 +102,7 @@ class Node(KernelFields):
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
-        """Know nothing of the hub, and owe it nothing: another process does."""
+        """Forget the hub and all pending reports, in a forked child: they are the parent's."""
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False

@@ -1,4 +1,4 @@
-"""One node's state of one shard of the hub: its time, the lease, the charges there, and the cells that wait."""
+"""One node's state of one shard of the hub: clock, lease, charges, and the cells that wait to be reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.deferred import Later
 
 
 class ShardState(ShardFields, AskState):
-    """One shard of the hub as seen from here. Moments are monotonic nanoseconds."""
+    """The node's state of one shard. Moments are monotonic nanoseconds."""
 
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
         self.index = index
@@ -95,25 +95,25 @@ class Tally(TallyFields):
 
     @property
     def changed(self) -> bool:
-        """Whether the hub has yet to hear of the latest numbers."""
+        """Whether the latest numbers have yet to be reported."""
         return (self.charged, self.refunded) != self._confirmed
 
     @property
     def unconfirmed(self) -> int:
-        """Charged, and not known to have arrived."""
+        """The charges that are not known to have arrived at the hub."""
         return self.charged - self._confirmed[0]
 
     def report(self) -> tuple[int, int]:
-        """The numbers, which are on their way now."""
+        """Returns the numbers for a report, and notes them as under way."""
         self._reported = (self.charged, self.refunded)
         return self._reported
 
     def confirm(self) -> None:
-        """They have arrived."""
+        """Note that the reported numbers have arrived."""
         self._confirmed = self._reported
 
     def unconfirm(self) -> None:
-        """The hub has forgotten them."""
+        """Note that the hub has lost the numbers, so that they are reported again."""
         self._confirmed = (0, 0)
 
     def absorb(self, other: Tally) -> None:
@@ -125,7 +125,7 @@ class Tally(TallyFields):
         other._reported = other._confirmed = (0, 0)
 
     def drop_confirmed(self) -> None:
-        """Keep only what has not arrived."""
+        """Subtract the numbers that have arrived at the hub."""
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)

@@ -1,4 +1,4 @@
-"""The cells of one limit by key, each in a place of its own."""
+"""A store: a mapping from the keys of one limit to its cells; the compiled kernel has the same one."""
 
 from __future__ import annotations
 

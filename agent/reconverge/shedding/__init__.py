@@ -1,4 +1,4 @@
-"""Protection of a process and a fleet in trouble: limits on work in progress, and shedding by class."""
+"""Load shedding: a stack of layers that refuses requests while a process or the fleet has too much to do."""
 
 from reconverge.shedding.adaptive.algorithms import Aimd, Fixed, Gradient2, Vegas
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency

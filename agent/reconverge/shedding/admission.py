@@ -31,7 +31,7 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRe
 
 
 class DecidingStack(Protocol):
-    """The stack that has decided, as its admission needs it."""
+    """The methods of a stack that its admissions call."""
 
     def now_ns(self) -> int:
         """The present moment, on the monotonic clock."""
@@ -46,7 +46,7 @@ class DecidingStack(Protocol):
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """This admission can be finished no more. Called by a finalizer, so it takes no lock."""
+        """Note an admission that its program has thrown away unfinished. A finalizer calls it, so it takes no lock."""
         ...
 
 
@@ -73,11 +73,11 @@ class Admission(Unique):
         self._stack = stack
         self._tickets = tickets
         self.away = 0
-        """How many reasons there are for which it waits and does not count as work."""
+        """How many waits are under way that do not count as work of the service."""
         self.rank = rank
         """The place of its class."""
         self.finished = refusal is not None
-        """Whether nothing is held for it any more."""
+        """Whether the request is over, and its slots are free."""
         self.refusal = refusal
         """Why it may not go on; None if it may."""
         self.would_refuse = would_refuse

@@ -1,4 +1,4 @@
-"""The fast path through a stack of this package's own layers, each at most once and in the usual order, and on."""
+"""A faster way through a stack of this package's own layers, each there once at most, in the usual order and on."""
 
 # Theory of operation.
 #
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
 
 ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
-"""In which the layers have to stand; each may be left out."""
+"""The order in which the layers must stand; each may be left out."""
 
 
 class Passage(Admission):
@@ -115,7 +115,7 @@ class Passage(Admission):
             busy.finish(fast_path.now_ns(), outcome)
 
     def give_back(self) -> None:
-        """A later layer has refused the request, or has failed: it was never here."""
+        """Undo all charges and slots, because a later layer has refused the request or has failed."""
         if self.finished:
             return
         self.finished = True
@@ -150,7 +150,7 @@ class SlotOf:
 
 
 class FastPath:
-    """Decides by layers that are known; see above."""
+    """Decides for such a stack in one function, without a call for each layer."""
 
     __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
 

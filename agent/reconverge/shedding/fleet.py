@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 KEY: Final = "fleet"
 RESERVED: Final[Mapping[str, float]] = {CRITICAL: 0.2}
-"""Stripe's example: a fifth."""
+"""The default: a fifth of the capacity for critical requests, as Stripe has published."""
 REMEMBERED: Final = 10
 HEALTH_NS: Final = 100 * MILLISECOND_NS
-"""So long is the agent's health taken to be what it was."""
+"""How long a reading of the agent's health is used."""
 
 
 class FleetShedder:
-    """Refuses with 503 what would take the fleet's capacity from the critical classes.
+    """Refuses with 503 requests that would use capacity of the fleet that is reserved for more critical classes.
 
     Args:
-        agent: of the fleet; all nodes declare the same.
+        agent: the node's agent; all nodes of the fleet declare the same layer.
         capacity: how many requests the whole fleet serves, as "1000/second" or a `Limit`.
         reserved: by class, the fraction of the capacity that is kept for it; by default a fifth for "critical".
         classes: the classes of traffic; by default the four of `TrafficClasses`.
@@ -149,7 +149,7 @@ def _quotas_of(reserved: object, classes: TrafficClasses, whole: Limit) -> dict[
 
 
 class Remembered:
-    """How much a node admits of a class in a window, while its hub is there; and that much again, while it is not."""
+    """Remembers how much a node admits of a class per window, to admit as much while its hub does not answer."""
 
     def __init__(self, window_ns: int) -> None:
         self.window_s = window_ns / 1e9
@@ -159,7 +159,7 @@ class Remembered:
         self.start_over()
 
     def start_over(self) -> None:
-        """Remember nothing."""
+        """Forget all that was remembered."""
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()
@@ -167,7 +167,7 @@ class Remembered:
         self._counts.clear()
 
     def admitted(self, now_ns: int) -> None:
-        """One more, by the limit."""
+        """Count one more request that the limit has admitted."""
         # Without the lock, but once in a window: each request comes here. One that another thread counts just then is
         # counted in one of the two windows.
         if now_ns >= self._ends_ns:

@@ -1,4 +1,4 @@
-"""Layers of a stack: each admits a request and may hold something for it, or refuses it with a reason."""
+"""The interface of a stack's layers: each admits a request, perhaps with a ticket, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
 """The request was answered, and its duration tells something about the load."""
 DROPPED: Final = "dropped"
-"""It ran into a timeout, or what it called refused it for its own load."""
+"""The request ran into a timeout, or a service that it called refused it for overload."""
 IGNORED: Final = "ignored"
-"""It was cancelled, or failed for another reason: its duration tells nothing."""
+"""The request was cancelled, or failed for another reason: its duration says nothing about the load."""
 
 
 class Arrival:
@@ -37,7 +37,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ShedRefusal:
-    """Why a request may not go on."""
+    """A layer's refusal of a request, with the reason and the status."""
 
     layer: str
     """The name of the layer that refused."""
@@ -66,7 +66,7 @@ class InProgress(NamedTuple):
 
 
 class Ticket(Protocol):
-    """A layer's record of a request that it has admitted. One of the two is called, once; more calls do nothing.
+    """A layer's record of a request that it has admitted. The stack calls `finish` or `give_back` once.
 
     A ticket of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
@@ -81,7 +81,7 @@ class Ticket(Protocol):
         ...
 
     def give_back(self, now_ns: int) -> None:
-        """A later layer has refused the request: it was never here."""
+        """Undo the charge, because a later layer has refused the request."""
         ...
 
 
@@ -89,7 +89,7 @@ class Layer(Protocol):
     """One of the layers of a stack.
 
     Promises: it never waits, and is safe to be called from several threads.
-    Does not promise: that it holds something for a request.
+    Does not promise: that it returns a ticket for each request.
 
     A layer that counts by the key of a request has an attribute `counts_by_key`, which is true, so that a stack
     without a function for keys reports that; a false one states that keys make no difference.
@@ -97,11 +97,11 @@ class Layer(Protocol):
 
     @property
     def name(self) -> str:
-        """Under which decisions, metrics and switches know it."""
+        """The name of the layer in decisions, metrics and switches."""
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Admit a request, with or without holding something for it, or refuse it, which charges nothing."""
+        """Admit a request, with or without a ticket, or refuse it, which charges nothing."""
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
@@ -109,7 +109,7 @@ class Layer(Protocol):
         ...
 
     def readings(self) -> Mapping[str, float]:
-        """Its gauges, by name, for metrics; names are few and always the same."""
+        """The layer's gauges for metrics, by name; names are few and always the same."""
         ...
 
 

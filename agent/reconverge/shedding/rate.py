@@ -51,7 +51,7 @@ class RequestRate:
 
 
 def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> ShedRefusal:
-    """The refusal that a limit's decision amounts to."""
+    """Returns the refusal for a limit's decision."""
     decision = for_any_node(limiter, decision, key)
     reason = f"The quota {decision.binding} is used up."
     return ShedRefusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)

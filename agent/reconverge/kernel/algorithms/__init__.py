@@ -1,1 +1,1 @@
-"""The arithmetic of each algorithm: how use is measured against an allowance."""
+"""The arithmetic of each algorithm: how the charges of a key count over time, and how much of an allowance they use."""

@@ -1,4 +1,4 @@
-"""Buckets that every charge is poured into: one that drains steadily, and one that drains at the edges of windows."""
+"""The meters of buckets, to which each charge adds: one drains steadily, the other at the edges of windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDLE_MAX_NS = NEVER_NS // 8
 
 
 class Bucket(CellMeter):
-    """A bucket that every charge is poured into, and that drains steadily: a token bucket seen from above.
+    """Counts charges in a bucket that drains steadily; its free room is the content of the equivalent token bucket.
 
     Also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket as a
     meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all nodes
@@ -53,7 +53,7 @@ class Bucket(CellMeter):
         return max(0, until_ns - cell.marked_ns) * self._rate(cell) // self._capacity
 
     def _fill(self, cell: Cell, now_ns: int) -> int:
-        """How full it is by then."""
+        """Returns how full the bucket is at that moment."""
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
@@ -117,7 +117,7 @@ class Bucket(CellMeter):
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """It begins to drain."""
+        """Prepare a new cell, whose bucket drains from now on."""
         cell.marked_ns = now_ns
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""The meter of algorithms in which every charge has a date, counts whole for a window, and then not at all.
+"""The meter of algorithms in which each charge has a date and counts in full for one window, and then not at all.
 
 Slices of a window and single moments differ in what a date is (`Dating`), and in nothing else. Unlike what fades, use
 stays as it is until something expires; so it is a plain number, and the moment at which it falls is known.
@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dated(CellMeter):
-    """Counts the charges of the last so many dates."""
+    """Counts the charges of the last window, each under its date."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -100,7 +100,7 @@ class Dated(CellMeter):
         return max(self._lasts_ns(cell, now_ns), others_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Nothing has a date yet."""
+        """Prepare a new cell, which has no charges."""
         cell.marked_ns = 0
         cell.history = History()
 
@@ -155,7 +155,7 @@ class Dated(CellMeter):
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
-        """The last report was answered."""
+        """Note that the hub has answered the last report."""
         history = history_of(cell)
         history.confirmed = history.reported
 
@@ -166,7 +166,7 @@ class Dated(CellMeter):
         cell.fleet_used = float(answer.current + answer.silent)
 
     def _note_others(self, cell: Cell, current: int, heard_ns: int) -> None:
-        """The others had so much in use when the hub said so."""
+        """Note the others' use as of the hub's answer."""
         cell.others_current = current
         history_of(cell).others_until_ns = heard_ns + self._window_ns
 

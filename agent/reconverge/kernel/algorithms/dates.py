@@ -44,18 +44,18 @@ class Dating(Protocol):
     follows_hub: bool
     """Whether dates are read off the hub's clock, which may be set back."""
     lasts: int
-    """A charge counts until so many dates after its own."""
+    """For how many dates after its own a charge counts."""
     entries_max: int
-    """A key remembers no more than this."""
+    """The most dates that a key remembers."""
     carries_debt: bool
     """Whether a settlement beyond the capacity is counted in the windows after, until it is paid off."""
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """The present one."""
+        """Returns the present date."""
         ...
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """When a date begins."""
+        """Returns when a date begins, by this node's monotonic clock."""
         ...
 
 

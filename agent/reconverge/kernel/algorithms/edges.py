@@ -1,4 +1,4 @@
-"""Where in time a cell is: when its window begins and ends, and until when charges may simply be added.
+"""Places cells in time: the beginning and end of a cell's window, and the time until the fast path must look again.
 
 `first_hit.py` has the windows that begin with the first charge.
 """
@@ -61,7 +61,7 @@ class Placed(Limited, Protocol):
 
     @property
     def dated(self) -> Dated | None:
-        """The same, if every charge has a date for it."""
+        """The meter of the limit if each of its charges has a date; else None."""
         ...
 
 
@@ -74,7 +74,7 @@ def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
 
 
 class Edges:
-    """The windows of one limit, which follow the hub's clock. The caller holds the lock."""
+    """Moves the cells of one limit from window to window, by the hub's clock. The caller holds the lock."""
 
     by_charge = False
     """Whether they begin with the first charge; see `charge`."""
@@ -144,7 +144,7 @@ class Edges:
         cell.room = -1
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Something was charged just now; these windows begin without that."""
+        """Note a charge; has no effect here, as windows of the clock do not begin with a charge."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
         """The number of the window that was charged in `epoch`, in terms of the cell's own."""

@@ -30,7 +30,7 @@ ANOTHER: Final = 2
 
 
 class FirstHitEdges(Edges):
-    """Windows that begin with the first charge."""
+    """Moves the cells of a limit whose windows begin with the first charge."""
 
     by_charge = True
 

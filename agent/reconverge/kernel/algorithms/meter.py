@@ -1,4 +1,4 @@
-"""The questions about a cell that algorithms answer differently, and the answers that most of them share."""
+"""The interface of meters: the methods in which algorithms differ, with defaults that most of them share."""
 
 # Theory of operation.
 #
@@ -38,7 +38,7 @@ from reconverge.kernel.cell import Cell, Mark
 
 
 class Memory(Protocol):
-    """Keeps the use of keys that have left; `kernel/evicted.py` implements it."""
+    """A memory for the use of evicted keys; `kernel/evicted.py` implements it."""
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
         """Keep what a key has used in a window and the one before; returns whether that could be kept."""
@@ -69,7 +69,7 @@ class CellMeter:
     bucket = False
     """Whether charges drain."""
     slots = False
-    """Whether charges count until it is given back."""
+    """Whether charges count until they are given back, as slots do."""
     fades = False
     """Whether the count of the last window fades over this one."""
     leaves_in_use = False
@@ -144,7 +144,7 @@ class CellMeter:
             cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """The hub's clock is not where it was thought to be."""
+        """Adapt the cell to a new estimate of the hub's clock."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         """Returns the part of this node's allowance that is in use and cannot be given away; rounded up."""
@@ -163,11 +163,11 @@ class CellMeter:
         return 0.0
 
     def look(self, cell: Cell) -> int:
-        """By what a charge made now is found again; see `Mark.look`."""
+        """Returns the number by which a charge made now can be found again; see `Mark.look`."""
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """So much has been charged just now without asking."""
+        """Note a charge that was made without a check for room, so that the excess becomes a debt."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
         """How much of `cost` can be given back to the last charge, and not to those before."""

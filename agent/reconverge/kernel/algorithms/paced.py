@@ -1,4 +1,4 @@
-"""The arithmetic of paced limits: when the next request may go, and for how long it has to be paid for after that."""
+"""The meters of paced limits: they space requests by the rate, each paid for by the time after it."""
 
 # Theory of operation.
 #

@@ -1,4 +1,4 @@
-"""Which meter a limit is counted by, and what else belongs to an algorithm."""
+"""Creates the meter and the edges for a limit's algorithm."""
 
 # To add an algorithm:
 #
@@ -28,7 +28,7 @@ from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, P
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
-    """The arithmetic of `limit`; `merged_only` when the cell's level is the merged one and drains at the full rate."""
+    """Returns the meter of `limit`; `merged_only` if a cell's level is the merged one, draining at the full rate."""
     if limit.slots:
         return Slots(limit)
     if limit.algorithm in PACED:
@@ -42,7 +42,7 @@ def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
 
 
 def edges_for(limit: Limit) -> type[Edges]:
-    """Where the windows of `limit` begin and end."""
+    """Returns the edges of `limit`: the rule for the beginning and end of its windows."""
     if limit.slots:
         return SlotEdges
     return FirstHitEdges if limit.align == FIRST_HIT else Edges

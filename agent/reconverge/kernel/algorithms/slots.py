@@ -1,4 +1,4 @@
-"""Slots: what is in progress, on this node and on all. No window, and nothing fades."""
+"""The meter of slots: counts work in progress, which has no window and does not fade."""
 
 # Theory of operation.
 #
@@ -113,7 +113,7 @@ class Slots(CellMeter):
         """Forgets nothing, as work in progress goes on."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """The hub counts nothing of what a node has in progress that is gone; this node tells of it anew."""
+        """The hub does not count the work of a node that is gone, so this node reports its own anew."""
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         """Gives slots back; the use until now is the peak, if it is the highest."""

@@ -1,4 +1,4 @@
-"""Counts by windows of the hub's clock: whole in a fixed window, and fading in a sliding one.
+"""The meters of windows by the hub's clock: use counts in full in a fixed window, and fades in a sliding one.
 
 When a window begins and ends is said in `edges.py`.
 """
@@ -22,7 +22,7 @@ def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
 
 
 class FixedWindow(CellMeter):
-    """Counts start at zero with every window of the hub's clock."""
+    """Counts the charges of the present window, and starts at zero with the next."""
 
     aligned = True
     leaves_in_use = True
@@ -76,7 +76,7 @@ class FixedWindow(CellMeter):
 
 
 class SlidingWindow(CellMeter):
-    """This window's count, and the part of the last one's that a window ending now would still cover.
+    """Counts the present window, and the part of the last one that a window ending now would still cover.
 
     The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).
     """

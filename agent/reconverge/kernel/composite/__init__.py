@@ -1,1 +1,1 @@
-"""Limits that are made of several tables: all of several quotas, or a share of a parent."""
+"""Limits that consist of several tables: with several quotas, or with a share of a parent's quota."""

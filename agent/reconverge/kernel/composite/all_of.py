@@ -1,4 +1,4 @@
-"""Several quotas on one limit: all must hold, and all are charged or none."""
+"""Limits with several quotas: a request needs room in all of them, and charges all or none."""
 
 # Theory of operation.
 #

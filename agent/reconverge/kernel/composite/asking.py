@@ -1,4 +1,4 @@
-"""Questions of requests that ask the hub, to a whole limit: to all quotas at once, or to a share and then its parent.
+"""Decides, for a limit of one or several tables, about requests that ask the hub and wait for its answer.
 
 How a request waits meanwhile: `limiter/asking.py`.
 """
@@ -53,7 +53,7 @@ SPEAK_UP_NS = SECOND_NS
 
 
 class DecidingRule(Enum):
-    """By what a request is decided."""
+    """The rule by which a request is decided: for example by memory, or by the hub's answer."""
 
     ALLOWANCE = auto()
     """By the node's own part of the limit, as the hub has answered."""
@@ -62,7 +62,7 @@ class DecidingRule(Enum):
 
 
 class Word(Enum):
-    """The state of an ask."""
+    """The state of a request's ask: whether the hub has answered it, and how."""
 
     ANSWERED = auto()
     UNSETTLED = auto()
@@ -80,7 +80,7 @@ class Settled(NamedTuple):
 
 
 class AskGate:
-    """Lets requests that ask through, of one limit. All methods raise CostExceedsQuota and Reentry."""
+    """Decides about the asking requests of one limit. All methods raise CostExceedsQuota and Reentry."""
 
     def __init__(self, limit: Decider) -> None:
         self._limit = limit
@@ -192,7 +192,7 @@ def groups_of(limit: Decider, costs: Costs) -> list[Together]:
 
 
 class Together:
-    """Quotas all of which must have room; they share a lock."""
+    """A group of quotas that must all have room; they share a lock."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
@@ -285,7 +285,7 @@ class Together:
 
 
 class Weighed(NamedTuple):
-    """The room that a request finds at some quotas. The lock is held."""
+    """The room that a request finds in a group of quotas. The caller holds their lock."""
 
     tables: Sequence[Table]
     cells: list[Cell]
@@ -298,7 +298,7 @@ class Weighed(NamedTuple):
         return all(fits for _, fits in self.spares)
 
     def charge(self, now_ns: int, *, counted: bool, units: Costs | None) -> Settled:
-        """Charge all."""
+        """Charge the request to all quotas."""
         for table, cell, cost, (spare, _) in zip(self.tables, self.cells, self.costs, self.spares, strict=True):
             commit(table, cell, cost, spare, True, now_ns)
             measure(cell)

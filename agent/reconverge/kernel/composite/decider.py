@@ -1,4 +1,4 @@
-"""Decides about a whole limit, of one table or of several: the one face that callers see."""
+"""The interface of a whole limit for its callers, whether it has one table or several."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reconverge.policies import Policy
 
 
 class Decider(Protocol):
-    """Answers callers about a limit.
+    """Decides about a whole limit, and answers questions about it.
 
-    One with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
+    A limit with one quota is one table (`Table`), one with several is all of several tables (`AllQuotas`), and one with
     a share of its parent's quota is either of two (`ShareLimit`).
 
     All methods raise InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota as `Limiter` does.

@@ -1,4 +1,4 @@
-"""Questions of requests that wait for a key, to a whole limit: to all quotas at once, or a share and then its parent.
+"""Decides, for a limit of one or several tables, when a request that waits in a queue may go.
 
 A gate lets one request through or none, and tells when to try again. The queue decides which one comes first.
 """
@@ -38,7 +38,7 @@ Costs: TypeAlias = tuple[int, ...]
 
 
 class Turn(NamedTuple):
-    """The result of a try."""
+    """The result of one try of a waiting request."""
 
     decision: Decision | None
     """The answer to the request that was let through, and charged in the same moment; None when none was."""
@@ -78,7 +78,7 @@ class Gate(Protocol):
 
 
 class AllOf:
-    """Lets through what all quotas have room for; they share a lock, so all are charged in one moment or none is."""
+    """Lets a request go when all quotas have room; charges all in one moment, as they share a lock, or none."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = tables
@@ -179,7 +179,7 @@ class AllOf:
 
 
 class EitherOf:
-    """Lets through what a share has room for, or else what its parent has left for all.
+    """Lets a request go when its share has room, or else when the parent's pool has.
 
     Waiters for the parent, or for other shares of it, have queues of their own: of what is left for all the first to
     try gets it, and those ahead may go by either way. So nothing is known beforehand of how long they take.
@@ -236,5 +236,5 @@ class EitherOf:
 
 
 def gate_of(limit: Decider) -> Gate:
-    """The gate for the waiters of a limit."""
+    """Returns the gate for the waiters of a limit."""
     return EitherOf(limit) if limit.is_share else AllOf(limit.tables)

@@ -1,4 +1,4 @@
-"""A request that several limits decide about, each by a key of its own: all of them charge it in one moment, or none.
+"""Decides about a request to several limits, each by a key of its own: all charge it in one moment, or none does.
 
 How such a request asks the hub in doubt: `limiter/joint.py`.
 """
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """One request's demand on one limit."""
+    """One limit's part of a request: its key and its cost."""
 
     limit: Decider
     key: str

@@ -1,4 +1,4 @@
-"""Many decisions in one call."""
+"""Decides about many keys of one limit in one call."""
 
 from __future__ import annotations
 

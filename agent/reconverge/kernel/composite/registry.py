@@ -1,4 +1,4 @@
-"""The limits of one node that are made of several tables."""
+"""The registry of a node's limits that consist of several tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from reconverge.policies import Policy
 
 
 class Declaring(Protocol):
-    """The node whose limits they are; `Kernel` is the one there is."""
+    """The node that declares the tables; `Kernel` implements it."""
 
     tables: dict[str, Table]
 
     def declare(self, name: str, limit: Limit, policy: Policy, /) -> Table:
-        """The table of a limit. Raises LimitConflict."""
+        """Returns the table of a limit, declared now if it is new. Raises LimitConflict."""
         ...
 
     def table(self, name: str, limit: Limit, policy: Policy, /) -> Table:
@@ -29,7 +29,7 @@ class Declaring(Protocol):
 
 
 class Composites:
-    """Declares them, each once, and plain ones as well."""
+    """Declares limits, plain ones and those of several tables, each name once."""
 
     def __init__(self, kernel: Declaring) -> None:
         self._kernel = kernel

@@ -1,1 +1,1 @@
-"""Reports of cells to the hub, their order, and the use of its answers."""
+"""Reports of cells to the hub: their content and order, and the merging of its answers."""

@@ -1,4 +1,4 @@
-"""Which cells of a shard have something to say, and when quiet ones are looked at again."""
+"""Selects the cells of a shard that have something to report, and remembers when to look at quiet ones again."""
 
 # Theory of operation.
 #
@@ -158,7 +158,7 @@ class ShardFields:
     """When to look at the others."""
 
     def begin(self) -> None:
-        """Nothing is to be said."""
+        """Forget all cells that wait to be reported."""
         self.dirty, self.round = Lanes(1), Lanes(2)
         self.urgent = Lanes()
         self.agenda = Agenda()
@@ -172,7 +172,7 @@ class ShardFields:
 
 
 class TallyFields:
-    """The counts and queues of a `Tally`."""
+    """The counts and queues of a `Tally`, which the compiled kernel shares."""
 
     __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 

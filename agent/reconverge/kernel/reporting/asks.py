@@ -1,4 +1,4 @@
-"""Requests that ask the hub: how many exchanges they may call for, and how they hear of an answer."""
+"""Requests that ask the hub: the budget of exchanges that they may cause, and their wake-up at an answer."""
 
 # Theory of operation.
 #
@@ -33,10 +33,10 @@ BURST_NS = SECOND_NS // 10
 
 
 class Asker(Protocol):
-    """Waits for an answer of the hub."""
+    """A request that waits for an answer of the hub."""
 
     def wake(self) -> None:
-        """Look again. Never waits, and never fails."""
+        """Wakes the request, which then looks again. Never waits, and never fails."""
 
 
 class AskBudget:
@@ -47,7 +47,7 @@ class AskBudget:
         self.start_over()
 
     def start_over(self) -> None:
-        """None has begun."""
+        """Reset the budget: no exchange has begun."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
         """In exchanges times nanoseconds."""
         self._credit = self._most
@@ -112,7 +112,7 @@ class AskState:
         self._stood_before_ns = self._stood_ns
 
     def note_free(self, now_ns: int) -> None:
-        """No batch is under way any more."""
+        """Note that no batch is under way any more."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns, self.free_ns = NEVER_NS, now_ns
 
@@ -150,6 +150,6 @@ class AskState:
         self.unread.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:
-        """It waits for no answer any more."""
+        """Forget a request that waits no longer."""
         self.askers.pop(asker, None)
         self.unread.pop(asker, None)

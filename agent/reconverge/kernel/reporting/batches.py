@@ -1,4 +1,4 @@
-"""Reports and answers of many cells at once."""
+"""Reports of all cells of a batch, and the merging of all its answers; C has the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def report_cells(
 def report_or_drop(
     cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> CellReport | None:
-    """The report of a cell; None if there was nothing to say, and it was dropped."""
+    """Returns the report of a cell; None if it had nothing to report and was dropped."""
     return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
 
 

@@ -1,4 +1,4 @@
-"""A cell's report to the hub, and its use of the answer: the node's half of the allowances protocol.
+"""Makes the report of a cell, and merges the hub's answer into the cell: the node's half of the allowances protocol.
 
 The hub's half is the merge rule.
 """
@@ -296,7 +296,7 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
-    """Whether the hub has it that this node may charge anything, or needs anything."""
+    """Whether the hub believes that this node holds an allowance or has a need."""
     held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 

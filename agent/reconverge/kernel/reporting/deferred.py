@@ -1,4 +1,4 @@
-"""Which cells wait for a later exchange than the next one, where limits have sync intervals of their own."""
+"""Cells that wait for a later exchange than the next one, because their limits have sync intervals of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SORTED_MAX: Final = 1024
 
 
 class LimitInterval(NamedTuple):
-    """How often the cells of a limit are exchanged."""
+    """The sync interval of one limit: how often its cells are exchanged."""
 
     interval_ns: int
     interval_min_ns: int
@@ -33,7 +33,7 @@ class Later:
 
     @property
     def intervals_ns(self) -> list[int]:
-        """For which of the intervals there are any."""
+        """Returns the intervals for which cells wait."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
     def holds(self, due: Container[int] | None) -> bool:
@@ -104,7 +104,7 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
-    """Put the held cells back."""
+    """Put the cells that `hold_back` took out back into the queue."""
     for cell in held:
         shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

@@ -1,4 +1,4 @@
-"""The cells of a shard that wait for a report: each limit's in a lane of its own, and taken from the lanes by turns."""
+"""A fair queue of the cells of a shard that wait for a report: one lane for each limit, taken from by turns."""
 
 # Theory of operation.
 #
@@ -32,7 +32,7 @@ cells still come after one of the same limit, whose lock and numbers the process
 
 
 class Lanes:
-    """Cells that wait, in the order in which they are taken."""
+    """The cells that wait, in the order in which the next batches take them."""
 
     __slots__ = ("_cycle", "_lanes", "_left", "number")
 

@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 
 def say_again(cell: Cell) -> None:
-    """The hub has lost what it knew of a cell."""
+    """Prepare a cell to be reported anew, because the hub has lost its data."""
     cell.room = -1
     measure(cell)
     cell.table.meter.leave_hub(cell)
@@ -43,7 +43,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
 
 
 def give_up_lapsed_allowance(cell: Cell) -> None:
-    """The lease on the allowance was over, and the hub may have dealt it out again."""
+    """Drop an allowance whose lease was over, as the hub may have granted it to other nodes."""
     if cell.allowance or cell.base or cell.overdraft:
         cell.room = -1
         cell.allowance = cell.base = cell.overdraft = 0
@@ -51,7 +51,7 @@ def give_up_lapsed_allowance(cell: Cell) -> None:
 
 
 def give_up_allowance(cell: Cell, now_ns: int) -> None:
-    """The node stops, and gives back what it holds."""
+    """Drop the allowance of a cell, because the node stops."""
     let_stay(cell)
     cell.table.edges.advance(cell, now_ns)
     measure(cell)

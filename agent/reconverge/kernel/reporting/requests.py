@@ -1,4 +1,4 @@
-"""Which cells the hub has to hear of, and how soon: asked for by decisions, heeded by the next exchange."""
+"""Requests of decisions for a report: they mark cells for the next exchange, or for an earlier one."""
 
 # Theory of operation.
 #

@@ -1,1 +1,1 @@
-"""The decisions about one limit: its cells, and questions, charges and corrections there."""
+"""Tables: the decisions about one limit, with its cells, its charges and their corrections."""

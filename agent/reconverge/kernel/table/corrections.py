@@ -1,4 +1,4 @@
-"""Charges and refunds after the request: settlements, refunds and resets. The lock is held."""
+"""Corrections of earlier charges: settlements, refunds and resets. The caller holds the limit's lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEBT_MAX = QUOTA_MAX
 
 
 class HeldSlots(Protocol):
-    """Slots in use, of one key."""
+    """Slots of one key that work has taken and must give back."""
 
     cell: Cell | None
     cost: int
@@ -24,7 +24,7 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Where and when something was charged that may be corrected."""
+    """Returns a mark of the latest charge, by which it can be corrected later."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 

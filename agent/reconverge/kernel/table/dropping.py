@@ -1,4 +1,4 @@
-"""Drops limits that count with others once they are declared no more and have no key; see `tiers.py`."""
+"""Drops tables of contract plans that are no longer declared, once no key is in them; see `tiers.py`."""
 
 # Theory of operation.
 #
@@ -35,7 +35,7 @@ DROPPED_AT_ONCE: Final = 100
 
 
 class Dropping(Protocol):
-    """The node whose tables are dropped; `Kernel` is the one there is."""
+    """The node whose tables are dropped; `Kernel` implements it."""
 
     alone: bool
     keys: int
@@ -45,7 +45,7 @@ class Dropping(Protocol):
 
 
 class Dropped:
-    """The tables that a node does without, and how they go and come."""
+    """Drops tables of a node, and takes them in again when they are asked once more."""
 
     def __init__(self, kernel: Dropping, reported: dict[str, list[Table]], *, forget: Callable[[str], None]) -> None:
         self._kernel = kernel

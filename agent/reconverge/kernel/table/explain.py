@@ -19,7 +19,7 @@ VAIN_INTERVALS = 10
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """The answer with its grounds; `charged` if an admitted cost is counted already."""
+    """Returns the decision with its grounds; `charged` if an admitted cost is counted already."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)

@@ -1,4 +1,4 @@
-"""Charging at once: one comparison and one addition, and no lock."""
+"""The fast path of a decision: one comparison and one addition, without a lock."""
 
 # Theory of operation.
 #
@@ -55,7 +55,7 @@ def goes_straight_on() -> bool:
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path reads, and leaves decisions to."""
+    """The part of a table that the fast path needs; it hands all other decisions to the table."""
 
     lock: Lock
     cells: Store

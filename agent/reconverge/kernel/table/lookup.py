@@ -1,4 +1,4 @@
-"""Finding, making and dropping the cells of a limit. The caller holds the limit's lock."""
+"""Finds, creates and drops the cells of a limit. The caller holds the limit's lock."""
 
 # Theory of operation.
 #
@@ -44,7 +44,7 @@ def check_size(table: LimitState, cost: int) -> None:
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """The cell of a key, made if there is none. Raises InvalidKey."""
+    """Returns the cell of a key, created if there is none. Raises InvalidKey."""
     cell = table.cells.get(key) if type(key) is str else None
     if cell is not None:
         return cell

@@ -1,4 +1,4 @@
-"""Tells the compiled kernel enough of a limit to decide about it in place of Python."""
+"""Hands the terms of a limit to the compiled kernel, which then decides about it in place of Python."""
 
 # The compiled kernel decides about the limits that most users have: fixed windows, sliding windows and buckets that
 # follow the clock, by one of the four policies. A full second kernel would be twice the code to be wrong in. C calls

@@ -1,4 +1,4 @@
-"""How one limit decides about one key: a cost is weighed against a cell, and charged. The lock is held.
+"""The full decision about a key of one limit: weighs a cost against a cell, and charges it. The caller holds the lock.
 
 An exception may come out of a signal handler wherever something is called; so the fields that a charge changes are
 assigned one after the other, without a call in between.

@@ -32,14 +32,14 @@ it is granted."""
 
 
 class Listener(Protocol):
-    """Waits for keys of a limit."""
+    """Waits for room under keys of a limit."""
 
     def tell(self, key: str) -> None:
-        """There may be room now. Must not wait, nor fail."""
+        """Called when there may be room for a key now. Must neither wait nor fail."""
 
 
 class LimitState:
-    """One limit on this node. The caller of what touches a cell holds `lock`.
+    """The state of one limit on this node. A caller that touches a cell holds `lock`.
 
     `Table` adds what callers ask of it. The functions beside it in this room work on its cells.
     """
@@ -244,12 +244,12 @@ class LimitState:
 
     @property
     def admitted(self) -> int:
-        """Decisions in favour."""
+        """How many decisions have admitted a request."""
         return self.cells.admitted
 
     @property
     def refused(self) -> int:
-        """Decisions against."""
+        """How many decisions have refused a request."""
         return self.cells.refused
 
 

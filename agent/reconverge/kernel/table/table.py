@@ -1,4 +1,4 @@
-"""The decisions about one limit on this node: what callers ask of it. No I/O, and no clock of its own."""
+"""A table: one limit on this node with its keys, and all that callers ask of it. No I/O, and no clock of its own."""
 
 # Theory of operation.
 #
@@ -90,7 +90,7 @@ class Verdict(NamedTuple):
 
 
 class Charged(NamedTuple):
-    """One quota's charge that will be settled."""
+    """A charge to one quota that will be settled later."""
 
     table: Table
     mark: Mark
@@ -99,7 +99,7 @@ class Charged(NamedTuple):
 
 
 class Table(LimitState):
-    """One limit on this node, as callers see it."""
+    """Decides about one limit on this node; the methods for its callers."""
 
     is_share = False
 
@@ -387,7 +387,7 @@ class Table(LimitState):
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
-        """Count it, and have it said once."""
+        """Count a call in the middle of a decision, and log the first one."""
         self.reentered += 1
         self.kernel.note_reentry(self.name)
 
@@ -408,7 +408,7 @@ class Table(LimitState):
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """The same."""
+        """The same table."""
         return (self,)
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:

@@ -1,4 +1,4 @@
-"""Several limits of one name that admit different amounts, of which each key has one at a time. The lock is held."""
+"""Tiers: several tables of one limit with different quotas, each key in one of them. The caller holds the lock."""
 
 # Theory of operation.
 #

@@ -1,4 +1,4 @@
-"""A waiting request's questions to one quota. `composite/gate.py` asks all quotas of a limit at once."""
+"""Decides for one quota when a waiting request may go; `composite/gate.py` does so for all quotas of a limit."""
 
 # Theory of operation.
 #
@@ -25,7 +25,7 @@ from reconverge.kernel.table.state import LimitState
 
 
 class Waiter:
-    """How one limit is waited for. The caller holds the lock."""
+    """Decides when a request that waits for one limit may go. The caller holds the lock."""
 
     def __init__(self, table: LimitState) -> None:
         self._table = table
@@ -39,7 +39,7 @@ class Waiter:
         commit(self._table, cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Tells the hub of a request that cannot go yet; the waiter has not been refused."""
+        """Reports a request that cannot go yet to the hub; the waiter has not been refused."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if self._table.asks:
             cell.asking_ns = now_ns
@@ -129,7 +129,7 @@ class Waiter:
 
 
 class PacedWaiter(Waiter):
-    """How a paced limit is waited for: one request after the other goes, each when the one before is paid for."""
+    """Lets requests that wait for a paced limit go one after the other, each when the one before is paid for."""
 
     def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
         super().__init__(table)
@@ -182,5 +182,5 @@ class PacedWaiter(Waiter):
 
 
 def waiter_for(table: LimitState) -> Waiter:
-    """How a limit is waited for."""
+    """Returns the waiter for a limit."""
     return Waiter(table) if table.pacer is None else PacedWaiter(table, table.pacer)

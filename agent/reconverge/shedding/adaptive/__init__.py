@@ -1,1 +1,1 @@
-"""Limits on what a process has in progress, which it finds by itself."""
+"""A limit on a process's requests in progress that adapts itself to measured round trips."""

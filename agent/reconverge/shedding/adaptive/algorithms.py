@@ -1,4 +1,4 @@
-"""How many requests may run at once, found out from how long they take: AIMD, Vegas and Gradient2."""
+"""Algorithms that adapt the limit on requests in progress to their round trips: AIMD, Vegas and Gradient2."""
 
 # Theory of operation.
 #
@@ -52,7 +52,7 @@ LIMIT_INITIAL: Final = 20
 LIMIT_MIN: Final = 1
 LIMIT_MAX: Final = 1000
 LIMIT_CEILING: Final = 1_000_000
-"""No limit is above this."""
+"""The highest limit that any algorithm sets."""
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
 """How much of the way to a slower probe the baseline rises: a window of ten requests is off by a lot now and then."""
@@ -74,7 +74,7 @@ PROBE_FRACTION_MIN: Final = 0.25
 
 
 class Algorithm(Protocol):
-    """Finds the limit. Not thread-safe: the slots hold their lock."""
+    """Adapts the limit on requests in progress. Not thread-safe: the caller holds the lock of the slots."""
 
     @property
     def limit(self) -> int:
@@ -91,7 +91,7 @@ class Baseline:
 
     def __init__(self, probe_windows: int) -> None:
         self.round_trip_ns = 0
-        """0 before the first window."""
+        """The baseline, in nanoseconds; 0 before the first window."""
         self._last_ns = 0
         self._full_at = 0
         """The most that ran when a request was refused in the last window before a probe, or 0."""
@@ -154,7 +154,7 @@ class Aimd:
     """Additive increase, multiplicative decrease: for services that signal overload by refusals or timeouts.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
         backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
         timeout: a round trip of more seconds counts as dropped.
 
@@ -225,10 +225,10 @@ class Probing:
 
 
 class Vegas(Probing):
-    """By the length of the queue, which round trips longer than the shortest betray: for servers.
+    """Adapts the limit to the length of the queue, which it estimates from round trips above the shortest: for servers.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
         probe_windows: how many windows lie between two probes of the no-load round trip.
 
     Raises InvalidSetting for numbers that make no sense.
@@ -258,10 +258,10 @@ class Vegas(Probing):
 
 
 class Gradient2(Probing):
-    """By how much longer round trips have become than without a queue: the default, for services of any kind.
+    """Adapts the limit by the ratio of the round trips to those without a queue: the default, for any service.
 
     Args:
-        initial, min_limit, max_limit: of the limit.
+        initial, min_limit, max_limit: the first, lowest and highest value of the limit.
         tolerance: how many times as long as without a queue a round trip may be before the limit falls; at least 1.
         queue: how many requests beyond what runs are welcome while there is no queue.
         smoothing: how much of the way to its new value the limit goes in one window, above 0 and up to 1.
@@ -301,7 +301,7 @@ class Gradient2(Probing):
 
 
 class Fixed:
-    """A limit that an operator has found; nothing changes it."""
+    """A constant limit, which an operator has chosen."""
 
     def __init__(self, limit: int) -> None:
         self.limit = int(checked_limits(limit, 1, LIMIT_CEILING)[0])

@@ -1,4 +1,4 @@
-"""A limit on what this process has in progress, which it finds by itself: the concurrency layer of a stack."""
+"""The concurrency layer of a stack: a limit on this process's requests in progress that adapts itself."""
 
 # Theory of operation.
 #
@@ -30,7 +30,7 @@ RETRY_AFTER_S: Final = 1.0
 
 
 class AdaptiveConcurrency:
-    """Refuses what would only wait for other requests of this process; with 503.
+    """Refuses with 503 requests that would only wait for other requests of this process.
 
     Args:
         algorithm: "gradient2", "vegas" or "aimd", or one of their classes made with settings of your own.
@@ -58,7 +58,7 @@ class AdaptiveConcurrency:
         names = self.classes.names
         guarantees = None if partitions is None else checked_partitions(partitions, names)
         self.slots: Final = RunningCount(self._algorithm.limit, len(names), guarantees)
-        """Counts what runs."""
+        """Counts the requests in progress."""
         self._window = SampleWindow()
         register(self, sigterm=False)
 
@@ -69,7 +69,7 @@ class AdaptiveConcurrency:
 
     @property
     def in_flight(self) -> int:
-        """How many run."""
+        """How many requests are in progress."""
         return self.slots.in_flight
 
     def enter(self, arrival: Arrival) -> SlotInUse | ShedRefusal | None:
@@ -146,7 +146,7 @@ class AdaptiveConcurrency:
         return slot.aside and slot.forks == self.slots.forks
 
     def start_over_after_fork(self) -> None:
-        """In a forked child nothing runs: what does is the parent's."""
+        """Forget the requests in progress in a forked child: they are the parent's."""
         self.slots.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
@@ -157,7 +157,7 @@ class AdaptiveConcurrency:
 
 
 class InSlot(Protocol):
-    """A request in progress, as `free` has to know it."""
+    """The data of a request in progress that `free` needs."""
 
     held: bool
     """Whether it counts as running; changed under the lock of the slots."""
@@ -170,7 +170,7 @@ class InSlot(Protocol):
     in_flight: int
     """How many ran when it began or went on, itself included."""
     forks: int
-    """Of the slots, when it began."""
+    """The value of `RunningCount.forks` when the request began."""
 
 
 class SlotInUse(Unique):

@@ -29,12 +29,12 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
-"""Of what a class lately wanted, one part in so many is left free for it beside."""
+"""A class is left free, beyond its recent demand, one more slot for so many that it wanted."""
 PEAK_NS: Final = 3 * SECOND_NS
 
 
 class RunningCount:
-    """Counts what runs. Thread-safe; every change is one step.
+    """Counts requests in progress, by class, under one limit. Thread-safe.
 
     Args:
         limit: how many may run at once.
@@ -90,7 +90,7 @@ class RunningCount:
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """A request has ended that was started before no fork. The lock is held."""
+        """Free the slot of a request that began in this process. The caller holds the lock."""
         self.running[rank] -= 1
         self.in_flight -= 1
 
@@ -103,7 +103,7 @@ class RunningCount:
         self._left_free_max = self._most_left_free()
 
     def start_over(self) -> None:
-        """In a fork: nothing runs here."""
+        """Forget all requests in progress, in a forked child."""
         self.forks += 1
         self.in_flight = self.full_at = 0
         self.running = [0] * len(self.running)
@@ -112,12 +112,12 @@ class RunningCount:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """No class leaves more free than this, with any requests in progress."""
+        """Returns the most slots that any class may have to leave free for others."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 
     def _left_free(self, rank: int) -> int:
-        """How many slots a class has to leave to others."""
+        """Returns how many free slots a request of this class must leave for other classes."""
         left = 0
         if self._guarantees is None:
             for other in range(rank):

@@ -1,1 +1,1 @@
-"""Shedding by how loaded a worker is."""
+"""The worker layer of a stack: sheds requests while this worker process is overloaded."""

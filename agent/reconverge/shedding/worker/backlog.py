@@ -1,4 +1,4 @@
-"""How many connections wait in the kernel until the event loop accepts them, where the kernel tells: Linux, TCP."""
+"""Counts connections that wait in the kernel until the event loop accepts them; on Linux, for TCP."""
 
 # Theory of operation.
 #
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 PORTS_MAX: Final = 16
-"""A process serves by a few ports, and others are not looked at."""
+"""The most ports that are looked at."""
 DESCRIPTORS_MAX: Final = 4096
 """So many of the process's lowest file descriptors are searched: a server listens before it has many."""
 DIRECTORY: Final = Path("/proc/self/fd")
@@ -45,12 +45,12 @@ class Backlog:
         self._descriptors: tuple[int, ...] = ()
 
     def add(self, port: int) -> None:
-        """Requests come in by this port."""
+        """Add a port at which the server takes requests."""
         if len(self._ports) < PORTS_MAX:
             self._ports.add(port)
 
     def waiting(self) -> int | None:
-        """How many connections wait to be accepted; None if the kernel does not tell."""
+        """How many connections wait to be accepted; None if the kernel does not show it."""
         if _TCP_INFO is None:
             return None
         if len(self._searched) < len(self._ports):

@@ -1,4 +1,4 @@
-"""Which fraction of the traffic a worker rejects: a damped controller, fed with how far it is from its target."""
+"""A damped controller: from a worker's load relative to its target, it computes the fraction of traffic to reject."""
 
 # Theory of operation.
 #
@@ -47,7 +47,7 @@ from reconverge.errors import InvalidSetting
 ERROR_MAX: Final = 9.0
 """A pressure of ten targets is as bad as any more: a stall of a minute must not shed for minutes."""
 REJECTED_MAX: Final = 0.98
-"""Something is always admitted, or a worker that recovers could not tell."""
+"""The largest fraction: a worker that admitted nothing could not notice that it has recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
 """An error of so many targets is a flood, and the part beyond counts `FLOOD_GAIN` times for the proportional term."""
@@ -55,7 +55,7 @@ FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """Time constant in which a flood is forgotten."""
 FLOOD_OVER: Final = 0.1
-"""Of a flood so little is left that the integral may fall again."""
+"""A flood is over when it has faded to this: the integral may fall again."""
 ELAPSED_MAX_S: Final = 0.5
 """A step after a longer pause, such as a suspended machine, counts as one of so much."""
 
@@ -90,7 +90,7 @@ class Gains:
 
 
 BROUGHT_BACK_S: Final = DEPTH_MAX / Gains().ki
-"""So long does it take a worker with nothing to do, at most and with the usual gains, to bring all traffic back."""
+"""The most seconds until an idle worker, with the default gains, admits all traffic again."""
 
 
 class Controller:
@@ -99,13 +99,13 @@ class Controller:
     def __init__(self, gains: Gains | None = None) -> None:
         self.gains = Gains() if gains is None else gains
         self.pressure = 0.0
-        """Filtered; 1.0 is the target."""
+        """The filtered pressure; 1.0 is the target."""
         self.depth = 0.0
         """The exponent of the admitted part, which is e**-depth of all."""
         self._integral = 0.0
         self._begun = False
         self._flood = 0.0
-        """By how much the error was above `FLOOD` lately."""
+        """The part of recent errors that was above `FLOOD`; it fades."""
 
     @property
     def rejected(self) -> float:

@@ -1,4 +1,4 @@
-"""Which requests are rejected, if a fraction of all has to be: the least important first, and evenly among equals."""
+"""Selects the requests to reject, given a fraction of all: the least important class first, and evenly within it."""
 
 # Theory of operation.
 #
@@ -33,11 +33,11 @@ _MASK_64: Final = WHOLE_64 - 1
 MIX_S: Final = 1.0
 """Time constant in which the mix of classes follows what arrives."""
 ESCALATE_S: Final = 1.0
-"""So long has everything less important been rejected before the next class loses anything."""
+"""The next class loses requests only after all less important ones were rejected for so long."""
 RELAX_S: Final = 5.0
-"""So long has less been rejected than a rung allows before it is left."""
+"""The ladder leaves a rung only after fewer requests than it allows were rejected for so long."""
 NOTHING: Final = 1e-3
-"""A class with less than this of the traffic is not worth a second on its rung."""
+"""The ladder skips the waiting time of a class with less than this fraction of the traffic."""
 
 
 class Dither:
@@ -73,7 +73,7 @@ class Ladder:
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
-        """Of each class, the fraction to reject."""
+        """The fraction to reject, by class."""
         self._mix = [0.0] * classes
         self._rung = classes - 1
         self._full_s = 0.0
@@ -91,7 +91,7 @@ class Ladder:
         return self._rung
 
     def arrived(self, counts: Sequence[int], elapsed_s: float) -> None:
-        """Take in how many requests of each class have arrived in the last `elapsed_s` seconds."""
+        """Update the mix by the number of requests of each class in the last `elapsed_s` seconds."""
         if elapsed_s <= 0:
             return
         weight = 1.0 - math.exp(-elapsed_s / MIX_S)

@@ -1,4 +1,4 @@
-"""Rejects the least important part of what a worker cannot keep up with: the worker layer of a stack."""
+"""The worker layer of a stack: rejects the least important requests while this worker cannot keep up."""
 
 # Theory of operation.
 #
@@ -30,7 +30,7 @@ from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Si
 
 STEP_NS: Final = 50 * MILLISECOND_NS
 PROBE_S: Final = 0.025
-"""Between two looks at the loop: two for each step."""
+"""The pause between two measurements of the loop; there are two in each step."""
 RETRY_AFTER_S: Final = 2.0
 """Shedding ends slowly, so a client that comes again at once is likely to be shed again."""
 
@@ -70,7 +70,7 @@ class WorkerShedder:
         count = len(self.classes.names)
         self._ladder = Ladder(count)
         self.dithers: Final = [Dither() for _ in range(count)]
-        """Which requests are rejected, by the place of the class."""
+        """For each class, by its place, the selection of requests to reject."""
         self._asked = [0] * count
         self._now = (SystemClock() if clock is None else clock).monotonic_ns
         self._stepping = threading.Lock()  # fork: no thread waits for it, and the child makes another one
@@ -132,7 +132,7 @@ class WorkerShedder:
         return {"pressure": self._controller.pressure, "rejected_fraction": self._controller.rejected}
 
     def fractions(self) -> dict[str, float]:
-        """Of each class, the fraction that is rejected for now."""
+        """The fraction that is rejected now, by class."""
         return dict(zip(self.classes.names, self._ladder.fractions, strict=True))
 
     def _step_if_due(self, now_ns: int) -> None:
@@ -140,7 +140,7 @@ class WorkerShedder:
             self.step(now_ns)
 
     def step(self, now_ns: int) -> None:
-        """Take in the signal, and set the fractions. What other threads do meanwhile is not waited for."""
+        """Read the signal and set the fractions; returns at once if another thread does that already."""
         if not self._stepping.acquire(blocking=False):
             return
         try:
@@ -163,7 +163,7 @@ class WorkerShedder:
             self._stepping.release()
 
     def measured_loop(self, loop: asyncio.AbstractEventLoop, now_ns: int) -> bool:
-        """Look at the loop, and step if it is time. Returns whether to go on. From the measuring thread."""
+        """Measure the loop, and step if it is time. Returns whether to go on. Called by the measuring thread."""
         signal = self.signal
         assert isinstance(signal, LoopLag)
         if self._loop is not loop:
@@ -183,7 +183,7 @@ class WorkerShedder:
         self.signal.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:  # noqa: ARG002  # nothing is waited for
-        """The process ends: the thread is not needed any more."""
+        """Stop the measuring thread, because the process ends."""
         self.close()
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Busy:
 def _measure(
     shedder: weakref.ref[WorkerShedder], loop: asyncio.AbstractEventLoop, now: Clockwork, wake: WakeEvent
 ) -> None:
-    """Look at the loop forty times a second, until one of the two is gone."""
+    """Measure the loop forty times a second, until the loop or the shedder has gone."""
     while True:
         mine = shedder()
         if mine is None or not mine.measured_loop(loop, now()):

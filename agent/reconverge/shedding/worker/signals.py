@@ -1,4 +1,4 @@
-"""How loaded a worker is, in units of its target: the wait in its event loop, or how many of its threads are busy."""
+"""Signals of a worker's load, in units of its target: the wait in its event loop, or the fraction of busy threads."""
 
 # Theory of operation.
 #
