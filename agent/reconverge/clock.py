@@ -1,6 +1,6 @@
 """The one place where time comes from, and how durations are written.
 
-Everything else is handed its moments as integers of nanoseconds, and the name tells which kind:
+Everything else is handed its moments as integers of nanoseconds, and the name states which kind:
 `monotonic_ns` measures ages and never jumps, `wall_ns` names windows and may.
 """
 

@@ -200,7 +200,7 @@ class HubUnavailable(ReconvergeError):
     `kind` is a short stable word for metrics ("timeout", "refused", "auth", ...), `problem` says it in a sentence.
     `applied` says whether the hub may have taken the message all the same: False when it surely did not, None when
     that cannot be known. `misconfigured` says whether this looks like a setting that is wrong, here or at the hub,
-    rather than like an outage; by default the kind tells.
+    rather than like an outage; by default that follows from the kind.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Hooks: the events that an agent tells of, and the objects that receive them.
+"""Hooks: the events that an agent sends, and the objects that receive them.
 
 Nothing of this happens in a request. An agent that has hooks looks at its own counters now and then, on a thread of its
-own, and tells what has changed; so a hook may take its time, and an error that it raises reaches no decision.
+own, and sends events about the changes; so a hook may take its time, and an error that it raises reaches no decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconverge.stats import AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 HASH_BYTES: Final = 6
-"""Enough to tell keys apart in a log, and to look one up that is known."""
+"""Enough to distinguish keys in a log, and to look one up that is known."""
 KEYS_LOGGED_MAX: Final = 10
 LINES_MAX: Final = 1000
 """So many kinds of lines are remembered to have been logged; beyond that they may come more often than `every`."""
@@ -72,7 +72,7 @@ class SettingsChanged:
     capped: tuple[str, ...]
     """Limits that keep to their cap instead."""
     unfit: tuple[str, ...]
-    """Other settings that this node cannot follow; `agent.stats().orders` tells why."""
+    """Other settings that this node cannot follow; `agent.stats().orders` states why."""
 
 
 @dataclass(frozen=True, slots=True)

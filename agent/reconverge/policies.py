@@ -245,7 +245,11 @@ def choose(
 
 def _with_scarce(policy: Policy, scarce: object) -> Policy:
     if scarce not in (HUB, NODES):
-        raise InvalidSetting("scarce", scarce, f"must be {HUB!r} or {NODES!r}, where requests lie that are scarce")
+        raise InvalidSetting(
+            "scarce",
+            scarce,
+            f"must be {HUB!r} or {NODES!r}, the place that keeps the rest of a key whose requests are scarce",
+        )
     if scarce == HUB and math.isinf(policy.max_overshoot):
         raise InvalidSetting(
             "scarce", scarce, f"has no effect in {policy.name!r}, whose keys are never kept at the hub"

@@ -89,7 +89,7 @@ class AgentStats:
 def stats_of_limits(
     tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """Sums up the decisions about each quota, by its name; `boards` tell their consequences, and `watch` the exchanges.
+    """Sums up the decisions about each quota, by its name; `boards` add their consequences, and `watch` the exchanges.
 
     `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
     """

@@ -63,7 +63,7 @@ KINDS: Final = {
     SLIDING_LOG: DATED,
     CONCURRENCY: SLOTS,
 }
-"""The kinds that the merge rule tells apart."""
+"""The kinds that the merge rule distinguishes."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
 """The algorithm of `cells_of`, as it is written into keys. Paced limits are counted as buckets, but in other units, so
 they have cells of their own."""

@@ -230,7 +230,7 @@ class MemoryHub:
 
 
 class MemoryHints:
-    """Tells one loop when the index changes; any thread may change it. See `IndexHints`."""
+    """Notifies one event loop when the index changes; any thread may change it. See `IndexHints`."""
 
     def __init__(self, listeners: dict[MemoryHints, None]) -> None:
         self._listeners = listeners

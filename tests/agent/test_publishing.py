@@ -63,7 +63,7 @@ def test_no_snapshot_is_made_while_no_console_is_open(make_agent: MakeAgent) -> 
     eventually(lambda: hub.asked["watched"] >= 2, "two looks")
 
     assert 0 == hub.asked["leave"]
-    assert not agent.watch.tells
+    assert not agent.watch.has_hooks
     assert "reconverge-dispatcher" not in [each.name for each in threading.enumerate()]
 
 
@@ -90,7 +90,7 @@ def test_all_nodes_leave_snapshots_while_a_console_is_open(make_agent: MakeAgent
     assert {2} == {use.used for node in nodes for use in node.top}
 
     hub._board._until_us = 0  # the console is closed, and its mark has ended
-    eventually(lambda: not any(agent.watch.tells for agent in agents), "the hooks to go")
+    eventually(lambda: not any(agent.watch.has_hooks for agent in agents), "the hooks to go")
     before = hub.asked["leave"]
     looks = hub.asked["watched"]
     eventually(lambda: hub.asked["watched"] >= looks + 3, "each to look again")
@@ -164,7 +164,7 @@ def test_an_agent_that_is_stopped_tells_hooks_no_more(make_agent: MakeAgent) -> 
 
     agent.stop()
 
-    assert not agent.watch.tells
+    assert not agent.watch.has_hooks
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_a_token_is_made_where_none_is_named(redis_server: RedisServer) -> None:
         (
             ["--hub", "redis://localhost", "--recording", RECORDING, "--customer", "client"],
             {"RECONVERGE_SETTINGS_SECRET": ""},
-            "predicts nothing without",
+            "has an effect only with a settings_secret",
         ),
     ],
 )

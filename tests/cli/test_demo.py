@@ -212,7 +212,7 @@ def test_asking_is_not_for_naive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result = CliRunner().invoke(app, ["demo", "--policy", "naive", "--in-doubt", "ask:25ms"])
 
     assert isinstance(result.exception, InvalidSetting)
-    assert "is for policies with lines, of which none is chosen" in str(result.exception)
+    assert "has an effect only with a policy that grants allowances; add one with --policy" in str(result.exception)
     assert [] == list(tmp_path.iterdir())
 
 

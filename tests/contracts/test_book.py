@@ -390,7 +390,7 @@ def test_contracts_are_kept_for_a_year(clock: ManualClock) -> None:
 
 def test_a_hub_that_keeps_no_contracts_is_refused() -> None:
     """Before anything is asked of it."""
-    with pytest.raises(InvalidSetting, match="is a hub at which no contracts can be kept"):
+    with pytest.raises(InvalidSetting, match="is a hub that keeps no contracts; name a Redis or a broker of MQTT"):
         book_at(object())
 
 

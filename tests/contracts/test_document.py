@@ -175,7 +175,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a soft quota of nothing": (
         changed("plans.free.limits.api", {"limit": "5/s", "soft": 0.1}),
         "plans.free.limits.api.soft",
-        "say at least 0.2",
+        "write at least 0.2",
     ),
     "a percentage that is none": (
         changed("plans.free.limits.api", {"limit": "5/s", "soft": "ten"}),
@@ -227,7 +227,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a customer without a name": ({**GOOD, "customers": {"": "pro"}}, "customers", "names no customer"),
     "a number for a customer": ({**GOOD, "customers": {5: "pro"}}, "customers", "put it into quotes"),
     "an unknown plan for the unknown": (changed("unknown", "fre"), "unknown", "did you mean 'free'?"),
-    "a plan that ends for the unknown": (changed("unknown", "trial"), "unknown", "lasts"),
+    "a plan that ends for the unknown": (changed("unknown", "trial"), "unknown", "ends after a time"),
     "a trial since never": (changed("customers.ada", "trial"), "customers.ada.since", "is missing"),
     "an end without a plan": (
         changed("customers.ada", {"plan": "pro", "until": "2027-01-01"}),
@@ -242,7 +242,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a trial that follows": (
         changed("customers.ada", {"plan": "pro", "until": "2027-01-01", "then": "trial"}),
         "customers.ada.then",
-        "lasts for a time itself",
+        "ends after a time itself",
     ),
     "a moment that is none": (changed("customers.bob.since", "soon"), "customers.bob.since", "is no moment"),
     "a moment before all": (changed("customers.bob.since", "0001-01-01"), "customers.bob.since", "1970"),

@@ -417,7 +417,7 @@ def test_agents_at_a_redis_follow_within_one_interval(redis_server: RedisServer)
 
 def test_an_agent_without_a_hub_has_nothing_to_follow(make_agent: MakeAgent) -> None:
     """Which is an error, and not without effect."""
-    with pytest.raises(InvalidSetting, match="has nothing to read"):
+    with pytest.raises(InvalidSetting, match="holds the data of this process"):
         follow(make_agent("memory://"), [])
 
 

@@ -454,7 +454,7 @@ class Agent:
     def drop_tiers(self, names: Iterable[str]) -> None:
         """Drops limits that `tier` declared, each as soon as it has no key.
 
-        `stats()` tells of them until then. The last one of those that the hub knows by one name stays. To declare one
+        `stats()` includes them until then. The last one of those that the hub knows by one name stays. To declare one
         again keeps it, or makes it anew. Names of which there is no limit any more do no harm.
 
         Raises InvalidSetting for the name of a limit that `limit` declared.
@@ -611,7 +611,7 @@ class Agent:
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
-        """Tell of windows that are too short for the pace at which they are exchanged now."""
+        """Log windows that are too short for the sync interval that is in force now."""
         for limiter in () if self._kernel.alone else limiters:
             bans = limiter.control.bans
             self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
@@ -650,7 +650,7 @@ class Agent:
                 password, ends the check at once.
 
         Raises:
-            HubUnavailable: the hub does not answer; its kind and problem tell why.
+            HubUnavailable: the hub does not answer; its kind and problem state why.
             InvalidSetting: no hub was named. An agent of `memory://`, named as such, has nothing to check.
             RuntimeError: it is called in a coroutine, or in the loop that `async with agent` exchanges in.
         """
@@ -719,7 +719,7 @@ class Agent:
 
         The same on every node: what all have reported, which is at most a sync interval old. Nothing is charged, the
         hub begins to keep nothing, and no decision waits. Where the hub cannot be asked, the answer is as far as this
-        node knows, as `fleetwide` and `problem` tell. Waits for two exchange timeouts at most.
+        node knows, as `fleetwide` and `problem` show. Waits for two exchange timeouts at most.
 
         Raises:
             InvalidKey: the key is not a usable string.
@@ -736,7 +736,7 @@ class Agent:
         Keys of one shard are read at one moment. Without the hub, nothing is read.
 
         Raises:
-            HubUnavailable: the hub does not answer, keeps no keys, or tells them to no reader.
+            HubUnavailable: the hub does not answer, keeps no keys, or shows them to no reader.
             InvalidKey, InvalidSetting: as `fleet_usages` does.
         """
         pairs: list[tuple[Table, str]] = []
@@ -754,14 +754,14 @@ class Agent:
     def _check_own(self, limiter: Limiter) -> None:
         """Raise InvalidSetting for an object that is no limiter of this agent."""
         if not isinstance(limiter, Limiter) or self._limiters.get(limiter.name) is not limiter:
-            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass what agent.limit returned")
+            raise InvalidSetting("limiter", limiter, "is no limiter of this agent; pass one that agent.limit returned")
 
     async def forget(self, identity: str, *, wait: Seconds = WAIT_S) -> Forgotten:
         """Erase all that is known of an identity: here, on all other nodes and at the hub, its usage included.
 
         The identity is a customer or another thing that limits count by: every key that is its name goes, and every key
         of a contract that has it among its facts. It is an order to all nodes; this waits for at most `wait` seconds
-        until none of them has the identity any more, and the result tells what is left.
+        until none of them has the identity any more, and the result counts the remainder.
 
         The use of limits is forgotten, too, as by a reset: if the identity comes again it begins anew. So end its
         requests first; while they go on it stays known, and what it uses goes on to count. Usage that was not exported
@@ -782,7 +782,7 @@ class Agent:
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Calls a bound method when an identity is erased, as long as its object lives.
 
-        It gets a function that tells whether a name is to be erased; it must not wait, nor fail.
+        It gets a function that returns whether a name is to be erased; it must not wait, nor fail.
         """
         self._erasing.listen(method)
 
@@ -886,11 +886,11 @@ class Agent:
         self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
-        """Tell them no more."""
+        """Send no more events to them."""
         self._hook_dispatcher.remove(hooks)
 
     def look(self) -> None:
-        """Tell the hooks now what has happened since the last look."""
+        """Send the hooks now all events since the last look."""
         self._hook_dispatcher.look()
 
     def __repr__(self) -> str:
@@ -903,7 +903,9 @@ class Agent:
         returned. Raises InvalidSetting for an agent without a hub.
         """
         if self._lifecycle.hub is None:
-            raise InvalidSetting("hub", self._hub_name, "has nothing to read, because no nodes meet there; name a hub")
+            raise InvalidSetting(
+                "hub", self._hub_name, "holds the data of this process alone; name a hub that nodes share"
+            )
         follower = make(self._clock, self._pacing.shortest_ns)
         self._lifecycle.followers.append(follower)
         if self._lifecycle.running:

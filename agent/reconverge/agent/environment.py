@@ -127,7 +127,7 @@ def log_misspelt_variables() -> None:
 
 
 def variables_are_read() -> None:
-    """All variables have their effect in this process, so that there is nothing to tell of those that `load` reads."""
+    """All variables have their effect in this process, so that none of those which `load` reads is logged."""
     _said.update(KNOWN - OF_AGENT)
 
 

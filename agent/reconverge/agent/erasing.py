@@ -175,7 +175,7 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Tells whether a look is short.
+        """Whether a look is short.
 
         A second hub may be the one that does not answer, and must not hold up the first.
         """
@@ -195,7 +195,7 @@ class Erasing:
             return
         self._hubs, was_brief = len(hubs), self.brief
         for number, each in enumerate(hubs):
-            # Exchanges tell of a hub that does not answer, and the next look is soon.
+            # Exchanges log a hub that does not answer, and the next look is soon.
             with contextlib.suppress(HubUnavailable, TimeoutError):
                 await asyncio.wait_for(self._look(number, each), timeout_s)
         if was_brief and not self.brief:

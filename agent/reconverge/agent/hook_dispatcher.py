@@ -1,4 +1,4 @@
-"""Looks at an agent's counters now and then, and tells its hooks what has changed."""
+"""Looks at an agent's counters now and then, and sends its hooks events about the changes."""
 
 # Nothing is called when something happens: a call for each decision would put foreign code on the hot path, or a queue
 # in between that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are
@@ -51,7 +51,7 @@ class WatchedAgent(Protocol):
 
 
 class HookDispatcher:
-    """Looks at an agent's counters and tells its hooks what has changed; does nothing until there are hooks."""
+    """Looks at an agent's counters and sends its hooks events about the changes; does nothing until there are hooks."""
 
     def __init__(self, agent: WatchedAgent) -> None:
         self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
@@ -74,7 +74,7 @@ class HookDispatcher:
             self._begin()
 
     def add(self, hooks: Hooks) -> None:
-        """Tell `hooks` what happens from now on. Raises InvalidSetting for a class in the place of an object."""
+        """Send events to `hooks` from now on. Raises InvalidSetting for a class in the place of an object."""
         if isinstance(hooks, type):
             raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
         if not self._hooks:
@@ -82,15 +82,15 @@ class HookDispatcher:
         self._hooks = (*self._hooks, hooks)
 
     def remove(self, hooks: Hooks) -> None:
-        """Tell them no more."""
+        """Send no more events to them."""
         self._hooks = tuple(each for each in self._hooks if each is not hooks)
         agent = self._agent()
         if not self._hooks and agent is not None:
-            agent.watch.tells = False
+            agent.watch.has_hooks = False
             self._end.set()
 
     def stop(self) -> None:
-        """Tell of what has happened until now, and look no more."""
+        """Send the events until now, and stop looking."""
         if self._hooks and self._lock.acquire(
             timeout=PACE_S
         ):  # a hook that hangs must not keep the process from ending
@@ -101,7 +101,7 @@ class HookDispatcher:
         self._end.set()
 
     def look(self) -> None:
-        """Tell what has changed since the last look. Raises nothing."""
+        """Send the events since the last look. Raises nothing."""
         agent = self._agent()
         if agent is None:
             return
@@ -133,7 +133,7 @@ class HookDispatcher:
         agent = self._agent()
         if agent is None:
             return
-        agent.watch.tells = True
+        agent.watch.has_hooks = True
         self._end = threading.Event()  # fork: likewise
         self._state = agent.health().state
         stats = agent.stats()

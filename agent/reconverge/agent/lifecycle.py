@@ -42,7 +42,7 @@ class Lifecycle:
         clock: where time comes from.
         timeout_s: seconds that one exchange may take.
         required: whether the agent must have its hub's answer before it begins.
-        register: called before a runner starts: has the process tell the agent of forks and of its end.
+        register: called before a runner starts, so that the agent is notified of forks and of the process's end.
     """
 
     def __init__(

@@ -167,7 +167,7 @@ COMMANDS: Mapping[str, Deferred] = MappingProxyType(
         ),
         "status": _command(
             "watch.status:status",
-            "Tell how a fleet is: its hub, with memory and persistence, the nodes that live, "
+            "Show the state of a fleet: its hub, with memory and persistence, the nodes that live, "
             "and the totals of each limit.",
             "status --hub redis://localhost:6379/0 --namespace shop",
         ),

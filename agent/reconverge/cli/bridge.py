@@ -61,7 +61,9 @@ def bridge(
     checked_namespace(namespace + WIDE)
     _check_times(interval, timeout, loan)
     if not 0 < round(movable * MILLION) < MILLION:
-        raise InvalidSetting("movable", movable, "must be above 0 and below 1: what is left of 1 beside all shares")
+        raise InvalidSetting(
+            "movable", movable, "must be above 0 and below 1, such as 1 minus the shares of all regions"
+        )
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
     home, everywhere = _open_both(local, wide, namespace, timeout)
     made = Bridge(
@@ -102,7 +104,7 @@ def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[R
         raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
     home = _open("local", local, namespace, timeout)
     if not isinstance(home, Region):
-        raise InvalidSetting("local", redacted(local), "is a hub that lends nothing; name a Redis")
+        raise InvalidSetting("local", redacted(local), "is a hub that cannot lend allowances; name a Redis")
     return home, _open("wide", wide, namespace + WIDE, timeout)
 
 

@@ -60,7 +60,11 @@ def adopt(
     """
     opened = _open(hub, namespace)
     if not isinstance(opened, Adoptable):
-        raise InvalidSetting("hub", redacted(hub), "is a hub that cannot be ordered to go on after a loss")
+        raise InvalidSetting(
+            "hub",
+            redacted(hub),
+            "is a hub that takes no orders to go on after a loss of data; name a Redis or a broker of MQTT",
+        )
 
     async def run() -> list[dict[str, Any]]:
         tell = _tell_nothing if as_json else typer.echo

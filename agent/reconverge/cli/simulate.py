@@ -259,7 +259,11 @@ def _traffic(
 def _check(experiment: Experiment, seed: int) -> None:
     """Raise InvalidSetting, before anything is run, for a warmup or a fault that the windows have no room for."""
     if experiment.warmup >= experiment.windows:
-        raise InvalidSetting("warmup", experiment.warmup, f"leaves nothing of {experiment.windows} windows")
+        raise InvalidSetting(
+            "warmup",
+            experiment.warmup,
+            f"leaves none of {experiment.windows} windows to measure; simulate more windows, or warm up for fewer",
+        )
     end_ns = experiment.windows * experiment.fleet.limit.window_ns
     for text, fault in zip(experiment.faults, experiment.faults_of(seed), strict=True):
         if fault.start_ns >= end_ns:

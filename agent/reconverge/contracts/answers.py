@@ -99,7 +99,7 @@ class Asked:
 
     @property
     def label(self) -> str:
-        """By what name a decision tells what the limit says."""
+        """The name under which a decision shows the limit's answer."""
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
@@ -192,12 +192,12 @@ def unwritten(text: str) -> str:
 
 
 def label_of(term: Term) -> str:
-    """By what name a decision tells what a limit says."""
+    """Returns the name under which a decision shows a limit's answer."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 
 def tier_name(limit: Limit) -> str:
-    """Returns a name that tells limits of one name apart: the limit string, and a hash of their other fields."""
+    """Returns a name that distinguishes limits of one name: the limit string, and a hash of their other fields."""
     said = said_of_limit(limit)
     if isinstance(said, str):
         return said.replace(" ", "_")

@@ -125,7 +125,7 @@ class Contracts:
         self.meter = meter
         """The meter that counts each request, if there is one."""
         self.reader: ContractsReader | None = None
-        """Reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` tells what it did."""
+        """Reads the contracts that the hub keeps, once `follow_hub` has made it; `stats()` shows its work."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()

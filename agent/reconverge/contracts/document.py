@@ -70,7 +70,11 @@ def checked(said: object) -> Document:
     _check_shared_counts(plans)
     unknown = table.unknown or REFUSED
     if unknown != REFUSED and _check_plan(unknown, plans, "unknown").lasts is not None:
-        raise InvalidContracts(f"the plan {unknown!r} lasts, and nothing says since when for the unknown", "unknown")
+        raise InvalidContracts(
+            f"the plan {unknown!r} ends after a time, which unknown customers have no `since` for; "
+            "name a plan that does not end",
+            "unknown",
+        )
     customers: object = {} if table.customers is None else table.customers
     if not isinstance(customers, dict):
         raise InvalidContracts(f"must be a table, not {shown(customers)}", "customers")
@@ -91,9 +95,15 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
         _check_plan(table.then, plans, *path, "then")
     _check_goes_with("until", table.until, "then", table.then, *path)
     if plan.lasts is not None and table.since is None:
-        raise InvalidContracts(f"is missing: the plan {table.plan!r} lasts from then on", *path, "since")
+        raise InvalidContracts(
+            f"is missing: the plan {table.plan!r} ends after a time, which counts from `since`", *path, "since"
+        )
     if table.then is not None and plans[table.then].lasts is not None:
-        raise InvalidContracts(f"the plan {table.then!r} lasts for a time itself, and cannot follow", *path, "then")
+        raise InvalidContracts(
+            f"the plan {table.then!r} ends after a time itself, so it cannot follow; name one that does not end",
+            *path,
+            "then",
+        )
     if table.model_fields_set == {"plan"}:
         return on_plan(table.plan)
     limits = {
@@ -147,7 +157,7 @@ def _switching(table: written.SwitchTable | None) -> Switching | None:
 def _check_goes_with(one: str, value: object, other: str, other_value: object, *path: str) -> None:
     if (value is None) != (other_value is None):
         missing, present = (one, other) if value is None else (other, one)
-        raise InvalidContracts(f"is missing: `{present}` goes with it", *path, missing)
+        raise InvalidContracts(f"is missing, and `{present}` has no effect without it; give both", *path, missing)
 
 
 def _limit(table: written.LimitTable, *path: str) -> Limit:
@@ -158,7 +168,7 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
         raise InvalidContracts(error.problem, *path, *_at_fault(table.limit, given)) from None
     if limit.soft and limit.capacity == limit.nominal:
         least = ceil(1000 / limit.nominal) / 1000
-        raise InvalidContracts(f"adds less than one request to {limit.nominal}; say at least {least}", *path, "soft")
+        raise InvalidContracts(f"adds less than one request to {limit.nominal}; write at least {least}", *path, "soft")
     return replace(limit, name=None)
 
 
@@ -197,7 +207,7 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
     try:
         quotas = parse_quotas(said)
         if len(quotas) != 1:
-            raise InvalidContracts(f"{shown(said)} has {len(quotas)} quotas where one is wanted", *path)
+            raise InvalidContracts(f"{shown(said)} has {len(quotas)} quotas, where one is expected", *path)
         if not says_how_much(quotas[0], plan_limit.limit):
             return replace(Limit.parse(said), name=None)
         overridden(plan_limit.limit, said)

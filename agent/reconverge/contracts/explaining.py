@@ -28,7 +28,7 @@ from reconverge.errors import ReconvergeError, shown
 from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLICES, Limit
 
 SENTENCE_LIMITS_MAX: Final = 3
-"""A sentence tells of so many limits, and only counts the others; all of them are in `Explanation.limits`."""
+"""A sentence names so many limits, and only counts the others; all of them are in `Explanation.limits`."""
 IN_DOUBT: Final = "as far as this server knows"
 NOT_MET: Final = "the contract of this customer is not here yet, as its page is being fetched"
 """Why a node explains a customer as an unknown one; see `on_demand/customers.py`."""
@@ -145,7 +145,7 @@ class Explanation:
 
 @runtime_checkable
 class Explainer(Protocol):
-    """Tells how customers stand with their contracts, and forgets what they have used.
+    """Explains how customers stand with their contracts, and resets their use.
 
     Promises: explaining charges nothing and does not wait. A customer that the contracts do not name is on the plan for
     unknown customers, as in decisions.
@@ -333,7 +333,7 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
 
 
 def _wait_s(standing: LimitStanding) -> float:
-    """Until a limit that refuses lets the next request go on; infinite of slots, as nothing tells when work ends."""
+    """Until a limit that refuses lets the next request go on; infinite of slots, as nothing shows when work ends."""
     return inf if standing.term.limit.slots else standing.decision.retry_after
 
 

@@ -68,7 +68,7 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
     """Foresees the rest of a limit that not all nodes go by yet: the hub knows the rest of the former one.
 
-    Where that leaves something and the limit does not, nothing tells when one is free: after a window at the latest.
+    Where that leaves something and the limit does not, nothing shows when one is free: after a window at the latest.
     """
     left = max(0, limit.capacity - usage.used)
     later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS
@@ -89,13 +89,13 @@ class HubExplainer:
     """Explains how customers stand from what a hub has, in a program that is no node.
 
     Args:
-        hub: tells keys to readers (`reconverge.hub.KeyReader`). Where nodes hash keys, one that hashes them likewise.
+        hub: answers readers of keys (`reconverge.hub.KeyReader`). Where nodes hash keys, one that hashes them likewise.
         hub_name: what it may be called in messages.
         namespace: the fleet's.
         document: the contracts in force.
-        clock: tells which plan holds.
-        foreseen: the contracts are not in force yet; tell how customers would stand once all nodes go by them.
-        own: tell of those limits alone that count by the customer and by nothing else.
+        clock: decides which plan holds.
+        foreseen: the contracts are not in force yet; explain how customers would stand once all nodes go by them.
+        own: explain those limits alone that count by the customer and by nothing else.
     """
 
     def __init__(

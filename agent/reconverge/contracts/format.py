@@ -145,7 +145,7 @@ def _duration(said: object) -> float:
     else:
         raise wrong(f"must be seconds, or a duration such as P14D, not {shown(said)}")
     if not 0 < seconds <= LASTS_MAX_S:
-        raise wrong(f"{shown(said)} is not between no time and a hundred years")
+        raise wrong(f"{shown(said)} must be above zero and at most a hundred years")
     return seconds
 
 

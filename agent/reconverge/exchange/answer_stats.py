@@ -70,7 +70,7 @@ class AnswerStats:
         """The limit and key of some refused requests, until the hook dispatcher takes them."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
         """The durations of the latest exchanges, until the hook dispatcher takes them."""
-        self.tells = False
+        self.has_hooks = False
         """Whether the hook dispatcher reads these queues."""
         self._logged_full = LoggedOnce()
         """Logs once that the node has no room for more keys."""
@@ -101,11 +101,11 @@ class AnswerStats:
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         """Note the duration of an exchange and count the facts in its answer, which the kernel has merged already."""
         self.durations.add(seconds)
-        if self.tells:
+        if self.has_hooks:
             self.recent.append(seconds)
         if answer.status is not Status.MERGED:
             return
-        if self.tells:
+        if self.has_hooks:
             names = [limit.name for limit in batch.limits]
             self.refused_keys.extend((names[report.limit], report.key) for report in batch.cells if report.ask > 0)
         cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
@@ -156,7 +156,7 @@ class AnswerStats:
             if len(self._seen) >= KEYS_SEEN_MAX:
                 self._seen.clear()
             seen = self._seen[table.name, cell.key] = _SeenAnswers(cell.epoch)
-            if self.tells:
+            if self.has_hooks:
                 self.near_keys.append((table.name, cell.key))
             self.near[table.name] += 1  # after the key, so that a reader of the count finds the key
         return seen

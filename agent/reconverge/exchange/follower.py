@@ -42,6 +42,6 @@ class Follower(Protocol):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Look at the hub now, and wait for `timeout_s` seconds for each of its answers.
 
-        `cut_off` if exchanges fail, which tell why; then it may be left for the next time.
+        `cut_off` if exchanges fail, which log the reason; then it may be left for the next time.
         """
         ...

@@ -38,7 +38,9 @@ class Questions:
         Raises HubUnavailable when too many wait already.
         """
         if len(self._waiting) >= WAITING_MAX:
-            raise HubUnavailable("busy", f"{WAITING_MAX} questions wait for the hub already", applied=False)
+            raise HubUnavailable(
+                "busy", f"{WAITING_MAX} questions wait for the hub already; try again later", applied=False
+            )
         future: Future[T] = new_future()
         self._waiting.append((question, future))
         return future

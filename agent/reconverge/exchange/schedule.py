@@ -114,7 +114,7 @@ class Pacing:
         pace = None
         if sync_interval is None and limit is None:
             raise InvalidSetting(
-                "sync_interval", None, "is the agent's, which has one; name a limit, or give an interval"
+                "sync_interval", None, "cannot be unset for the agent; name a limit, or give an interval"
             )
         if sync_interval is not None:
             pace = pace_of(sync_interval, min_sync_interval)

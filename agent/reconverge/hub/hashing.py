@@ -46,7 +46,7 @@ VARIABLE: Final = "RECONVERGE_KEY_SECRET"
 SECRET_BYTES_MIN: Final = 16
 HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
-"""A fingerprint tells secrets apart; so few bytes of it say next to nothing of the secret."""
+"""A fingerprint identifies a secret; so few bytes of it reveal next to nothing of the secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
 """How often a node renews its mark, and checks that the hub has no other one."""
 MARK_RETRY_NS: Final = 10 * SECOND_NS

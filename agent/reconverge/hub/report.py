@@ -70,8 +70,8 @@ class LimitReport(NamedTuple):
     refunded: int
     """Cost given back since the node's account began. Never falls."""
     variant: str = ""
-    """Tells its cells from others of the same name, algorithm and window: "first-hit", "interval" for a bucket that
-    refills in steps, "calendar@" and a time zone; empty for all others."""
+    """Distinguishes its cells from others of the same name, algorithm and window: "first-hit", "interval" for a bucket
+    that refills in steps, "calendar@" and a time zone; empty for all others."""
     withheld: int = 0
     """How much of a bucket's capacity a new key begins without."""
     window: int = 0
@@ -113,7 +113,7 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """Returns what tells the cells of a limit from those of another: name, way of counting, window, variant.
+    """Returns the fields in which the cells of limits differ: name, way of counting, window, variant.
 
     Reports of one key are about one cell if these are the same. Nothing else makes a difference.
     """

@@ -86,7 +86,9 @@ def limited(
         if waits(function):
             return cast("Callable[P, R]", call.around_coroutine(function))
         if wait is not False and inspect.isasyncgenfunction(function):
-            raise InvalidSetting("wait", wait, f"is for no asynchronous generator such as {name_of(function)}")
+            raise InvalidSetting(
+                "wait", wait, f"does not work for an asynchronous generator such as {name_of(function)}"
+            )
         return call.around(function)
 
     return decorate
@@ -135,7 +137,7 @@ def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
         return within_s(ASK if agent is None else agent.in_doubt)
     if waits:
         raise InvalidSetting(
-            "in_doubt", in_doubt, "is for calls that do not wait for their turn; leave out one of both"
+            "in_doubt", in_doubt, "has no effect on calls that wait for their turn; leave out in_doubt= or wait="
         )
     return within_s(in_doubt)
 

@@ -204,7 +204,7 @@ class Starting:
 
 
 class SettlingBody:
-    """A body that is streamed as it is, and tells of its end: how many bytes were sent, and whether that was all."""
+    """A body that is streamed as it is, and reports its end: how many bytes were sent, and whether that was all."""
 
     def __init__(self, body: Iterable[Any], ended: Callable[[int, bool], None]) -> None:
         self._body = body

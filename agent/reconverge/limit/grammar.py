@@ -67,7 +67,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
     """Read all quotas of a limit string, at least one.
 
     Raises:
-        InvalidLimit: the text cannot be read; it tells where, and what was expected.
+        InvalidLimit: the text cannot be read; the error states where, and what was expected.
     """
     if not isinstance(text, str):
         raise InvalidLimit(shown(text), f"a limit is a string like '100/minute', not {type(text).__name__}")

@@ -177,7 +177,9 @@ class Limit:
             raise InvalidLimit(f"{shown(self.quota)}", f"a limit by {self.algorithm} needs a window, in seconds")
         text = f"{shown(self.quota)}/{shown(self.window)}s"
         if self.lease is not None and self.algorithm != CONCURRENCY:
-            raise InvalidLimit(text, f"a lease of its own goes with {CONCURRENCY}; an agent's is lease_ttl")
+            raise InvalidLimit(
+                text, f"only {CONCURRENCY} has a lease of its own; that of an agent is its setting lease_ttl"
+            )
         if self.algorithm not in KNOWN_ALGORITHMS:
             known = f"{', '.join(KNOWN_ALGORITHMS)}{asked(self.algorithm, KNOWN_ALGORITHMS)}"
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
@@ -387,13 +389,13 @@ class Limit:
         as `slices` or `align`.
 
         Raises:
-            InvalidLimit: the text cannot be read (it tells where), or it joins several quotas.
+            InvalidLimit: the text cannot be read (the error states where), or it joins several quotas.
         """
         quota, *others = parse_quotas(text)
         if others:
             raise InvalidLimit(
                 text,
-                "several quotas where one is wanted; Limit.parse_all and agent.limit read several",
+                "several quotas, where one is expected; Limit.parse_all and agent.limit read several",
                 others[0].position,
             )
         return cls._of(quota, algorithm, fields)

@@ -38,7 +38,7 @@ class Reservation(Unique):
     it: when, if ever, the interpreter finds that out is no moment to charge by.
     """
 
-    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "_tell", "decision", "estimate")
+    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "_report", "decision", "estimate")
 
     def __init__(
         self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
@@ -49,7 +49,7 @@ class Reservation(Unique):
         self._settled = False
         self._charged = estimate
         self._spent: int | None = None
-        self._tell: Callable[[int], None] | None = None
+        self._report: Callable[[int], None] | None = None
         self.estimate = estimate
         self.decision = decision
         """The answer to the estimate."""
@@ -85,13 +85,13 @@ class Reservation(Unique):
             self._correct(self._spent - self._charged)
             self._charged = self._spent
 
-    def on_correction(self, tell: Callable[[int], None]) -> None:
-        """Calls `tell` with each later correction: how much more was charged, or less if it is negative.
+    def on_correction(self, report: Callable[[int], None]) -> None:
+        """Calls `report` with each later correction: how much more was charged, or less if it is negative.
 
         That is cost of the first quota, where several have other prices for the kind of the request. One function is
         kept, and it must not fail.
         """
-        self._tell = tell
+        self._report = report
 
     def _check(self, actual: int) -> None:
         """Raise InvalidCost unless it could be charged, to every quota."""
@@ -105,8 +105,8 @@ class Reservation(Unique):
             settle(self._charges, self._key, difference)
             for charge in self._charges:
                 charge.table.tell(self._key)
-            if self._tell is not None:
-                self._tell(difference * self._charges[0].unit)
+            if self._report is not None:
+                self._report(difference * self._charges[0].unit)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -241,7 +241,7 @@ class SlotTerms:
             raise InvalidSetting("order", order, f"must be {FIFO!r}, first come first served, or {LIFO!r}")
         if self.timeout is None and (max_queue is not None or order != FIFO):
             name, value = ("max_queue", max_queue) if max_queue is not None else ("order", order)
-            raise InvalidSetting(name, value, "is about a queue, and without a timeout nothing waits; say timeout=")
+            raise InvalidSetting(name, value, "has an effect only on work that waits in the queue; add timeout=")
         if on_lease_end is not None and on_lease_end != CANCEL and not callable(on_lease_end):
             raise InvalidSetting("on_lease_end", on_lease_end, f"must be {CANCEL!r}, a function of the slot, or None")
         checked_timeout_ns(self.timeout)

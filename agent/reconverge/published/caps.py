@@ -49,7 +49,7 @@ def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Li
         raise InvalidSetting("cap", text, error.problem) from None
     for quota_name, limit in own.items():
         if capped(limit, caps[quota_name]) != limit:
-            raise InvalidSetting("cap", text, f"is lower than {quota_name!r} itself, {limit}")
+            raise InvalidSetting("cap", text, f"is lower than the declared limit of {quota_name!r}, {limit}")
     return caps
 
 
@@ -98,7 +98,7 @@ def _with(limit: Limit, said: Quota, text: str) -> Limit:
     if round(said.window_s * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS != limit.window_ns:
         raise InvalidLimit(text, f"has another window than {limit} on this node", said.position)
     if said.name is not None and said.name != limit.name:
-        raise InvalidLimit(text, f"names a quota {said.name!r} that is not so called on this node", said.position)
+        raise InvalidLimit(text, f"names a quota {said.name!r} that this node does not have", said.position)
     if said.warmup_s is not None and said.warmup_s != limit.warmup:
         raise InvalidLimit(text, f"has another warmup than {limit} on this node", said.position)
     return replace(limit, quota=said.amount, burst=said.burst)

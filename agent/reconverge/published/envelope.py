@@ -148,7 +148,9 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise InvalidDocument(f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; say less")
+        raise InvalidDocument(
+            f"takes {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are read; publish fewer settings"
+        )
     return payload
 
 
@@ -257,7 +259,7 @@ def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        raise InvalidDocument("says something twice")
+        raise InvalidDocument("has a name twice; leave one out")
     return table
 
 

@@ -61,7 +61,7 @@ async def published(
     if not isinstance(known, Rejection):
         return known
     if not force:
-        raise UnverifiedDocument(known.reason, f"what is there {known.problem}")
+        raise UnverifiedDocument(known.reason, f"the published document {known.problem}")
     return None
 
 
@@ -82,7 +82,7 @@ async def publish(
         secrets: the first one signs; what is published now has to be signed with any of them.
         force: replace also what is published now and cannot be verified.
         raise_version: where the version is not above that of what is published, make it one more than that.
-        author: under which name the log of switches tells what this changes; empty to have it tell nothing.
+        author: the name under which the log of switches lists this change; empty to leave it out of the log.
 
     Raises:
         UnverifiedDocument: as of `published`.

@@ -58,7 +58,7 @@ class LoopResource(Protocol):
         ...
 
 
-def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` tells it
+def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` passes it
     """Drop a resource of another owner: one of this process at once, one of the parent as a forked child has to."""
     if inherited:
         thing.abandon_in_fork()

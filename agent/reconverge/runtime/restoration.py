@@ -3,7 +3,7 @@
 # Theory of operation.
 #
 # Copies of one process have the same name at the hub, count on from the same numbers and hold the same lines. A process
-# cannot see how often it was copied, but two facts tell that it was restored:
+# cannot see how often it was copied, but two facts show that it was restored:
 #
 # - The wall clock goes forward at once, while the clock that counts from the machine's start, and goes on while the
 #   machine is suspended, does not. So it is in a virtual machine that is restored from a snapshot, and in a process
@@ -12,9 +12,9 @@
 #   too.
 # - The boot id has changed under a process that goes on. So it is after CRIU has moved a process to another machine.
 #
-# Neither fact tells of two copies that go on within seconds of the image on one machine. A hub that has a batch of that
+# Neither fact shows two copies that go on within seconds of the image on one machine. A hub that has a batch of that
 # number under that name already does not either: a network that delivers a batch twice looks the same, and a node that
-# took a new account then would tell twice what had been counted.
+# took a new account then would report twice what had been counted.
 
 from __future__ import annotations
 

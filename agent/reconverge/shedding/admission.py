@@ -57,7 +57,7 @@ class Admission(Unique):
             if admission:
                 work()
 
-    An exception in the block tells the stack nothing about the load, except for TimeoutError, which counts as dropped.
+    An exception in the block shows the stack nothing about the load, except for TimeoutError, which counts as dropped.
     """
 
     __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")

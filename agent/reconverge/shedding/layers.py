@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
-"""The request was answered, and its duration tells something about the load."""
+"""The request was answered, and its duration is a measure of the load."""
 DROPPED: Final = "dropped"
 """The request ran into a timeout, or a service that it called refused it for overload."""
 IGNORED: Final = "ignored"

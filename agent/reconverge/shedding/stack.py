@@ -1,4 +1,4 @@
-"""Several layers as one: each request is decided once, and what earlier layers charged is given back by a refusal."""
+"""A stack of layers: decides about each request once, and gives back the charges of earlier layers when one refuses."""
 
 # Theory of operation.
 #
@@ -42,9 +42,9 @@ logger = logging.getLogger("reconverge")
 LAYERS_MAX: Final = 16
 NAME_LENGTH_MAX: Final = 100
 DROPPED_NS: Final = SECOND_NS
-"""So long does an admission count that a program has thrown away at once: its request may have begun just then."""
+"""How long an admission counts that a program has thrown away: its request may have begun just then."""
 NO_KEY: Final = "(none)"
-"""Counts requests together that have no key."""
+"""The key under which requests without a key are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class StackStats:
     admitted: Mapping[str, int]
     refused: Mapping[str, Mapping[str, int]]
     would_refuse: Mapping[str, Mapping[str, int]]
-    """Of layers in shadow: what they would have refused."""
+    """How many requests layers in shadow would have refused."""
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
     dropped: int = 0
-    """Admissions that were never finished: their objects were thrown away, and what they held was freed then."""
+    """How many admissions were thrown away unfinished; the stack freed their slots then."""
 
 
 class Stack:
@@ -123,7 +123,7 @@ class Stack:
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
-        """In a forked child: the counts are the parent's."""
+        """Reset the counts in a forked child: they are the parent's."""
         self._begin_counting()
         self._apply()
 
@@ -219,7 +219,7 @@ class Stack:
         return refuses
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """This admission can be finished no more: the next request does. Takes no lock: a finalizer calls it.
+        """Note an admission that was thrown away; the next request finishes it. Takes no lock: a finalizer calls it.
 
         Unless the request is known to be `over` it counts as running for another second.
         """
@@ -278,7 +278,7 @@ def _by_class(names: Sequence[str], totals: Sequence[Total]) -> dict[str, int]:
 def _checked_name(name: object) -> str:
     """The name of a stack. Raises InvalidSetting unless it is 1 to 100 printable characters."""
     if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name) <= NAME_LENGTH_MAX:
-        raise InvalidSetting("name", name, f"must be 1 to {NAME_LENGTH_MAX} printable characters")
+        raise InvalidSetting("name", name, f"must have 1 to {NAME_LENGTH_MAX} printable characters")
     return name
 
 

@@ -139,7 +139,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try many seeds, and tell which fail."""
+    """Try many seeds, and print those that fail."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")

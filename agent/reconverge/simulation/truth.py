@@ -113,7 +113,7 @@ def charge_of(one: DecidedRequest) -> TrueCharge:
 
 
 def number_of(limit: Limit, hub_ns: int) -> int:
-    """The number of the window that a moment of the hub's clock belongs to, as far as the clock alone can tell."""
+    """The number of the window that a moment of the hub's clock belongs to, as far as the clock alone shows."""
     calendar = limit.calendar
     return hub_ns // limit.window_ns if calendar is None else calendar.number(hub_ns)
 

@@ -8,7 +8,7 @@ from reconverge.testing.claims.reading import ReadingClaims
 
 
 class ReaderClaims(ReadingClaims, AdoptingClaims, ErasingClaims):
-    """Promises of every hub that tells readers of keys, goes on after a loss by order, or forgets identities.
+    """Promises of every hub that answers readers of keys, goes on after a loss by order, or forgets identities.
 
     To be inherited beside `HubClaims`, which says what has to be given; claims of what the hub cannot do are skipped.
     """

@@ -1,4 +1,4 @@
-"""Tells the hub from how many addresses identities have come to this node, for the number of the whole fleet."""
+"""Reports to the hub from how many addresses identities came to this node, for the number of the whole fleet."""
 
 # Theory of operation.
 #
@@ -49,7 +49,7 @@ class AddressReports:
         return self._left_out + self._meter.addresses.unwatched
 
     async def tell(self, ask: Ask, *, losses: int) -> None:
-        """Tell what has risen, and all of it if the hub has lost its data once more, which it has so often by now.
+        """Report the registers that have risen; all of them, if `losses` of the hub's data have become more.
 
         Raises what `ask` raises; the rest stays to be reported.
         """

@@ -90,7 +90,7 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """The registers that have risen since this was called last, as an `AddressReport` tells them."""
+        """The registers that have risen since this was called last, as an `AddressReport` carries them."""
         with self._lock:
             risen, self._risen = self._risen, {}
             return {

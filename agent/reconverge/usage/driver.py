@@ -1,4 +1,4 @@
-"""One round of telling the hub what a meter has counted, on any thread."""
+"""One round of reports to the hub of the usage that a meter has counted, on any thread."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class UsageDriver:
             )
 
     async def report(self) -> bool:
-        """Tell the hub what has come; returns whether all of it was answered. Raises nothing but cancellation."""
+        """Report the new usage to the hub; returns whether all of it was answered. Raises nothing but cancellation."""
         load = self._gather()
         erased = await self._erase()
         if self.ledger is None or not erased:
@@ -108,7 +108,7 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Tell a shard again that has lost its data since the report, which the last word has brought to light."""
+        """Report again to a shard that has lost its data since the report, which the last word has brought to light."""
         if not await self._report(shard, None):
             return False
         await self._say(self.reports.last_word(shard))

@@ -5,14 +5,14 @@
 # An event is fixed at the hub before it is delivered, with its number and what it counts, and stays there until it is
 # confirmed. An exporter that dies in between leaves it to the next one, which delivers the same event again; two
 # exporters at once deliver the same events. What an event is called follows from what it counts (`events.py`), so a
-# receiver that tells events by their ids takes each once. A lease keeps further exporters idle, to save work; nothing
-# depends on it.
+# receiver that identifies events by their ids takes each once. A lease keeps further exporters idle, to save work;
+# nothing depends on it.
 #
 #     close the period  ->  issue events  ->  deliver  ->  confirm  ->  ...  ->  finish the period
 #
 # A period is closed `grace` seconds after its end, when running nodes have reported it. It ends by the hub's clock,
-# which the answer about the lease tells: an exporter whose own clock is ahead would close periods that go on. What a
-# node that was cut off tells later is late: the hub marks the period, and the next run issues further events with the
+# which the answer about the lease carries: an exporter whose own clock is ahead would close periods that go on. What a
+# node that was cut off reports later is late: the hub marks the period, and the next run issues further events with the
 # differences.
 #
 # What is exported is done with the period's `finish`. Nodes hear of that with their next answer, and keep no longer

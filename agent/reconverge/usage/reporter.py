@@ -1,4 +1,4 @@
-"""Tells the hub what a meter has counted, on a thread of its own, until the process ends."""
+"""Reports the usage that a meter has counted to the hub, on a thread of its own, until the process ends."""
 
 # Theory of operation.
 #
@@ -86,8 +86,8 @@ class UsageStats:
     counted in the period that it is by the hub's clock."""
 
 
-class _Telling:
-    """A thread that tells, from its start to its end."""
+class _ReportThread:
+    """A thread that reports, from its start to its end."""
 
     __slots__ = ("ended", "thread_id", "waker")
 
@@ -98,10 +98,10 @@ class _Telling:
 
 
 class UsageReporter:
-    """Tells the hub what a meter has counted, each `interval` seconds and once more when the process ends.
+    """Reports the usage that a meter has counted, each `interval` seconds and once more when the process ends.
 
     Args:
-        meter: what to tell.
+        meter: the meter whose counts are reported.
         hub: a URL, or a hub of its own: no agent may use the same object, unless it is a `MemoryHub`.
         namespace: the fleet's.
         interval: seconds between two reports.
@@ -163,12 +163,12 @@ class UsageReporter:
         self._section = Section()
         """In which a thread begins and ends."""
         self._wanted = False
-        self._telling: _Telling | None = None
+        self._thread: _ReportThread | None = None
 
     @property
     def running(self) -> bool:
         """Whether it reports."""
-        return self._wanted and self._telling is not None and not self._telling.ended.open
+        return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
         """Begin to report, unless that has begun; a thread that has not ended yet since `stop` goes on.
@@ -183,28 +183,28 @@ class UsageReporter:
 
     def _begin(self) -> None:
         """Makes sure that one thread reports. In the section."""
-        if self._telling is None or self._telling.ended.open:
-            telling = _Telling()
+        if self._thread is None or self._thread.ended.open:
+            thread = _ReportThread()
             self._wanted = True  # before the thread begins, which looks at it
             try:
-                start_thread(partial(self._run, telling), name="reconverge-usage")
+                start_thread(partial(self._run, thread), name="reconverge-usage")
             except RuntimeError:
                 self._wanted = False
                 raise
-            self._telling = telling
+            self._thread = thread
         self._wanted = True
 
     def stop(self, timeout: Seconds = STOP_S) -> None:
-        """Tell the hub all that was counted, and stop; waits for at most `timeout` seconds.
+        """Report all that was counted to the hub, and stop; waits for at most `timeout` seconds.
 
         A longer report goes on beside, as long as the process lives.
         """
         self._wanted = False
-        telling = self._telling
-        if telling is None or telling.ended.open or telling.thread_id == thread_id():
+        thread = self._thread
+        if thread is None or thread.ended.open or thread.thread_id == thread_id():
             return
-        telling.waker.wake()
-        ended = telling.ended.wait(in_seconds(timeout))
+        thread.waker.wake()
+        ended = thread.ended.wait(in_seconds(timeout))
         unreported = self._driver.reports.unreported
         if unreported or not ended:
             beside = "" if ended else "; it is still being reported"
@@ -272,22 +272,22 @@ class UsageReporter:
         """Say the last words; the process ends."""
         self.stop(timeout_s)
 
-    def _run(self, telling: _Telling) -> None:
+    def _run(self, thread: _ReportThread) -> None:
         """The thread's work."""
-        telling.thread_id = thread_id()
+        thread.thread_id = thread_id()
         loop = ThreadEventLoop()
         try:
             over = False
             while not over:
-                self._tell_each_interval(loop, telling.waker)
+                self._report_each_interval(loop, thread.waker)
                 self._carry_out(loop, self._driver.leave)
                 self._carry_out(loop, self._close)
-                over = self._section.run(partial(self._is_over, telling))
+                over = self._section.run(partial(self._is_over, thread))
         finally:
-            telling.ended.set()
+            thread.ended.set()
             loop.close()
 
-    def _tell_each_interval(self, loop: ThreadEventLoop, waker: WakeEvent) -> None:
+    def _report_each_interval(self, loop: ThreadEventLoop, waker: WakeEvent) -> None:
         """Until it is to stop."""
         while self._wanted:
             if self._hub_at_work:
@@ -297,11 +297,11 @@ class UsageReporter:
             if self._wanted:
                 self._carry_out(loop, self._driver.report)
 
-    def _is_over(self, telling: _Telling) -> bool:
+    def _is_over(self, thread: _ReportThread) -> bool:
         """Whether the thread ends, which it has done then: the next `start` begins another. In the section."""
         if self._wanted:
             return False
-        telling.ended.set()
+        thread.ended.set()
         return True
 
     @property

@@ -118,7 +118,7 @@ class UsageReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """In a forked child, and after the last word: another account, which has nothing to tell yet."""
+        """In a forked child, and after the last word: another account, which has nothing to report yet."""
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0

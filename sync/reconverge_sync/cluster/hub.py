@@ -89,7 +89,7 @@ class ClusterHub(RedisHub):
 
 def _shards(url: str, wanted: str) -> int:
     if not (is_number(wanted) and 1 <= int(wanted) <= SHARDS_MAX):
-        raise InvalidSetting("hub", redacted(url), f"has a number of shards that is none from 1 to {SHARDS_MAX}")
+        raise InvalidSetting("hub", redacted(url), f"has a number of shards that is not from 1 to {SHARDS_MAX}")
     return int(wanted)
 
 

@@ -4,7 +4,7 @@
 #
 # The problem. A hub that has lost its data grants nothing of a strict limit until nothing from before can count any
 # more: a lease and two windows. Of a limit per month that is 62 days. Most of what it waits for it knows after seconds,
-# because every live node tells its counts and its allowances again. What it cannot know is what departed nodes had
+# because every live node reports its counts and its allowances again. What it cannot know is what departed nodes had
 # used, which the lost data knew, and what nodes hold that are cut off just now.
 #
 # Why nothing does this by itself. A hub cannot tell a node that is gone from one that is cut off, nor whether any node

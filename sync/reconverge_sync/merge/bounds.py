@@ -29,7 +29,7 @@ INTERVAL_MAX_US: Final = DAY_US
 DEBT_MAX: Final = 10
 """A bucket counts as filled so many times at most: more would only keep it full for longer when its node has gone."""
 NEEDS_MAX: Final = 100
-"""A paced limit tells needs of up to a hundred times the capacity apart."""
+"""A paced limit reports needs of up to a hundred times the capacity."""
 NEED_MAX_MILLI: Final = 10**15
 SAID_MAX: Final = 2**43
 """Larger than any node asks for, and so small that a thousand of them have an exact sum in Lua."""

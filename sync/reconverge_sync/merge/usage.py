@@ -19,7 +19,8 @@
 #
 # Events are issued before they are delivered: what an event says is fixed here, under a number, and is the same for
 # every exporter until it is confirmed. So an exporter that dies between delivering and confirming has the same events
-# delivered again, and two exporters at once deliver the same ones; a receiver that tells events by their id bills once.
+# delivered again, and two exporters at once deliver the same ones; a receiver that identifies events by their id bills
+# once.
 
 from __future__ import annotations
 
@@ -292,7 +293,11 @@ class UsageShard:
         if batch.account not in sequences and len(sequences) >= ACCOUNTS_MAX:
             gone = next((name for name, sequence in sequences.items() if sequence == GONE), None)
             if gone is None:
-                raise HubUnavailable("full", f"{ACCOUNTS_MAX} accounts tell usage, and no more can", applied=False)
+                raise HubUnavailable(
+                    "full",
+                    f"{ACCOUNTS_MAX} accounts report usage, the most that a hub takes; try again later",
+                    applied=False,
+                )
             del sequences[gone]
         if self._held + 2 * len(batch.rows) <= self._held_max:
             return

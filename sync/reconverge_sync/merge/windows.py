@@ -1,6 +1,6 @@
 """Determines the present window of a cell, by the hub's clock, the node's report and the hub's memory.
 
-Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes tell the hub no more than the
+Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes report no more than the
 window that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
 """
 
@@ -71,7 +71,7 @@ def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bo
 def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
     """The moment at which the cell's window began; if none is open, minus the moment at which the next may begin.
 
-    A window that is open stays; the next is the first that a node tells of, or begins now with the first request that
+    A window that is open stays; the next is the first that a node reports, or begins now with the first request that
     a node could not admit from its base. No two of a cell begin within one window's length of each other: only so is
     each of them a window of its own, in which the allowances are dealt out once.
     """

@@ -54,7 +54,7 @@ def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
         try:
             yield sealed(MessageKind.LEDGER, header + cast("bytes", msgpack.packb(items)))
         except (OverflowError, ValueError):
-            raise HubUnavailable("protocol", "a ledger has a number that cannot travel") from None
+            raise HubUnavailable("protocol", "a ledger has a number that is too large to be sent") from None
 
 
 def _pages(ledger: LedgerShard) -> Iterator[list[tuple[str, Any, Any]]]:

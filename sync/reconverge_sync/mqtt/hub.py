@@ -47,7 +47,8 @@ class MqttHub:
 
     The broker stores nothing but the newest claim, settings, contracts, and the mark of key hashes. One of the members
     keeps the ledger and the usage in its memory, merges for all, and answers; if it goes without a word, these are lost
-    data: another one begins with empty ones, and the nodes tell it what they hold. Each object is a member of its own.
+    data: another one begins with empty ones, and the nodes report their counts and allowances anew. Each object is a
+    member of its own.
 
     Args:
         url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
@@ -91,7 +92,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """Tells whether a member sends claims, and may have to answer the others."""
+        """Whether a member sends claims, and may have to answer the others."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:

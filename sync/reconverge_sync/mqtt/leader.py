@@ -16,7 +16,7 @@ along. The hub's clock goes on from what the new leader knew of it.
 # - A ledger that was handed over goes on, because its owner has stopped to answer before.
 #
 # The usage of a shard lives and dies with its ledger. When it is lost, an account's next batch shows that the node was
-# answered to more than the new leader knows, and the node tells all that it keeps (`merge/usage.py`).
+# answered to more than the new leader knows, and the node reports all that it keeps (`merge/usage.py`).
 #
 # The clock of the ledger must not jump with the member that keeps it, because windows are numbered by it. So a new
 # leader goes on by what it knew of the clock of the one before, from the answers that it got; and never back.
@@ -107,7 +107,7 @@ class Candidate:
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
     def answered(self, hub_us: int, *, sent_ns: int, received_ns: int) -> None:
-        """Another member's answer tells what time it is."""
+        """Note the hub's time, which another member's answer carries."""
         self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=hub_us)
         self._heard = True
 

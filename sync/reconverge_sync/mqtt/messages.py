@@ -248,7 +248,7 @@ def write_answer(batch: Batch, answer: Answer) -> bytes:
     try:
         return sealed(MessageKind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
     except struct.error:
-        raise HubUnavailable("protocol", "an answer has a number that cannot travel") from None
+        raise HubUnavailable("protocol", "an answer has a number that is too large to be sent") from None
 
 
 def read_answer(payload: bytes) -> Reply:
@@ -285,7 +285,7 @@ def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
     try:
         return sealed(MessageKind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
     except (OverflowError, ValueError):
-        raise HubUnavailable("protocol", "the totals have a number that cannot travel") from None
+        raise HubUnavailable("protocol", "the totals have a number that is too large to be sent") from None
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:

@@ -136,7 +136,7 @@ class ShardServer:
         self._asked[key] = asked
         try:
             if not self._post(leader, MessageKind.BATCH, message):
-                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
             reply = await within(asked.answer, timeout_s, "the leader does not answer")
         finally:
             if self._asked.get(key) is asked:
@@ -164,7 +164,7 @@ class ShardServer:
         self._questions[number] = leader, totals
         try:
             if not self._post(leader, MessageKind.QUESTION, write_question(number)):
-                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
             return await within(totals, timeout_s, "the leader does not answer")
         finally:
             del self._questions[number]
@@ -333,7 +333,7 @@ class ShardServer:
         if self.election.role is not Role.LEADER:
             sent_ns = self._clock.monotonic_ns()
             reply = await self._calls.ask(self.election.leader, call, timeout_s)
-            if call[0] == RECORD:  # a member that tells usage alone may lead next, and hears the time by nothing else
+            if call[0] == RECORD:  # a member that only reports usage may lead next, and hears the time by nothing else
                 with contextlib.suppress(MalformedMessage):  # the caller reads it, too
                     hub_us = read_recorded(reply).hub_us
                     self.candidate.answered(hub_us, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())

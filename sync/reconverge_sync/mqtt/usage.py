@@ -1,7 +1,7 @@
 """Usage as the members of a broker add it up: each shard's leader keeps it, by the rule of `merge/usage.py`.
 
 It is in the memory of one process: a leader that stops hands it over, and with one that is killed it is lost data. Then
-the nodes that live tell the next leader all that they keep.
+the live nodes report all that they keep to the next leader.
 """
 
 from __future__ import annotations

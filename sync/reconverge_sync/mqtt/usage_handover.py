@@ -53,7 +53,7 @@ def _written(term: int, number: int, part: list[Item], *, last: bool) -> bytes:
     try:
         packed = cast("bytes", msgpack.packb(part, unicode_errors="surrogatepass"))
     except (OverflowError, ValueError):
-        raise HubUnavailable("protocol", "usage has a number that cannot travel") from None
+        raise HubUnavailable("protocol", "usage has a number that is too large to be sent") from None
     return sealed(MessageKind.USAGE, _PART.pack(term, number, last, FORMAT) + packed)
 
 

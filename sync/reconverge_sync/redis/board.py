@@ -22,7 +22,7 @@ class RedisBoard(NamedTuple):
     call: Call
     prefix: str
     given_time: str
-    """The time that a test tells the scripts, as `RedisHub._given_time`."""
+    """The time that a test gives the scripts, as `RedisHub._given_time`."""
 
     @property
     def _keys(self) -> tuple[str, str]:

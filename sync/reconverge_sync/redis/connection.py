@@ -72,7 +72,7 @@ class Connection:
         except ValueError:
             raise refuse(UNREADABLE) from None  # no cause: its message may show a part of the password
         if not several and "," in hosts:
-            raise refuse("names several hosts, as only redis+cluster:// and redis+sentinel:// URLs do")
+            raise refuse("names several hosts, which only redis+cluster:// and redis+sentinel:// URLs may do")
         if len(places) > PLACES_MAX:
             raise refuse(f"names {len(places)} hosts; {PLACES_MAX} are enough to find all others")
         encrypted = parts.scheme.startswith(("rediss", "valkeys"))

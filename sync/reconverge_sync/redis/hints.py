@@ -1,6 +1,6 @@
 """Hints of changed contracts, as a Redis pushes them: a message on the channel that is called as the index's key.
 
-Plain messages do in a cluster as well, which tells them to all of its servers: changes are few, and sharded channels
+Plain messages do in a cluster as well, which passes them to all of its servers: changes are few, and sharded channels
 need Redis 7.
 """
 

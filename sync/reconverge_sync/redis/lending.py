@@ -26,11 +26,11 @@ LEND: Final = script("now", "lend")
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
     """The names of the cells, and the loans to them. Raises HubUnavailable if that cannot be asked."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
-        raise HubUnavailable("protocol", "such loans cannot be asked for", applied=False)
+        raise HubUnavailable("protocol", "the loans are malformed", applied=False)
     arguments: list[str | int] = [lender, sequence, ""]
     for cell, amount, until_us in loans:
         if not (cell.startswith(CELLS) and 0 <= amount <= WHOLE_MAX and 0 <= until_us <= WHOLE_MAX):
-            raise HubUnavailable("protocol", "a loan that cannot be sent", applied=False)
+            raise HubUnavailable("protocol", "a loan cannot be sent", applied=False)
         arguments += [amount, until_us]
     return [loan.cell for loan in loans], arguments
 

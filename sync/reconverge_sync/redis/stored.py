@@ -47,7 +47,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
         shard.lending = lending
         return shard, int(hub_us)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise HubUnavailable("protocol", f"what is stored cannot be read: {str(error)[:200]}") from error
+        raise HubUnavailable("protocol", f"the stored data cannot be read: {str(error)[:200]}") from error
 
 
 def _fields(flat: Any) -> dict[bytes, bytes]:

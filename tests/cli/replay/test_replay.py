@@ -221,10 +221,13 @@ def test_people_get_a_table_and_a_verdict(tmp_path: Path) -> None:
     [
         (["--key", "user"], "has no column 'user'; its columns: t_s, client"),
         (["--in-doubt", "wait:5ms"], "in_doubt='wait:5ms': is neither 'refuse' nor a time to ask within"),
-        (["--in-doubt", "ask:5ms", "--policy", "naive"], "is for policies with lines, of which none is chosen"),
+        (
+            ["--in-doubt", "ask:5ms", "--policy", "naive"],
+            "has an effect only with a policy that grants allowances; add one with --policy",
+        ),
         (["--policy", "lenient"], "policy='lenient': unknown; known: strict, balanced"),
         (["--limit", "many/minute"], "limit 'many/minute', at character 1: expected a number"),
-        (["--limit", "1/s, 2/m"], "several quotas where one is wanted"),
+        (["--limit", "1/s, 2/m"], "several quotas, where one is expected"),
         (["--slices", "5", "--algorithm", "sliding-log"], "slices go with sliding-slices"),
         (["--cut", "9@1s+1s"], "cuts off 9 nodes of 4"),
         (["--cut", "2@1s+1s", "--hub", "rediss://localhost"], "nodes can only be cut off from"),
@@ -317,7 +320,7 @@ def test_a_node_that_is_lost_is_told_and_ends_the_run(running: subprocess.Popen[
     _, err = running.communicate(timeout=60)
 
     assert MISTAKE == running.returncode
-    assert "a node ended with status -9; what it did is lost" in err
+    assert "a node ended with status -9, and its results are lost; run the replay again" in err
     assert "Traceback" not in err
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in nodes), "all nodes are gone")
 

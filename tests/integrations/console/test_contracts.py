@@ -111,7 +111,9 @@ def test_a_recording_has_an_end_and_a_use(agent: Agent) -> None:
     long = Recording("a.csv", [CustomerRequest(NOON_NS, "acme")] * (RECORDED_MAX + 1))
     with pytest.raises(InvalidSetting, match="more than 200000 requests"):
         console(agent, tokens=TOKENS, settings_secret=SECRET, recording=long)
-    with pytest.raises(InvalidSetting, match="predicts nothing without a settings_secret"):
+    with pytest.raises(
+        InvalidSetting, match="has an effect only with a settings_secret, with which contracts are read; give both"
+    ):
         console(agent, tokens=TOKENS, recording=Recording("a.csv", []))
 
 

@@ -115,7 +115,7 @@ def test_a_text_does_not_exempt_a_request(setting: str, caplog: pytest.LogCaptur
     answers = [guard.check(PlainRequest(client="192.0.2.1"), [declared]).allowed for _ in range(2)]
 
     assert [True, False] == answers
-    assert "answer='no': is a text, and neither True nor False" in caplog.text
+    assert "answer='no': is text, where True or False is expected" in caplog.text
 
 
 def test_a_path_parameter_that_is_never_there_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,8 +203,8 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
     "on_breach of all": (lambda agent: GUARD(agent, on_breach=nothing), "the outcome, and does not take it"),
     "paths of nothing": (lambda _: RULE(limits="1/day", paths=[]), "leave it out for all paths"),
     "methods of nothing": (lambda _: RULE(limits="1/day", methods=[]), "leave it out for all methods"),
-    "fastapi shared by none": (lambda agent: FASTAPI(agent).shared_limit("1/day", None), "that routes can share"),
-    "flask shared by none": (lambda agent: FLASK(agent=agent).shared_limit("1/day", None), "that routes can share"),
+    "fastapi shared by none": (lambda agent: FASTAPI(agent).shared_limit("1/day", None), "routes share a limit"),
+    "flask shared by none": (lambda agent: FLASK(agent=agent).shared_limit("1/day", None), "routes share a limit"),
     "deduct_when": (lambda _: RULE(limits="1/day", deduct_when=nothing), "the response, and does not take it"),
 }
 

@@ -55,7 +55,7 @@ class Published(Protocol):
 
 
 class DenialFeed(SilentHooks):
-    """The last denials on one node, as hooks tell them."""
+    """The last denials on one node, gathered from events."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class DenialFeed(SilentHooks):
     def known(self, tables: Mapping[str, Table]) -> list[Denial]:
         """The denials, which name no key that this node has no more.
 
-        Hooks tell up to a second late, and later if one of them hangs: an identity may have been erased since.
+        Events come up to a second late, and later if a hook hangs: an identity may have been erased since.
         """
         for place, denial in enumerate(list(self.denials)):
             table = tables.get(denial.limit)
@@ -105,7 +105,7 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Tells whether a look is short.
+        """Whether a look is short.
 
         A second hub may be the one that does not answer, and must not hold up the first.
         """
@@ -125,7 +125,7 @@ class Publishing:
             return
         self._hubs, opened = len(boards), False
         for board in boards:
-            # Exchanges tell of a hub that does not answer, and the next look is soon.
+            # Exchanges log a hub that does not answer, and the next look is soon.
             with contextlib.suppress(HubUnavailable, TimeoutError):
                 opened |= await asyncio.wait_for(self._look(board), timeout_s)
         if not opened:
@@ -149,7 +149,7 @@ class Publishing:
         return True
 
     def _close(self) -> None:
-        """No console is open any more: have hooks tell nothing."""
+        """Receive no more events, as no console is open any more."""
         feed, self._feed = self._feed, None
         self._top = TopKeys()
         agent = self._agent()

@@ -109,7 +109,7 @@ def plan(
     top: TopOption = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell which requests of a recording a change of contracts would newly refuse, or newly admit.
+    """Show which requests of a recording a change of contracts would newly refuse, or newly admit.
 
     Every request is decided twice at its own moment: as the contracts are, and as they would be, each time by one
     central limiter. Two runs print the same. Ends with status 3 if --max-newly-refused is exceeded.

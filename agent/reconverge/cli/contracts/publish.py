@@ -61,7 +61,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def rollback(
     version: Annotated[
-        int, typer.Argument(help=f"One of the last {HISTORY_MAX}, as `history` tells them.", metavar="VERSION")
+        int, typer.Argument(help=f"One of the last {HISTORY_MAX}, as `history` lists them.", metavar="VERSION")
     ],
     hub: HubOption,
     namespace: NamespaceOption = "default",

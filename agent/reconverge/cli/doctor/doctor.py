@@ -26,7 +26,7 @@ from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, sch
 
 PROBLEM_STATUS: Final = 1
 PATIENCE_S: Final = 3.0
-"""How long to wait for one answer, at least: more than agents do, to tell a slow hub from a dead one."""
+"""How long to wait for one answer, at least: more than agents do, to distinguish a slow hub from a dead one."""
 WIDTH_MAX: Final = 100
 WIDTH_MIN: Final = 20
 STYLES: Final = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}

@@ -88,7 +88,7 @@ def inspect(
     """Explain why a key is refused or not: by which limit, its use, the rest, and when it is free again.
 
     The answer is for the whole fleet, as the nodes have reported to the hub; nothing is charged, and no node is needed.
-    Switches are not looked at: `switch` shows those that are published. `contracts explain` tells of what contracts
+    Switches are not looked at: `switch` shows those that are published. `contracts explain` shows what contracts
     count.
     """
     own = declared(limit, file, namespace)

@@ -141,8 +141,10 @@ class _ReplayNode:
                 return self.pipe.recv()
         except EOFError:
             self._process.join(1.0)
-            raise FleetFailed(f"a node ended with status {self._process.exitcode}; what it did is lost") from None
-        raise FleetFailed("a node does not answer any more; what it did is lost")
+            raise FleetFailed(
+                f"a node ended with status {self._process.exitcode}, and its results are lost; run the replay again"
+            ) from None
+        raise FleetFailed("a node does not answer any more, and its results are lost; run the replay again")
 
     def end(self) -> None:
         """Ends the process."""
@@ -358,7 +360,7 @@ class _LagPatience:
         if done != self._done:
             self._done, self._since_s = done, time.monotonic()
         elif time.monotonic() > self._since_s + 3 * LAST_WORDS_S:
-            raise FleetFailed("a node does not get on any more; what it did is lost")
+            raise FleetFailed("a node makes no progress any more, and its results are lost; run the replay again")
 
 
 def _progress(nodes: list[_ReplayNode], elapsed_s: float, duration_s: float, cut: frozenset[int]) -> Progress:

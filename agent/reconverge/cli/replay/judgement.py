@@ -34,7 +34,7 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The figures of one policy in one run. Percentages are of the limit, unless the name tells otherwise."""
+    """The figures of one policy in one run. Percentages are of the limit, unless the name states otherwise."""
 
     policy: str
     requests: int

@@ -125,7 +125,7 @@ class Gauge:
 
 
 def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Connection) -> None:
-    """The whole life of a node: get ready, say so, wait for the common start, make the requests, tell what happened."""
+    """The whole life of a node: get ready, say so, wait for the common start, make the requests, report the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     logging.getLogger("reconverge").setLevel(logging.ERROR)  # outages are part of the plan
     try:

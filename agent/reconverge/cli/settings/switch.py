@@ -8,7 +8,7 @@
 # nothing is in force there is no such moment, and `--lifetime` has to say one, as a file of settings has to: a fleet
 # whose limits are off, and will be on again at a moment that was never chosen, is a trap.
 #
-# Two commands at one moment may each publish what they have read, and the later one wins. Both tell their version.
+# Two commands at one moment may each publish what they have read, and the later one wins. Both print their version.
 
 from __future__ import annotations
 

@@ -75,5 +75,5 @@ def wait_until_reported(agent: Agent, before: Sequence[SyncerStats]) -> None:
     until_s = time.monotonic() + PATIENCE_S
     while any(agent.stats().exchanges[index].exchanges < least for index, least in wanted.items()):
         if time.monotonic() > until_s:
-            raise HubUnavailable("timeout", f"the hub has not taken it within {PATIENCE_S:g} s; try again")
+            raise HubUnavailable("timeout", f"the hub has not answered the report within {PATIENCE_S:g} s; try again")
         time.sleep(LOOK_S)

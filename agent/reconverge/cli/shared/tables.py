@@ -1,4 +1,4 @@
-"""Tables of plain text, as the commands print them that tell of a fleet."""
+"""Tables of plain text, as the commands about a fleet print them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def show(
     identity: Annotated[str | None, typer.Option(help="Of one customer alone.", metavar="IDENTITY")] = None,
     limit: LimitOption = None,
     by: Annotated[
-        str, typer.Option(help=f"What to tell apart: {', '.join(FIELDS)}, with commas in between.", metavar="NAMES")
+        str, typer.Option(help=f"Fields to list separately: {', '.join(FIELDS)}, with commas.", metavar="NAMES")
     ] = "identity,limit",
     as_json: JsonOption = False,
 ) -> None:
@@ -147,7 +147,8 @@ def export(
 
     Where another exporter is at work, it is waited for, up to a minute; if it goes on, the status is 1.
 
-    Events count as delivered when they are written. They may be written twice, after a crash: tell them by their id.
+    Events count as delivered when they are written. They may be written twice, after a crash: recognize them by their
+    id.
     """
     with Output(to, form.value, namespace) as output:
 

@@ -42,7 +42,7 @@ class WatchLook:
     taken_s: float
     """By the monotonic clock."""
     nodes: int | None
-    """How many live nodes have reported; None where the hub does not tell."""
+    """How many live nodes have reported; None where the hub does not show it."""
     rows: Sequence[Mapping[str, Any]]
     """The largest first, `most` at most; all with the same columns."""
     left_out: int
@@ -97,7 +97,7 @@ async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook 
 
 
 async def live_nodes(hub: Hub) -> int | None:
-    """How many live nodes have reported to any shard; None where the hub does not tell. Raises HubUnavailable."""
+    """How many live nodes have reported to any shard; None where the hub does not show it. Raises HubUnavailable."""
     found: object = hub
     if not isinstance(found, Adoptable):
         return None

@@ -35,7 +35,7 @@ class FleetStatus:
 
     checkup: Checkup
     shards: list[HubData]
-    """Empty where the hub does not tell of its data."""
+    """Empty where the hub does not show the state of its data."""
     limits: WatchLook
 
     @property
@@ -60,7 +60,7 @@ def status(
     most: MostOption = MOST,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how a fleet is: its hub, with memory and persistence, the nodes that live, and the totals of each limit.
+    """Show the state of a fleet: its hub, with memory and persistence, the live nodes, and the totals of each limit.
 
     Ends with status 1 if there is a problem with the hub, as `doctor` finds it, or the hub has lost data and waits.
     """

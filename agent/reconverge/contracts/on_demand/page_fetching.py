@@ -87,7 +87,9 @@ class PagesOnDemand(PagesOfHub):
         bytes_max: int = TABLE_BYTES,
     ) -> None:
         if bytes_max < TABLE_BYTES_MIN:
-            raise InvalidSetting("page_bytes", bytes_max, f"is less than {TABLE_BYTES_MIN}, which one page may take")
+            raise InvalidSetting(
+                "page_bytes", bytes_max, f"must be at least {TABLE_BYTES_MIN}, which one page may take"
+            )
         super().__init__()
         self._decider = decider
         self._clock = clock

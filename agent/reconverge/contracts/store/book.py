@@ -76,7 +76,7 @@ class Book(Protocol):
         ...
 
     async def forget(self, identity: str, *, author: str) -> int | None:
-        """Erase a customer: its contract, and all that former versions and the history tell of it.
+        """Erase a customer: its contract, and all that former versions and the history contain of it.
 
         Returns the new version; None if no version that is kept knows the customer. Nodes obey as they do a change
         that ends the contract: what was used of it is one of the things that are forgotten.

@@ -146,7 +146,7 @@ def formers_of(
     if len(formers) > FORMER_MAX:
         raise InvalidContracts(
             f"would have {len(formers)} former limits that still count, and {FORMER_MAX} are possible; "
-            "change it again when some of them are over",
+            "change it again when some of them have ended",
             "customers",
             identity,
         )

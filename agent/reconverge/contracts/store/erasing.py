@@ -23,7 +23,7 @@ class Rewritten:
     """A history from which a customer was taken out."""
 
     history: list[str]
-    """The digests of the pages that tell of changes, the newest first."""
+    """The digests of the history's pages, the newest first."""
     pages: dict[str, bytes]
     """All pages that have become others, by digest."""
     former: set[str]

@@ -64,7 +64,7 @@ FORBIDDEN: Final = ("permission", "denied")
 
 
 class HintListener:
-    """Says when a reader should look, by what its hub tells of changes.
+    """Decides when a reader should look, by the hints of its hub.
 
     Args:
         clock: the reader's.

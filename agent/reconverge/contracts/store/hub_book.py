@@ -1,4 +1,4 @@
-"""The contracts of a fleet, kept at its hub: reads them, changes them, and tells what was changed."""
+"""The contracts of a fleet, kept at its hub: reads them, changes them, and keeps a history of changes."""
 
 # Theory of operation.
 #
@@ -9,7 +9,7 @@
 # step, if it is still the one that the change was made from; that is the moment of the change. A writer that was too
 # late makes its change again from what there is now, unless it was made for one version (`expected`).
 #
-# Each change leaves a page that tells of it, and of which pages that version was made. The index names the last
+# Each change leaves a page with its entry in the history and the pages of that version. The index names the last
 # HISTORY_MAX of them. To roll back is to sign the pages of a former version again, as a new version.
 #
 # A page that only versions beyond that were made of is kept for RETIRED_S more, and not deleted: another writer may be
@@ -91,7 +91,9 @@ class HubBook(ChangingBook):
         force: bool = False,
     ) -> None:
         if not isinstance(store, ContractStore):
-            raise InvalidSetting("hub", type(store).__name__, "is a hub at which no contracts can be kept")
+            raise InvalidSetting(
+                "hub", type(store).__name__, "is a hub that keeps no contracts; name a Redis or a broker of MQTT"
+            )
         self._store = store
         self._namespace = namespace
         self._secrets = secrets

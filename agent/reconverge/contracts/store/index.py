@@ -53,7 +53,7 @@ class Index:
     outline: Outline
     """The digests of its pages."""
     history: tuple[str, ...]
-    """The digests of the pages that tell of changes, the newest first, which is the one that made this version."""
+    """The digests of the history's pages, the newest first: the one of the change that made this version."""
 
 
 def seal_index(index: Index, secrets: Secrets) -> bytes:

@@ -49,7 +49,7 @@ class KeptFile:
         rest = content[len(header) + 1 :]
         lengths = [int(each) for each in header[len(MAGIC) :].split()]
         if not lengths or min(lengths) < 0 or sum(lengths) != len(rest):
-            raise ValueError("it has another length than it says")
+            raise ValueError("its length is not the one that its head states")
         parts: list[bytes] = []
         for length in lengths:
             parts.append(rest[:length])

@@ -165,7 +165,7 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
     if not isinstance(lent.held, tuple):
         _refuse("what is held", lent.held)
     if lent.status is Status.MERGED and len(lent.held) != len(loans):
-        raise HubUnavailable("protocol", f"{len(loans)} loans were made, and {len(lent.held)} were answered")
+        raise HubUnavailable("protocol", f"{len(loans)} loans were sent, and {len(lent.held)} were answered")
     for held in lent.held:
         _check_whole("what is held", held, least=-1)
 

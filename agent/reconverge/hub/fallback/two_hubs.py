@@ -104,7 +104,7 @@ class TwoHubs:
 
     @property
     def at_work(self) -> bool:
-        """Tells whether either of them is at work."""
+        """Whether either of them is at work."""
         return any(hub.at_work for hub in self._working)
 
     @property

@@ -1,6 +1,6 @@
-"""Which route an ASGI request takes, as Starlette, FastAPI and Litestar tell it in the scope; no framework is needed.
+"""Which route an ASGI request takes, as Starlette, FastAPI and Litestar enter it in the scope; no framework is needed.
 
-What they tell is not the same in all their releases. What is not found is the empty route, which all such requests
+The entries are not the same in all their releases. What is not found is the empty route, which all such requests
 share: that counts too much together, and never makes a key of what a client has thought of.
 """
 

@@ -74,7 +74,7 @@ class Decided(list[Outcome]):
     """Whether anything depends on the response."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome, which the response will tell and settle."""
+        """Appends an outcome, which the response will show and settle."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # nothing is settled or metered
         else:
@@ -82,7 +82,7 @@ class Decided(list[Outcome]):
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
-        """Take back the outcomes so far, and tell none: another one refuses the request."""
+        """Take back the outcomes so far, and show none: another one refuses the request."""
         go_on(self, refusing)
         self.clear()
 

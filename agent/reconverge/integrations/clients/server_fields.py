@@ -32,7 +32,7 @@ EPOCH_MIN: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The limits that one response tells; None where it tells nothing that can be understood."""
+    """The limits that one response states; None if its fields cannot be understood."""
 
     hold: float | None = None
     """Seconds for which the server does not want to be asked again."""

@@ -176,7 +176,11 @@ class Configuration:
         """
         if threading.current_thread() is not threading.main_thread():
             here = threading.current_thread().name
-            raise InvalidSetting("reload_on_sighup", here, "is no main thread; call it where the program starts")
+            raise InvalidSetting(
+                "reload_on_sighup",
+                here,
+                "is not the main thread, which alone receives signals; call it where the program starts",
+            )
         before = signal.getsignal(signal.SIGHUP)
 
         def on_sighup(number: int, frame: FrameType | None) -> None:

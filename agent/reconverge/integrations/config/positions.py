@@ -131,7 +131,9 @@ class Source:
                 return 1
             line = node.start_mark.line + 1
             if id(node) in around:
-                raise InvalidConfiguration(self.name, "is not YAML of settings: refers to itself", line=line)
+                raise InvalidConfiguration(
+                    self.name, "is not YAML of settings: an alias refers to itself; write the values out", line=line
+                )
             if id(node) not in sizes:
                 around.add(id(node))
                 parts = [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]

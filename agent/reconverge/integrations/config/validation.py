@@ -55,7 +55,7 @@ KINDS: Final = {
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The mistake to tell of: a misspelt name comes before the setting that is missing because of it."""
+    """The mistake to report: a misspelt name comes before the setting that is missing because of it."""
     return next((each for each in mistakes if each["type"] == UNKNOWN), mistakes[0])
 
 

@@ -73,7 +73,7 @@ class Access:
             raise InvalidSetting("tokens", tokens, f"{problem}, {advice}")
         if tokens and behind_authentication:
             raise InvalidSetting(
-                "behind_authentication", behind_authentication, "goes without tokens; leave out one of them"
+                "behind_authentication", behind_authentication, "cannot be combined with tokens; leave out one of them"
             )
         self._tokens = TokenTable(tokens, is_open=behind_authentication)
         self._open = behind_authentication
@@ -137,7 +137,7 @@ def sign_out(request: Request) -> str:
 
 
 def check_origin(request: Request) -> None:
-    """Raise Problem (403) for a request that a page of another site has made, as far as the browser tells."""
+    """Raise Problem (403) for a request that a page of another site has made, as far as the browser shows."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         same = site == "same-origin"

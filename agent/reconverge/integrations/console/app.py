@@ -115,7 +115,11 @@ def console(
         if customer_secret is not None:
             customers = CustomerPage(CustomerLinks(customer_secret, agent.clock), kept.own_limits, agent.clock)
     elif recording is not None:
-        raise InvalidSetting("recording", type(recording).__name__, "predicts nothing without a settings_secret")
+        raise InvalidSetting(
+            "recording",
+            type(recording).__name__,
+            "has an effect only with a settings_secret, with which contracts are read; give both",
+        )
     _check_customers(customer_secret, contracts=contracts is not None, behind_authentication=behind_authentication)
     pages = _Console(agent, access, switches, contracts, customers)
     app = Starlette(routes=[EveryPath(pages.answer, FIELDS)], exception_handlers={Exception: _failed})
@@ -132,7 +136,11 @@ def _own(agent: object) -> Agent:
 def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
     """Raise InvalidSetting for a page of customers that could show nothing, or that customers could not open."""
     if secret is not None and not contracts:
-        raise InvalidSetting("customer_secret", "***", "opens nothing without a settings_secret, which contracts take")
+        raise InvalidSetting(
+            "customer_secret",
+            "***",
+            "has an effect only with a settings_secret, with which contracts are read; give both",
+        )
     if secret is not None and behind_authentication:
         problem = (
             "opens a page for customers, and the authentication of operators lets none of them through; name tokens"

@@ -101,7 +101,9 @@ async def _asked(request: Request) -> ProposedChange:
         raise Problem(422, "the body must name either a customer or a plan")
     version = said.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
-        raise wrong_field(422, "must be the version of the contracts that was looked at", ("version",))
+        raise wrong_field(
+            422, "must be the version of the contracts on which the change is based, a whole number", ("version",)
+        )
     return ProposedChange(names["customer"], names["plan"], said.get("said"), version)
 
 

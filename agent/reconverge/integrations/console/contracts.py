@@ -261,7 +261,7 @@ def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Docum
         return with_customer(document, asked.customer, asked.said, now_s=now_s)
     table = table_of(document)
     if asked.plan not in table["plans"]:
-        raise InvalidContracts("is no plan that could be changed", "plans", str(asked.plan))
+        raise InvalidContracts("is not a plan of these contracts", "plans", str(asked.plan))
     table["plans"][asked.plan] = asked.said
     return with_document(document, checked(table), now_s=now_s)
 

@@ -41,7 +41,11 @@ class Streams:
     def begin(self) -> StreamingResponse:
         """The response of one more, which has to be sent. Raises Problem (503) if there are too many."""
         if self.open >= STREAMS_MAX:
-            raise Problem(503, "too many pages follow the fleet", fields={"Retry-After": "5"})
+            raise Problem(
+                503,
+                "too many pages of the console are open; close one, or try again in five seconds",
+                fields={"Retry-After": "5"},
+            )
         self.open += 1  # in one step with the look, as nothing is awaited in between
         return _Stream(self._events(), self._end)
 

@@ -125,9 +125,9 @@ def contracts_api(
     """
     table = TokenTable(tokens, is_open=open)
     if not isinstance(book, Book):
-        raise InvalidSetting("book", book, "is no Book; give what keeps the contracts, such as a MemoryBook")
+        raise InvalidSetting("book", book, "is no Book; give the store of the contracts, such as a MemoryBook")
     if contracts is not None and not isinstance(contracts, Explainer):
-        raise InvalidSetting("contracts", contracts, "explains no customers; it needs `explain` and `reset`")
+        raise InvalidSetting("contracts", contracts, "lacks the methods `explain` and `reset`; give a Contracts object")
     app = FastAPI(
         title="Contracts",
         description="What customers may use: plans, contracts, their history, and how a customer stands.",
@@ -315,7 +315,7 @@ class _Api:
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:
-            raise wrong_field(404, f"version {to.version} is not kept, or not any more", ("version",)) from None
+            raise wrong_field(404, f"version {to.version} is unknown, or is not kept any more", ("version",)) from None
         except InvalidContracts as error:  # about the document of that version, and not about the body
             raise Problem(422, str(error)) from None
 

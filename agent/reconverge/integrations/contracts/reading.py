@@ -105,11 +105,11 @@ class Conditions:
         To a client that reads, If-None-Match names the version that it knows; see `is_known`.
         """
         if self.any_match and not exists:
-            raise _failed("there is nothing yet, and If-Match wants something to be there", version)
+            raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
         if self.match is not None and version not in self.match:
             raise _failed(f"the contracts are at version {version}, and If-Match names another", version)
         if not reads and exists and self.is_known(version):
-            raise _failed("If-None-Match excludes what is there", version)
+            raise _failed("If-None-Match excludes the version that is there", version)
 
     def is_known(self, version: int) -> bool:
         """Whether the client that reads has this version already."""

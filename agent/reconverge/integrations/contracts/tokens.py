@@ -86,7 +86,9 @@ class TokenTable:
     def __init__(self, tokens: Tokens | None, *, is_open: bool) -> None:
         self._tokens = _by_digest(_read(tokens)) if tokens else {}
         if is_open and self._tokens:
-            raise InvalidSetting("open", is_open, "goes without tokens: all clients may write; leave out one of them")
+            raise InvalidSetting(
+                "open", is_open, "lets all clients write, so it cannot be combined with tokens; leave out one of them"
+            )
         if not is_open and not self._tokens:
             problem = "has no token, so no client could use the API; name some, as tokens={'...': 'write'}"
             raise InvalidSetting("tokens", tokens, f"{problem}, or set open=True if all clients may write")

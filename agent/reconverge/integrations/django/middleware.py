@@ -164,7 +164,7 @@ class ServingRequest:
 
 
 class SettlingStream:
-    """An asynchronous body that is streamed as it is, and tells of its end when it is closed."""
+    """An asynchronous body that is streamed as it is, and reports its end when it is closed."""
 
     def __init__(self, parts: AsyncIterable[bytes], ended: Callable[[int, bool], None]) -> None:
         self._parts = aiter(parts)

@@ -31,7 +31,7 @@ class Price(NamedTuple):
 def checked_cost(cost: object) -> int:
     """A cost that a function has returned. Raises InvalidCost unless it is a whole number of zero or more."""
     if isinstance(cost, bool) or not isinstance(cost, int) or cost < 0:
-        raise InvalidCost(cost, "is what a function has returned")
+        raise InvalidCost(cost, "was returned by a function of the rule")
     return int(cost)
 
 

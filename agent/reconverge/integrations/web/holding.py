@@ -124,10 +124,12 @@ def check_queue(rule: Queueing) -> None:
     if rule.wait is None:
         for name in ("max_queue", "order"):
             if getattr(rule, name) is not None:
-                raise InvalidSetting(name, getattr(rule, name), "is about a queue, and nothing waits; add wait=")
+                raise InvalidSetting(
+                    name, getattr(rule, name), "has an effect only on requests that wait for a slot; add wait="
+                )
         return
     if isinstance(rule.wait, bool) or not isinstance(rule.wait, int | float) or not rule.wait >= 0:
-        raise InvalidSetting("wait", rule.wait, "is how long a request waits for a slot, a number of seconds")
+        raise InvalidSetting("wait", rule.wait, "must be the number of seconds for which a request waits for a slot")
     SlotTerms(timeout=rule.wait, max_queue=rule.max_queue, order=cast("Order", rule.order or FIFO))
 
 

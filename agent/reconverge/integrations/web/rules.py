@@ -79,7 +79,7 @@ class Rule:
     With a number, a limit that has `costs` charges as many requests of the kind that its method is.
     """
     settle: Callable[[Response], int] | str | None = None
-    """Returns the true cost of the request, by its response; `spent` if the application tells it."""
+    """Returns the true cost of the request, by its response; `spent` if the application reports it."""
     deduct_when: Callable[[Response], bool] | None = None
     """Whether a request that had this response costs anything at all."""
     exempt_when: ByRequest | None = None
@@ -146,7 +146,11 @@ class Rule:
             asks(function, f"facts[{fact!r}]")
         for name in ("scope", "per_route", "per_method"):
             if getattr(self, name):
-                raise InvalidSetting(name, getattr(self, name), "has no effect with contracts, whose limits say `by`")
+                raise InvalidSetting(
+                    name,
+                    getattr(self, name),
+                    "has no effect with contracts, whose limits name their facts in `by`; leave it out",
+                )
 
     @property
     def name_room(self) -> int:
@@ -255,7 +259,7 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object =
 def check_shared(scope: object) -> None:
     """Raise InvalidSetting for what is no scope that several routes can share: without one, they would not."""
     if not scope or not (isinstance(scope, str) or callable(scope)):
-        raise InvalidSetting("scope", scope, "is nothing that routes can share; write a text such as 'api'")
+        raise InvalidSetting("scope", scope, "must be text, under which routes share a limit, such as 'api'")
 
 
 def check_takes(what: str, function: object, given: str) -> None:

@@ -9,7 +9,7 @@ paths may have slashes, by the routes that they name.
 
 The same comparison finds a rule with `methods=["POST"]` for routes that take nothing but GET. OPTIONS is left out of
 it: what answers it, such as a middleware for CORS, is often no route. A limit that stands on single views is compared
-with the routes of these views alone, where the framework tells which they are.
+with the routes of these views alone, where the framework shows which they are.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class UnmatchedRules:
                     self._tell_path(declared.name, place.path, [each.path for each in routes])
 
     def _check_methods(self, declared: Declared, path: str | None, met: Sequence[frozenset[str] | None]) -> None:
-        """Tell of a rule none of whose methods is one of the routes that it meets."""
+        """Log a rule none of whose methods is one of the routes that it meets."""
         wanted = declared.methods
         if wanted is None or NO_ROUTE in wanted or any(each is None or each & wanted for each in met):
             return

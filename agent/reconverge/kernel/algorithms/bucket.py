@@ -138,7 +138,7 @@ class Bucket(CellMeter):
         return cell.lows.looks
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """All of it: a bucket does not tell what was charged when."""
+        """Returns all of the cost: a bucket keeps no dates of charges."""
         return cost
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:

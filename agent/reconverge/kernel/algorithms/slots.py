@@ -60,7 +60,7 @@ from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
 RETRY_NS: Final = SECOND_NS
-"""After so long another try may be worth it, as nothing tells how long work will take."""
+"""After so long another try may be worth it, as nothing shows how long work will take."""
 PEAK_NS: Final = SECOND_NS
 """A peak of work in progress is remembered for about so long."""
 
@@ -91,7 +91,7 @@ class Slots(CellMeter):
         return allowance - cell.used
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """Returns a guess, as nothing tells when work ends."""
+        """Returns a guess, as nothing shows when work ends."""
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:

@@ -161,7 +161,7 @@ class AskGate:
         return [table.shard_of(key) for table in self._limit.tables]
 
     def learns(self, shards: Sequence[ShardState]) -> bool:
-        """Whether one of those shards, as `shards` tells them, has lost its data, and has yet to hear all nodes."""
+        """Whether one of those shards, as `shards` returns them, has lost its data, and has yet to hear all nodes."""
         now_ns, tables = self._now_ns(), self._limit.tables
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 

@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether memory settles a request for certain; False, too, if a closer look has to tell."""
+        """Whether memory settles a request for certain; False, too, if that takes a closer look."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:

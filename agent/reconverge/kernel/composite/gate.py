@@ -1,6 +1,6 @@
 """Decides, for a limit of one or several tables, when a request that waits in a queue may go.
 
-A gate lets one request through or none, and tells when to try again. The queue decides which one comes first.
+A gate lets one request through or none, and returns when to try again. The queue decides which one comes first.
 """
 
 # Theory of operation.

@@ -1,4 +1,4 @@
-"""A limit with a guaranteed share of its parent's quota, that may borrow what the parent has left for all."""
+"""A limit with a guaranteed share of its parent's quota, which may also borrow from the parent's pool."""
 
 # Theory of operation.
 #
@@ -48,7 +48,7 @@ class ShareLimit:
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # as said
-        """Returns False: the pool may admit a request that the share refuses, so a closer look has to tell."""
+        """Returns False: the pool may admit a request that the share refuses, so that takes a closer look."""
         return False
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
@@ -147,20 +147,24 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
         raise InvalidLimit(text, "soft does not go with a parent: what is beyond the share is borrowed")
     if share.align == FIRST_HIT or share.algorithm in PACED or share.initial is not None or pool.initial is not None:
         raise InvalidLimit(
-            text, f"no share goes with align={FIRST_HIT!r}, initial, or {', '.join(PACED)}: it would not add up"
+            text,
+            f"a share goes with none of align={FIRST_HIT!r}, initial, {', '.join(PACED)}: with these, shares would not "
+            "sum to the parent's quota; leave it out",
         )
     if share.count_refused:
         raise InvalidLimit(text, "count_refused does not go with a parent: what a share refuses is borrowed")
     if _counted(pool) != _counted(share):
-        raise InvalidLimit(text, f"a share is counted as its parent is, {pool}: with the same window and algorithm")
+        raise InvalidLimit(text, f"a share needs the window and the algorithm of its parent, {pool}")
     quota, nominal = pool.quota - share.quota, pool.nominal - share.nominal
     if quota < 1 or nominal < 1:
         raise InvalidLimit(
-            text, f"shares leave something of their parent's quota for all to borrow, and this one is left {pool}"
+            text,
+            f"the shares of a parent must leave a part of its quota for all to borrow, and {pool} is all that is left; "
+            "give this share less",
         )
     return replace(pool, quota=quota, burst=None if nominal == quota else nominal)
 
 
 def _counted(limit: Limit) -> Limit:
-    """How a limit of any size is counted."""
+    """Returns the part of a limit's declaration that a share and its parent must have in common."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

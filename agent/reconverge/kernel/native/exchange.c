@@ -1,4 +1,4 @@
-/* What a cell tells the hub, and what it makes of the answer: `kernel/reporting/cell_reports.py` for the limits that are decided here. */
+/* The reports of cells, and the merging of answers into them: `kernel/reporting/cell_reports.py` for the limits that are decided here. */
 #include "cells.h"
 
 #define NEED_MARGIN 1.5

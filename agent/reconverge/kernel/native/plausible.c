@@ -10,7 +10,7 @@ typedef struct {
     i64 capacity, base, overdraft;
 } Bounds;
 
-/* The number of nodes that an answer tells of; none of a key for which the hub has no room, if that is granted nothing. */
+/* The number of nodes in an answer; none of a key for which the hub has no room, if that is granted nothing. */
 static inline i64
 nodes_reported(i64 nodes, i64 allowances)
 {

@@ -176,7 +176,7 @@ class Table(LimitState):
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
         """Whether memory settles a request: it fits into this node's part of the limit, or is refused for certain.
 
-        False, too, if a closer look has to tell.
+        False, too, if that takes a closer look.
         """
         cost = self.cost_of(cost, kind) * self.unit
         cell = self.cells.get(key) if type(key) is str else None
@@ -375,7 +375,7 @@ class Table(LimitState):
         return checked
 
     def tell(self, key: str) -> None:
-        """Tell the waiters for `key` that they have better prospects now; to be called without the lock."""
+        """Wake the waiters for `key`, as there may be room now; to be called without the lock."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):

@@ -54,7 +54,7 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 
 
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
-    """Lets a node say that it forgets a key, of which it holds nothing; returns how many nodes the answer tells of."""
+    """Lets a node say that it forgets a key, of which it holds nothing; returns the number of nodes in the answer."""
     said = voice.cell(key, of=of, current=current, allowance=0)
     said = ReportedCell(
         said.limit, said.report._replace(asked=FORGOTTEN, base=0, overdraft=0, need_milli=0, demand_milli=0)

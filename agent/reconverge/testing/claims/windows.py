@@ -191,7 +191,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_the_demand_of_the_last_window_is_answered_in_the_next(self, scene: Scene) -> None:
-        """So that nodes can tell whether a key is calm."""
+        """So that nodes can judge whether a key is calm."""
         for demand in (10, 20):
             demanded = (await scene.voice().reports(demand=demand)).window_demand
         assert 30 == demanded

@@ -27,7 +27,7 @@ SWAP: Final = "swap"
 
 MUTE: Final = "the leader does not answer; one of a version before this one knows no such question"
 RECORD: Final = "record"
-"""The call with which a node tells usage."""
+"""The call with which a node reports usage."""
 _MEANINGLESS: Final = RefusedReply("protocol", "the leader does not understand the call")
 _T = TypeVar("_T")
 
@@ -88,7 +88,7 @@ class Calls:
         self._waiting[number] = called
         try:
             if not self._post(leader, MessageKind.CALL, write_call(number, call)):
-                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
             value = await within(called.reply, timeout_s, MUTE)
         finally:
             del self._waiting[number]

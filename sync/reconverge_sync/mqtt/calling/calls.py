@@ -98,7 +98,7 @@ def _packed(value: Any) -> bytes:
     try:
         return cast("bytes", msgpack.packb(value, unicode_errors="surrogatepass"))
     except (ValueError, TypeError, OverflowError):
-        raise HubUnavailable("protocol", "what was asked or answered cannot travel", applied=False) from None
+        raise HubUnavailable("protocol", "a question or an answer cannot be encoded", applied=False) from None
 
 
 def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:

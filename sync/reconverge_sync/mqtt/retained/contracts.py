@@ -171,7 +171,7 @@ class PostedIndex:
                 self._wire.post(TOPIC, self._message, retain=True, keep_s=max(1, self._until_s - self._now_s()))
 
     def clear(self, problem: HubUnavailable) -> None:
-        """The connection is gone; the next one tells all of it again."""
+        """Forget all that was received, as the connection is gone; the next one receives it again."""
         self._stamp, self._message, self._payload, self._until_s = Stamp(0, 0), b"", None, 0
         self._awaited.fail(problem)
 

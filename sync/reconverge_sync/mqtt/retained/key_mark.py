@@ -40,7 +40,7 @@ class KeyMark:
         self._awaited.hear(message)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """The connection is gone; the next one tells of the mark again."""
+        """Forget the mark, as the connection is gone; the next one receives it again."""
         self._mark, self._until_ms = "", 0
         self._awaited.fail(problem)
 

@@ -6,7 +6,7 @@ here: its reader knows by its signature whether it is to be believed.
 
 # Theory of operation.
 #
-# A broker tells a new subscriber what it has retained, and nothing if there is nothing: so "nothing is posted" and
+# A broker sends a new subscriber what it has retained, and nothing if there is nothing: so "nothing is posted" and
 # "nothing has come yet" look alike. A connection therefore sends a message to itself after it has subscribed; when that
 # is back, what was retained has come (`retained.py`). Reading costs no message after that.
 #
@@ -56,6 +56,6 @@ class PostedSettings:
         self._awaited.hear(kept)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """The connection is gone; the next one tells all of it again."""
+        """Forget the payload, as the connection is gone; the next one receives it again."""
         self.payload = None
         self._awaited.fail(problem)

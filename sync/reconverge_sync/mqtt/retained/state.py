@@ -1,6 +1,6 @@
 """A member's knowledge of the broker's retained messages, claims aside: settings, contracts, the mark of key hashes.
 
-A broker tells a new subscriber what it has retained, and nothing if there is nothing. So a member sends a message to
+A broker sends a new subscriber what it has retained, and nothing if there is nothing. So a member sends a message to
 itself after it has subscribed: when that echo is back, what was retained has come.
 """
 
@@ -59,7 +59,7 @@ class Retained:
         link.post(self._echo_topic, b"", qos=1)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """The connection is gone; the next one tells all of it again."""
+        """Forget all that was received, as the connection is gone; the next one receives it again."""
         self._link, self.complete = None, False
         self._echoes.fail(problem)
         for one in (self.settings, self.index, self.pages, self.mark):
@@ -94,7 +94,7 @@ class Retained:
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
         if not self._connected().post(self.shown(topic), payload, qos=1, retain=retain, keep_s=keep_s):
-            raise HubUnavailable("busy", "the broker does not take what there is to post", applied=False)
+            raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         await self._connected().subscribe([self.shown(topic) for topic in topics])
@@ -107,7 +107,7 @@ class Retained:
         nonce = token_bytes(8)
         with self._echoes.back(nonce) as back:
             if not self._connected().post(self._echo_topic, nonce, qos=1):
-                raise HubUnavailable("busy", "the broker does not take what there is to say", applied=False)
+                raise HubUnavailable("busy", "the broker takes messages too slowly", applied=False)
             await back
 
     @property

@@ -275,7 +275,9 @@ def asks(function: object, what: str = "key_func") -> Asked:
 def checked_answer(said: object) -> bool:
     """Whether a function has said yes. Raises InvalidSetting for a text: "no" would be true."""
     if isinstance(said, str | bytes):
-        raise InvalidSetting("answer", said, "is a text, and neither True nor False; compare it with what it is to be")
+        raise InvalidSetting(
+            "answer", said, "is text, where True or False is expected; compare it with the value that exempts"
+        )
     return bool(said)
 
 

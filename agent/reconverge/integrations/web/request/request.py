@@ -127,7 +127,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """By names in small letters."""
     bytes_sent: int = 0
-    """Of the body; 0 where a framework does not tell."""
+    """The size of the body in bytes; 0 where a framework does not show it."""
     complete: bool = True
     """Whether all of it was sent."""
     raw: Any = None

@@ -105,7 +105,7 @@ write_cell(const uint64_t *given, Cell *cell)
     cell->dirty = 0; /* or it would stay whole */
 }
 
-/* Whether those words tell all that is known of a cell but its place. */
+/* Whether those words hold all that is known of a cell but its place. */
 static bool
 hold_all(const uint64_t *words, const Cell *cell)
 {
@@ -252,7 +252,7 @@ read_place(const Place *place, uint64_t *words)
     read_differences(is_aside(place) ? place->quiet.aside : place->quiet.here, length_of(place), words);
 }
 
-/* Whether nothing is known of a cell but what words can tell, and its next charge will be noticed. */
+/* Whether words can hold all that is known of a cell, and its next charge will be noticed. */
 static bool
 can_be_written(const Store *store, const Cell *cell)
 {
