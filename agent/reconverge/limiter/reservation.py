@@ -38,7 +38,7 @@ class Reservation(Unique):
     it: when, if ever, the interpreter finds that out is no moment to charge by.
     """
 
-    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_settled", "_spent", "_report", "decision", "estimate")
+    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_report", "_settled", "_spent", "decision", "estimate")
 
     def __init__(
         self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
