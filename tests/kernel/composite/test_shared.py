@@ -105,7 +105,7 @@ def test_a_share_of_a_bucket_has_a_part_of_its_burst() -> None:
     ("share", "problem"),
     [
         (Limit(5, 60), "leave a part of its quota"),
-        (Limit(6, 60), "5/60s is all that is left"),
+        (Limit(6, 60), "for all to borrow, and 5/60s"),
         (Limit(1, 30), "algorithm of its parent, 5/60s"),
         (Limit(1, 60, algorithm="fixed-window"), "needs the window and the algorithm"),
         (Limit(1, 60, soft=0.1), "soft does not go with a parent"),
