@@ -211,9 +211,17 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
         "plans.b.limits.all",
         "all plans must say the same",
     ),
-    "a plan that lasts and is followed by none": (changed("plans.free.lasts", "P1D"), "plans.free.then", "goes with"),
-    "a plan that is followed and does not last": (changed("plans.free.then", "pro"), "plans.free.lasts", "goes with"),
-    "a plan that lasts for no time": (changed("plans.trial.lasts", 0), "plans.trial.lasts", "no time"),
+    "a plan that lasts and is followed by none": (
+        changed("plans.free.lasts", "P1D"),
+        "plans.free.then",
+        "has no effect without it",
+    ),
+    "a plan that is followed and does not last": (
+        changed("plans.free.then", "pro"),
+        "plans.free.lasts",
+        "has no effect without it",
+    ),
+    "a plan that lasts for no time": (changed("plans.trial.lasts", 0), "plans.trial.lasts", "must be above zero"),
     "a plan that lasts for ever": (changed("plans.trial.lasts", float("inf")), "plans.trial.lasts", "a hundred years"),
     "a plan that lasts a month": (changed("plans.trial.lasts", "P1M"), "plans.trial.lasts", "P30D or P31D"),
     "plans in a circle": (
@@ -237,7 +245,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a plan without an end": (
         changed("customers.ada", {"plan": "pro", "then": "free"}),
         "customers.ada.until",
-        "goes with",
+        "has no effect without it",
     ),
     "a trial that follows": (
         changed("customers.ada", {"plan": "pro", "until": "2027-01-01", "then": "trial"}),
