@@ -240,7 +240,7 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "an end without a plan": (
         changed("customers.ada", {"plan": "pro", "until": "2027-01-01"}),
         "customers.ada.then",
-        "goes",
+        "has no effect without it",
     ),
     "a plan without an end": (
         changed("customers.ada", {"plan": "pro", "then": "free"}),
